@@ -1,0 +1,42 @@
+"""Errors with Kafka's names. ``ErrorCode`` is kio's enum of the wire's codes (``ErrorCode.offset_out_of_range``)."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+__all__ = ["ConfigError", "CorruptRecord", "ErrorCode", "KafkaError", "OdradekError", "StorageError"]
+
+
+class OdradekError(Exception):
+    """Root of everything odradek raises on purpose."""
+
+
+class ConfigError(OdradekError):
+    """A setting that is unknown, ill-valued or contradicts another; the message names it and the remedy."""
+
+
+class StorageError(OdradekError):
+    """The disk refused, or holds what cannot be read; the message names the file."""
+
+
+class KafkaError(OdradekError):
+    """An error that has a code on the wire.
+
+    ``code`` is the wire's code, ``retriable`` says whether trying again can help.
+    """
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        self.code = code
+        self.message = message
+        super().__init__(f"{code.name.upper()}: {message}" if message else code.name.upper())
+
+    @property
+    def retriable(self) -> bool:
+        return bool(self.code.retriable)
+
+
+class CorruptRecord(KafkaError):
+    """Bytes that are no valid record batch."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.corrupt_message, message)

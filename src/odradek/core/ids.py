@@ -1,0 +1,52 @@
+"""Identifiers that travel through every room."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NewType
+
+GroupId = NewType("GroupId", str)
+MemberId = NewType("MemberId", str)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and a partition's number; prints as Kafka prints it: ``flights-3``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the offset of the next record to read, with what the committer wrote beside it."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+
+
+def java_string_hash(text: str) -> int:
+    """``String.hashCode`` of Java: over UTF-16 code units, as a signed 32-bit number."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for_group(group_id: str, partition_count: int) -> int:
+    """The partition of ``__consumer_offsets`` that keeps a group.
+
+    Kafka's ``Utils.abs``: the smallest 32-bit number, which has no positive twin, goes to 0.
+    """
+    value = java_string_hash(group_id)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count

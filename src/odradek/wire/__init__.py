@@ -1,0 +1,1 @@
+"""Kafka's frames and messages as bytes: sans I/O."""

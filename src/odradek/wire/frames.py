@@ -1,0 +1,143 @@
+"""Frames and headers: bytes in, frames out; no socket in sight."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from odradek.wire import schemas
+from odradek.wire.schemas import Kind
+
+API_VERSIONS = 18
+CONTROLLED_SHUTDOWN = 7
+
+
+class FrameError(ValueError):
+    """Bytes that cannot be a Kafka frame; the connection that sent them is closed."""
+
+
+class FrameReader:
+    """Cuts a byte stream into frames (4-byte big-endian length, then that many bytes).
+
+    Holds at most one partial frame, of at most ``max_frame_bytes``.
+    """
+
+    __slots__ = ("_buffer", "_max")
+
+    def __init__(self, max_frame_bytes: int = 104_857_600) -> None:
+        self._buffer = bytearray()
+        self._max = max_frame_bytes
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of an unfinished frame held."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Yields each frame that ``data`` completes, without its length prefix. Raises FrameError."""
+        buffer = self._buffer
+        buffer += data
+        start, end = 0, len(buffer)
+        while end - start >= 4:
+            size = int.from_bytes(buffer[start : start + 4], "big", signed=True)
+            if size < 0 or size > self._max:
+                raise FrameError(f"frame of {size} bytes (at most {self._max} are taken)")
+            if end - start - 4 < size:
+                break
+            yield bytes(memoryview(buffer)[start + 4 : start + 4 + size])
+            start += 4 + size
+        if start:
+            del buffer[:start]
+
+
+class RequestHead(NamedTuple):
+    """A request's header; ``body`` is where the message starts in its frame."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+_HEAD = struct.Struct(">hhih")
+
+
+def read_request_head(frame: bytes) -> RequestHead:
+    """Reads a request's header, v1 or v2. Raises FrameError; an unknown version reads as far as the client id."""
+    try:
+        api_key, version, correlation_id, length = _HEAD.unpack_from(frame)
+        at = _HEAD.size
+        client_id = None
+        if length >= 0:
+            client_id = frame[at : at + length].decode()
+            if len(frame) < at + length:
+                raise FrameError("client id runs past the frame")
+            at += length
+        try:
+            flexible = schemas.is_flexible(api_key, version)
+        except schemas.UnknownMessage:
+            return RequestHead(api_key, version, correlation_id, client_id, at)
+        if flexible:
+            at = _skip_tags(frame, at)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise FrameError(f"malformed request header: {error}") from error
+    return RequestHead(api_key, version, correlation_id, client_id, at)
+
+
+def _read_uvarint(frame: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 28:
+            raise FrameError("varint longer than 5 bytes")
+
+
+def _skip_tags(frame: bytes, at: int) -> int:
+    count, at = _read_uvarint(frame, at)
+    for _ in range(count):
+        _, at = _read_uvarint(frame, at)
+        size, at = _read_uvarint(frame, at)
+        at += size
+        if at > len(frame):
+            raise FrameError("tagged field runs past the frame")
+    return at
+
+
+def response_head(api_key: int, version: int, correlation_id: int) -> bytes:
+    """The header of a reply. ApiVersions keeps header v0 for ever, so that any client can read it."""
+    packed = correlation_id.to_bytes(4, "big", signed=True)
+    if api_key != API_VERSIONS and schemas.is_flexible(api_key, version):
+        return packed + b"\0"
+    return packed
+
+
+def frame(*chunks: bytes) -> bytes:
+    """Prefixes the chunks' total length."""
+    return b"".join((sum(map(len, chunks)).to_bytes(4, "big"), *chunks))
+
+
+def encode_request(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Mapping[str, Any]
+) -> bytes:
+    """A whole request, length prefix included."""
+    name = b"" if client_id is None else client_id.encode()
+    head = _HEAD.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    if schemas.is_flexible(api_key, version):
+        head += b"\0"
+    return frame(head, schemas.encode(api_key, version, Kind.REQUEST, message))
+
+
+def decode_response(api_key: int, version: int, data: bytes) -> tuple[int, Any]:
+    """A reply's correlation id and message, from a frame without its length prefix. Raises ValueError."""
+    if len(data) < 4:
+        raise FrameError("reply shorter than its correlation id")
+    at = len(response_head(api_key, version, 0))
+    message, _ = schemas.decode(api_key, version, Kind.RESPONSE, data, at)
+    return int.from_bytes(data[:4], "big", signed=True), message

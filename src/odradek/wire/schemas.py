@@ -1,0 +1,300 @@
+"""Every Kafka message, through kio's schemas.
+
+Reading is kio's native reader and gives kio's frozen dataclasses. Writing takes plain mappings whose keys are the
+union of a message's fields over all versions: a version picks those that it has, so one handler serves them all.
+Durations and times are integers of milliseconds here, where kio's own writer would want timedelta and datetime.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from datetime import timedelta
+from enum import IntEnum
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader
+from kio.serial._introspect import classify_field, get_field_tag, is_optional
+from kio.static.constants import EntityType
+
+Writer = Callable[[list[bytes], Any], None]
+_MISSING = object()
+
+
+class UnknownMessage(ValueError):
+    """An API key or version that kio has no schema for."""
+
+
+class Kind(IntEnum):
+    REQUEST = 0
+    RESPONSE = 1
+
+
+@cache
+def message_type(api_key: int, version: int, kind: Kind) -> Any:
+    """kio's dataclass of one message. Raises UnknownMessage."""
+    try:
+        load = load_request_schema if kind is Kind.REQUEST else load_response_schema
+        return load(api_key, version)
+    except (UnknownAPIKey, UnknownEntity) as error:
+        raise UnknownMessage(f"no schema for API {api_key} version {version}") from error
+
+
+@cache
+def is_flexible(api_key: int, version: int) -> bool:
+    return bool(message_type(api_key, version, Kind.REQUEST).__flexible__)
+
+
+@cache
+def known_versions(api_key: int) -> tuple[int, int]:
+    """Oldest and newest version kio can read and write."""
+    versions = [v for v, kinds in schema_name_map[api_key_map[api_key]].items() if EntityType.request in kinds]
+    return min(versions), max(versions)
+
+
+@cache
+def api_name(api_key: int) -> str:
+    """``offset_commit`` for 8; ``api_<n>`` where there is none."""
+    return str(api_key_map.get(api_key, f"api_{api_key}"))
+
+
+@cache
+def _reader(api_key: int, version: int, kind: Kind) -> Callable[[Any, int], tuple[Any, int]]:
+    return entity_reader(message_type(api_key, version, kind))
+
+
+def decode(api_key: int, version: int, kind: Kind, data: bytes | memoryview, offset: int = 0) -> tuple[Any, int]:
+    """Reads one message at ``offset``; returns it with the number of bytes it took.
+
+    Raises UnknownMessage, or ValueError where the bytes are no such message.
+    """
+    read = _reader(api_key, version, kind)
+    try:
+        return read(data, offset)
+    except (UnknownMessage, MemoryError):
+        raise
+    except Exception as error:  # kio raises a family of its own, IndexError and UnicodeDecodeError among them
+        raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
+
+
+def milliseconds(value: timedelta | int) -> int:
+    """A duration field of a decoded message as integer milliseconds."""
+    if isinstance(value, int):
+        return value
+    return (value.days * 86_400_000) + value.seconds * 1000 + value.microseconds // 1000
+
+
+def encode(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> bytes:
+    """Packs one message. Raises KeyError naming a field that is missing and has no default."""
+    out: list[bytes] = []
+    _entity_writer(message_type(api_key, version, kind))(out, message)
+    return b"".join(out)
+
+
+# --- primitives -------------------------------------------------------------------------------------------------
+
+
+def write_uvarint(out: list[bytes], value: int) -> None:
+    if value < 0x80:
+        out.append(_ONE_BYTE[value])
+        return
+    packed = bytearray()
+    while value > 0x7F:
+        packed.append(value & 0x7F | 0x80)
+        value >>= 7
+    packed.append(value)
+    out.append(bytes(packed))
+
+
+_ONE_BYTE = [bytes([n]) for n in range(256)]
+
+
+def _fixed(code: str) -> Writer:
+    pack = struct.Struct(code).pack
+
+    def write(out: list[bytes], value: Any) -> None:
+        out.append(pack(value))
+
+    return write
+
+
+def _write_uuid(out: list[bytes], value: UUID | None) -> None:
+    out.append(value.bytes if value is not None else bytes(16))
+
+
+def _write_optional_time(out: list[bytes], value: int | None) -> None:
+    out.append(struct.pack(">q", -1 if value is None else value))
+
+
+def _text(value: str | bytes | memoryview) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _write_compact_text(out: list[bytes], value: str | bytes) -> None:
+    packed = _text(value)
+    write_uvarint(out, len(packed) + 1)
+    out.append(packed)
+
+
+def _legacy_text(length_code: str) -> Writer:
+    pack = struct.Struct(length_code).pack
+
+    def write(out: list[bytes], value: str | bytes) -> None:
+        packed = _text(value)
+        out.append(pack(len(packed)))
+        out.append(packed)
+
+    return write
+
+
+def _nullable(write: Writer, null: bytes) -> Writer:
+    def write_nullable(out: list[bytes], value: Any) -> None:
+        if value is None:
+            out.append(null)
+        else:
+            write(out, value)
+
+    return write_nullable
+
+
+_FIXED: dict[str, Writer] = {
+    "int8": _fixed(">b"), "int16": _fixed(">h"), "int32": _fixed(">i"), "int64": _fixed(">q"),
+    "uint8": _fixed(">B"), "uint16": _fixed(">H"), "uint32": _fixed(">I"), "uint64": _fixed(">Q"),
+    "float64": _fixed(">d"), "bool": _fixed(">?"), "uuid": _write_uuid, "error_code": _fixed(">h"),
+    "timedelta_i32": _fixed(">i"), "timedelta_i64": _fixed(">q"), "datetime_i64": _write_optional_time,
+}  # fmt: skip
+
+
+@cache
+def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Writer:
+    if kafka_type in _FIXED:
+        return _FIXED[kafka_type]
+    if flexible:
+        return _nullable(_write_compact_text, b"\0") if optional else _write_compact_text
+    code, null = (">h", b"\xff\xff") if kafka_type == "string" else (">i", b"\xff\xff\xff\xff")
+    return _nullable(_legacy_text(code), null) if optional else _legacy_text(code)
+
+
+# --- structures -------------------------------------------------------------------------------------------------
+
+
+def _array(item: Writer, flexible: bool) -> Writer:
+    def write_compact(out: list[bytes], value: Any) -> None:
+        if value is None:
+            out.append(b"\0")
+            return
+        write_uvarint(out, len(value) + 1)
+        for element in value:
+            item(out, element)
+
+    def write_legacy(out: list[bytes], value: Any) -> None:
+        if value is None:
+            out.append(b"\xff\xff\xff\xff")
+            return
+        out.append(len(value).to_bytes(4, "big"))
+        for element in value:
+            item(out, element)
+
+    return write_compact if flexible else write_legacy
+
+
+def _field_writer(field: Field[Any], flexible: bool, *, tagged: bool, is_client_id: bool) -> Writer:
+    kind = classify_field(field)
+    optional = not tagged and is_optional(field)
+    kafka_type = field.metadata.get("kafka_type")
+    if kafka_type is None:
+        nested = _entity_writer(kind.type_)
+        if kind.is_array:
+            return _array(nested, flexible)
+        return _nullable_entity(nested) if optional else nested
+    if kind.is_array:
+        return _array(_primitive(kafka_type, flexible, False), flexible)
+    return _primitive(kafka_type, flexible and not is_client_id, optional)
+
+
+def _nullable_entity(write: Writer) -> Writer:
+    def write_nullable(out: list[bytes], value: Any) -> None:
+        out.append(b"\xff" if value is None else b"\x01")
+        if value is not None:
+            write(out, value)
+
+    return write_nullable
+
+
+def _default(field: Field[Any]) -> Any:
+    """What an absent key means; ``_MISSING`` makes it an error."""
+    if field.metadata.get("kafka_type") in ("timedelta_i32", "timedelta_i64") and field.name == "throttle_time":
+        return 0
+    if field.default is not MISSING:
+        value = field.default
+        if isinstance(value, timedelta):
+            return milliseconds(value)
+        return value
+    if field.name == "error_code":
+        return 0
+    if field.name == "error_message" and is_optional(field):
+        return None
+    return _MISSING
+
+
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+@cache
+def _entity_writer(entity: Any) -> Writer:
+    flexible = bool(entity.__flexible__)
+    header = entity.__name__ == "RequestHeader"
+    plain: list[tuple[str, Writer, Any]] = []
+    tagged: list[tuple[int, str, Writer, Any]] = []
+    for field in fields(entity):
+        tag = get_field_tag(field)
+        write = _field_writer(
+            field, flexible, tagged=tag is not None, is_client_id=header and field.name == "client_id"
+        )
+        if tag is None:
+            plain.append((field.name, write, _default(field)))
+        else:
+            tagged.append((int(tag), field.name, write, _default(field)))
+    tagged.sort(key=lambda row: row[0])
+
+    def write_entity(out: list[bytes], message: Any) -> None:
+        values = _as_mapping(message)
+        for name, write, default in plain:
+            value = values.get(name, default)
+            if value is _MISSING:
+                raise KeyError(f"{entity.__name__} v{entity.__version__} needs {name}")
+            write(out, value)
+        if flexible:
+            _write_tags(out, tagged, values)
+
+    return write_entity
+
+
+def _write_tags(out: list[bytes], tagged: list[tuple[int, str, Writer, Any]], values: Mapping[str, Any]) -> None:
+    present: list[tuple[int, bytes]] = []
+    for tag, name, write, default in tagged:
+        value = values.get(name, _MISSING)
+        if value is _MISSING or value is None or value == default:
+            continue
+        packed: list[bytes] = []
+        write(packed, value)
+        present.append((tag, b"".join(packed)))
+    write_uvarint(out, len(present))
+    for tag, content in present:
+        write_uvarint(out, tag)
+        write_uvarint(out, len(content))
+        out.append(content)
+
+
+@cache
+def field_names(entity: Any) -> frozenset[str]:
+    """The fields one version of a structure has (tests hold handlers' mappings against their union)."""
+    return frozenset(field.name for field in fields(entity))
