@@ -1,5 +1,5 @@
 # make setup | demo | test | check | test-long | bench: each prepares what it needs.
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.odradek-ready
@@ -9,7 +9,7 @@ STAMP := $(VENV)/.odradek-ready
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "odradek needs Python 3.11 or newer with the venv module; none was found (set PYTHON=...)" >&2; exit 2; }
+	@test -n "$(PYTHON)" || { echo "odradek needs Python 3.11 or newer with venv and ensurepip (Debian: apt install python3-venv); none was found. Set PYTHON=/path/to/python3" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip setuptools wheel -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
