@@ -1,0 +1,1 @@
+"""Odradek beside Apache Kafka, alternately, in one run: ``python -m bench``."""

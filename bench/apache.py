@@ -1,0 +1,161 @@
+"""Apache Kafka 4.3 as a process of its own, for comparison: jars through Maven, one KRaft node.
+
+The tests of Kafka's own tools and the benchmarks share it. Nothing here is needed to use odradek.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+VERSION = "4.3.0"
+FETCH_TIMEOUT_S = 300
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-interop</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>4.3.0</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>4.3.0</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>
+"""
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+
+class Unavailable(Exception):
+    """Java, Maven or the jars cannot be had here; the message says which and why."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def java() -> str:
+    """The ``java`` to run. Raises Unavailable."""
+    found = shutil.which("java") or (os.environ.get("JAVA_HOME", "") and f"{os.environ['JAVA_HOME']}/bin/java")
+    if not found or not Path(found).exists():
+        raise Unavailable("no java on PATH and no JAVA_HOME")
+    return found
+
+
+def class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
+    """The class path of Apache Kafka's broker and tools.
+
+    ``KAFKA_CP`` if set, else jars fetched once by Maven into the user's cache. Raises Unavailable.
+    """
+    java()
+    if given := os.environ.get("KAFKA_CP"):
+        return given
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = Path(os.environ.get("INTEROP_CACHE") or cache / "odradek-interop") / f"kafka-{VERSION}"
+    if not (home / "done").exists():
+        _fetch(home, timeout_s)
+    return f"{home / 'jars'}/*"
+
+
+def _fetch(home: Path, timeout_s: float) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable(f"Kafka's jars are not cached in {home} and there is no mvn to fetch them")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "pom.xml").write_text(_POM)
+        command = [maven, "-q", "-B", "-f", str(home / "pom.xml"), _COPY, f"-DoutputDirectory={home / 'jars'}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"fetching Kafka's jars failed: {error}") from error
+    if done.returncode != 0:
+        raise Unavailable(f"fetching Kafka's jars failed: {(done.stdout + done.stderr).strip()[-300:]}")
+    (home / "done").touch()
+
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+
+
+class ApacheBroker:
+    """One Apache Kafka node. ``start`` returns when its port takes connections; ``kill`` is kill -9.
+
+    Data survive in ``directory`` between ``kill`` or ``stop`` and the next ``start``; the port stays the same.
+    """
+
+    name = "Apache Kafka " + VERSION
+
+    def __init__(self, directory: Path, config: dict[str, str], *, cp: str | None = None, heap: str = "1g") -> None:
+        self.directory = directory
+        self._cp = cp or class_path()
+        self._heap = heap
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+        lines = _PROPERTIES.format(port=self.port, controller=free_port(), data=directory / "data")
+        lines += "".join(f"{name}={value}\n" for name, value in config.items())
+        (directory / "server.properties").write_text(lines)
+
+    @property
+    def pids(self) -> list[int]:
+        return [self._process.pid] if self._process else []
+
+    def format(self) -> None:
+        """Prepares an empty data directory; part of installing, not of starting."""
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = [java(), "-cp", self._cp, "kafka.tools.StorageTool", "format", "-t", cluster]
+        command += ["-c", str(self.directory / "server.properties")]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+    def spawn(self) -> None:
+        """Starts the process and returns at once."""
+        if not (self.directory / "data" / "meta.properties").exists():
+            self.format()
+        command = [java(), f"-Xmx{self._heap}", f"-Xms{self._heap}", "-cp", self._cp, "kafka.Kafka"]
+        command.append(str(self.directory / "server.properties"))
+        with (self.directory / "kafka.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
+
+    def start(self, timeout_s: float = 60) -> None:
+        self.spawn()
+        assert self._process is not None
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"Apache Kafka ended at start: {self._process.returncode}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise TimeoutError("Apache Kafka did not start")
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(timeout=60)
+            self._process = None
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)

@@ -1,0 +1,114 @@
+"""What the broker tests share: brokers to run against, unique names, waiting with a deadline, a raw connection."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from odradek.wire import frames, schemas
+
+T = TypeVar("T")
+
+
+class RunningBroker(Protocol):
+    """A broker in a process of its own; data and port survive ``kill`` (kill -9) and ``stop`` until ``start``."""
+
+    bootstrap: str
+
+    def start(self) -> None: ...
+    def kill(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def odradek_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
+    """Odradek's own broker, not started yet."""
+    from odradek.testing.cluster import BrokerProcess
+
+    return BrokerProcess(directory, config=config)  # type: ignore[return-value]
+
+
+def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
+    """Apache Kafka from its jars: proves that the tests which restart a broker are right."""
+    from bench.apache import ApacheBroker
+
+    return ApacheBroker(directory, config, heap="512m")
+
+
+CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
+
+
+def make_broker(directory: Path, **config: str) -> RunningBroker:
+    """The broker under test: odradek, or Apache Kafka where ODRADEK_TEST_ORACLE is set."""
+    build = apache_broker if os.environ.get("ODRADEK_TEST_ORACLE") else odradek_broker
+    return build(directory, CONFIG | {name.replace("_", "."): value for name, value in config.items()})
+
+
+def unique(prefix: str) -> str:
+    """A name no other test or run uses."""
+    return f"{prefix}-{uuid.uuid4().hex[:10]}"
+
+
+def eventually(probe: Callable[[], T], *, within_s: float = 20, every_s: float = 0.05, what: str = "") -> T:
+    """Calls ``probe`` until it returns something true, and returns that; fails with its last answer."""
+    deadline = time.monotonic() + within_s
+    while True:
+        answer = probe()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s} s: {what or probe}; last answer {answer!r}")
+        time.sleep(every_s)
+
+
+class Wire:
+    """One blocking connection that speaks Kafka's protocol request by request."""
+
+    def __init__(self, bootstrap: str, client_id: str = "wire-test", timeout_s: float = 30) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self.client_id = client_id
+        self._reader = frames.FrameReader()
+        self._ready: list[bytes] = []
+        self._ids = itertools.count(1)
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.socket.close()
+
+    def send(self, api_key: int, version: int, message: Mapping[str, Any]) -> int:
+        """Writes a request; returns its correlation id."""
+        correlation_id = next(self._ids)
+        self.socket.sendall(frames.encode_request(api_key, version, correlation_id, self.client_id, message))
+        return correlation_id
+
+    def receive(self, api_key: int, version: int, correlation_id: int) -> Any:
+        """Reads the next reply, which must be the one to ``correlation_id``."""
+        while not self._ready:
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            self._ready.extend(self._reader.feed(data))
+        answered, message = frames.decode_response(api_key, version, self._ready.pop(0))
+        assert answered == correlation_id
+        return message
+
+    def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
+        return self.receive(api_key, version, self.send(api_key, version, message))
+
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """What ApiVersions advertises."""
+        reply = self.call(frames.API_VERSIONS, 3, {"client_software_name": "t", "client_software_version": "1"})
+        return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in reply.api_keys}
+
+    def newest(self, api_key: int) -> int:
+        """The newest version both the broker and our schemas know."""
+        return min(self.versions()[api_key][1], schemas.known_versions(api_key)[1])

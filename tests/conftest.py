@@ -1,0 +1,83 @@
+"""Fixtures of all tests: a broker, fresh names, Apache Kafka's jars, hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from brokers import RunningBroker, make_broker, unique
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # tests share bench/apache.py
+    sys.path.insert(0, str(ROOT))
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("default", deadline=None, suppress_health_check=_SLOW)
+# The same examples in every run, so that a commit is judged by what it changed.
+settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, database=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+GIVEN = "ODRADEK_TEST_BOOTSTRAP"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """The broker most tests share. Nobody kills it; ``own_broker`` is for that."""
+    if os.environ.get(GIVEN):
+        pytest.skip(f"{GIVEN} is set: this test needs a broker of its own")
+    running = make_broker(tmp_path_factory.mktemp("broker"))
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """``host:port`` of the shared broker, or what ODRADEK_TEST_BOOTSTRAP names."""
+    given = os.environ.get(GIVEN)
+    return given or str(request.getfixturevalue("broker").bootstrap)
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
+    """Starts brokers of this test alone (``own_broker(offsets_retention_minutes="1")``), to be killed at will."""
+    if os.environ.get(GIVEN) and not os.environ.get("ODRADEK_TEST_ORACLE"):
+        pytest.skip(f"{GIVEN} is set: that broker is not ours to kill or restart")
+    started: list[RunningBroker] = []
+
+    def start(**config: str) -> RunningBroker:
+        running = make_broker(tmp_path / f"broker-{len(started)}", **config)
+        started.append(running)
+        running.start()
+        return running
+
+    yield start
+    for running in started:
+        running.kill()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name nobody has used."""
+    return unique("topic")
+
+
+@pytest.fixture
+def group() -> str:
+    """A group id nobody has used."""
+    return unique("group")
+
+
+@pytest.fixture(scope="session")
+def kafka_cp() -> str:
+    """Class path of Apache Kafka 4.3's tools; skips, saying why, where it cannot be had."""
+    from bench.apache import Unavailable, class_path
+
+    try:
+        return class_path()
+    except Unavailable as error:
+        pytest.skip(f"Apache Kafka's tools are not to be had: {error}")
