@@ -1,0 +1,203 @@
+"""The ``odradek`` command. Sub-commands load what they need when they run, so the shell itself starts fast."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from odradek._version import __version__
+from odradek.cli.terminal import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED, error_line, exit_code_of
+from odradek.core.errors import OdradekError
+
+# The class every usage error derives from; typer keeps click's classes in a private place.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class _SubApp(NamedTuple):
+    """A group of commands that lives in a module of its own, which holds a ``typer.Typer`` named ``app``."""
+
+    module: str
+    summary: str
+
+
+_SUB_APPS = {
+    "groups": _SubApp("odradek.cli.groups", "Consumer groups of any Kafka: list, describe."),
+    "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka, decoded."),
+}
+
+
+class _CommandTree(TyperGroup):
+    """Imports the module of a sub-app only when one of its commands is called for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *_SUB_APPS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _SUB_APPS:
+            return super().get_command(ctx, cmd_name)
+        app: typer.Typer = importlib.import_module(_SUB_APPS[cmd_name].module).app
+        app.rich_markup_mode = None
+        group = typer.main.get_group(app)
+        group.name = cmd_name
+        return group
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        own = [(name, super(_CommandTree, self).get_command(ctx, name)) for name in super().list_commands(ctx)]
+        rows = [(name, command.get_short_help_str(limit=62)) for name, command in own if command and not command.hidden]
+        rows += [(name, sub_app.summary) for name, sub_app in _SUB_APPS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}{_nearest(args[0], names)}")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    name="odradek",
+    cls=_CommandTree,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Examples:\n\n\b\n"
+    "  odradek demo\n"
+    "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
+    "  odradek groups describe --group flight-lake -b 127.0.0.1:9092",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"odradek {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _odradek(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Kafka's consumer-offset system in Python.
+
+    A broker, a Spark pipeline that starts from and follows a group's offsets, and tools for people who run consumers.
+    """
+
+
+@app.command(
+    short_help="The whole pipeline on real flights, checked.",
+    epilog="Examples:\n\n\b\n"
+    "  odradek demo                    the whole flight data set, checked\n"
+    "  odradek demo --more 1000        publish 1,000 further events, process those\n"
+    "  odradek demo --rewind -100      read the last 100 of each partition again\n"
+    "  odradek demo --rewind earliest  read everything again\n"
+    "  odradek demo --rewind 2026-01-31T12:00:00Z",
+)
+def demo(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where the broker's log and the table live. Default: odradek/demo in your user data folder."),
+    ] = None,
+    more: Annotated[int | None, typer.Option(min=1, help="Publish this many further events first.")] = None,
+    rewind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="earliest|latest|TIMESTAMP|-N",
+            help="Reset the group's committed offsets first; the query follows. TIMESTAMP is ISO 8601 (UTC unless it"
+            " says otherwise), -N goes back N records in every partition.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the offsets topic's excerpt as JSON lines.")] = False,
+    events: Annotated[int | None, typer.Option(min=1, hidden=True, help="Publish only the first N events.")] = None,
+) -> None:
+    """Run the whole pipeline on real flights: broker, producer, Spark, Parquet, offsets; check it and show the lag.
+
+    A second run on the same directory finds nothing new. A run that was killed is completed by the next one.
+    """
+    from odradek.cli.demo import DemoOptions, run_demo
+
+    raise typer.Exit(run_demo(DemoOptions(data_dir=data_dir, more=more, rewind=rewind, as_json=json, events=events)))
+
+
+@app.command(
+    short_help="A broker on a data directory.",
+    epilog="Examples:\n\n\b\n"
+    "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
+    "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:0 --config num.partitions=4",
+)
+def serve(
+    data_dir: Annotated[Path, typer.Option(help="Where the broker keeps its logs; created if missing.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to accept clients on; port 0 picks one.")],
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A broker setting by Kafka's name. Repeatable.")
+    ] = None,
+    exit_with_parent: Annotated[
+        bool,
+        typer.Option("--exit-with-parent", hidden=True, help="Stop when the starting process is gone."),
+    ] = False,
+) -> None:
+    """Run a broker. Prints `ready HOST:PORT` once it accepts requests; stops cleanly on SIGTERM and Ctrl-C."""
+    from odradek.cli.serve import serve as run
+
+    raise typer.Exit(run(data_dir, listen, config or [], exit_with_parent))
+
+
+def _nearest(given: str, known: Sequence[str]) -> str:
+    matches = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]}?)" if matches else ""
+
+
+def _usage_line(error: Any) -> str:
+    """One line for a usage error: what is wrong, the nearest name, where help is."""
+    context = error.ctx
+    name = getattr(error, "option_name", None)
+    if name is not None and hasattr(error, "possibilities"):
+        known = [option for param in context.command.params for option in param.opts] if context else []
+        return f"no such option {name}{_nearest(name, [*known, '--help'])}"
+    text = str(error.format_message()).rstrip(".")
+    where = f" (see {context.command_path} --help)" if context else ""
+    return text[:1].lower() + text[1:] + where
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the ``odradek`` command; ends the process with an exit code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line (default: the process's own) and returns its exit code, errors already printed."""
+    command = typer.main.get_command(app)
+    try:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        code = command.main(args=given, prog_name="odradek", standalone_mode=False)
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error)
+            return EXIT_BAD_INPUT
+        error_line(_usage_line(error))
+        return EXIT_BAD_INPUT
+    except OdradekError as error:
+        error_line(str(error))
+        return exit_code_of(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone (`odradek … | head`); say nothing on the closed pipe at exit either.
+        sys.stdout = None
+        return EXIT_FAILED
+    return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":
+    main()
