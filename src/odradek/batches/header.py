@@ -1,0 +1,254 @@
+"""The 61 bytes in front of every record batch (format v2): read, check, stamp.
+
+Layout, big-endian: base offset (8), length of the rest (4), leader epoch (4), magic (1), CRC32C (4), attributes (2),
+last offset delta (4), base timestamp (8), max timestamp (8), producer id (8), producer epoch (2), base sequence (4),
+record count (4). The CRC covers everything from the attributes on, so a broker may stamp base offset and leader epoch
+without touching it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_BYTES = 61
+LENGTH_OFFSET = 8
+EPOCH_OFFSET = 12
+MAGIC_OFFSET = 16
+CRC_OFFSET = 17
+ATTRIBUTES_OFFSET = 21
+LOG_OVERHEAD = 12
+"""Bytes in front of what ``length`` counts."""
+MIN_RECORD_BYTES = 7
+MAGIC = 2
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CHECKED = struct.Struct(">hiqqqhii")
+_PREFIX = struct.Struct(">qii")
+_MAX_INT = 0x7FFFFFFF
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields in the order they have on the wire. ``length`` counts the bytes after itself."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def compression(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 CreateTime, 1 LogAppendTime."""
+        return (self.attributes & TIMESTAMP_TYPE_BIT) >> 3
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON_BIT)
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; wraps from 2^31-1 to 0. -1 when the producer is not idempotent."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & _MAX_INT
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.length + LOG_OVERHEAD
+
+
+def read_header(buffer: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at ``pos``; the caller knows that 61 bytes are there. Nothing is checked."""
+    return BatchHeader._make(_HEADER.unpack_from(buffer, pos))
+
+
+def check_header(header: BatchHeader) -> None:
+    """Raises CorruptRecord for what no batch of format v2 can have."""
+    if header.length < HEADER_BYTES - LOG_OVERHEAD:
+        raise CorruptRecord(f"batch length {header.length} at offset {header.base_offset} is smaller than a header")
+    if header.magic != MAGIC:
+        raise CorruptRecord(f"magic {header.magic} at offset {header.base_offset}; only format v2 is kept")
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        raise CorruptRecord(
+            f"negative count at offset {header.base_offset}: last offset delta {header.last_offset_delta}, "
+            f"{header.record_count} records"
+        )
+
+
+def scan(buffer: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch in ``buffer``.
+
+    Ends quietly before a last batch that is cut off, as fetch answers may have one. Raises CorruptRecord at bytes
+    that are no batch of format v2. CRCs are not checked.
+    """
+    end = len(buffer)
+    unpack = _HEADER.unpack_from
+    while pos + HEADER_BYTES <= end:
+        header = BatchHeader._make(unpack(buffer, pos))
+        check_header(header)
+        following = pos + header.length + LOG_OVERHEAD
+        if following > end:
+            return
+        yield pos, header
+        pos = following
+
+
+def crc_is_valid(buffer: Buffer, pos: int, header: BatchHeader) -> bool:
+    view = memoryview(buffer)
+    return crc32c(view[pos + ATTRIBUTES_OFFSET : pos + header.size_in_bytes]) == header.crc
+
+
+def validate(
+    buffer: Buffer,
+    *,
+    max_message_bytes: int | None = None,
+    client: bool = True,
+) -> list[tuple[int, BatchHeader]]:
+    """Checks all of ``buffer`` as Kafka checks a produce request, and returns position and header of each batch.
+
+    ``client=True`` adds what only clients must obey: one batch, base offset 0, as many records as the offsets say, no
+    control batches, a sequence for each idempotent batch. ``max_message_bytes`` bounds each batch, header included.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0 and v1);
+    CorruptRecord for a wrong CRC or length.
+    """
+    end = len(buffer)
+    if not end:
+        raise KafkaError(ErrorCode.invalid_record, "no record batch at all")
+    pos = 0
+    batches: list[tuple[int, BatchHeader]] = []
+    while pos < end:
+        if end - pos <= MAGIC_OFFSET:
+            raise CorruptRecord(f"{end - pos} bytes at position {pos} are too few for a record batch")
+        magic = buffer[pos + MAGIC_OFFSET]
+        if magic in {0, 1}:
+            raise KafkaError(ErrorCode.unsupported_for_message_format, f"message format v{magic} is no longer written")
+        if end - pos < HEADER_BYTES:
+            raise CorruptRecord(f"{end - pos} bytes at position {pos} are too few for a record batch")
+        header = read_header(buffer, pos)
+        if magic != MAGIC:
+            raise CorruptRecord(f"unknown magic {magic} at position {pos}")
+        if header.length < HEADER_BYTES - LOG_OVERHEAD or header.size_in_bytes > end - pos:
+            raise CorruptRecord(f"batch length {header.length} does not fit the {end - pos} bytes at position {pos}")
+        if client and batches:
+            raise KafkaError(ErrorCode.invalid_record, "more than one record batch for a partition")
+        if client and header.base_offset != 0:
+            raise KafkaError(ErrorCode.invalid_record, f"base offset is {header.base_offset}, not 0")
+        if max_message_bytes is not None and header.size_in_bytes > max_message_bytes:
+            raise KafkaError(
+                ErrorCode.message_too_large,
+                f"batch of {header.size_in_bytes} bytes; max.message.bytes is {max_message_bytes}",
+            )
+        if not crc_is_valid(buffer, pos, header):
+            raise CorruptRecord(f"CRC of the batch at position {pos} does not match its bytes")
+        _check_counts(header, client)
+        batches.append((pos, header))
+        pos += header.size_in_bytes
+    return batches
+
+
+def _check_counts(header: BatchHeader, client: bool) -> None:
+    payload = header.size_in_bytes - HEADER_BYTES
+    if header.compression > 4:
+        raise KafkaError(ErrorCode.invalid_record, f"unknown compression {header.compression}")
+    if header.compression == 0 and header.record_count * MIN_RECORD_BYTES > payload:
+        raise KafkaError(ErrorCode.invalid_record, f"{header.record_count} records cannot fit into {payload} bytes")
+    if not client:
+        check_header(header)
+        return
+    if header.record_count <= 0:
+        raise KafkaError(ErrorCode.invalid_record, f"record count is {header.record_count}")
+    if header.last_offset_delta + 1 != header.record_count:
+        raise KafkaError(
+            ErrorCode.invalid_record,
+            f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}",
+        )
+    if header.is_control:
+        raise KafkaError(ErrorCode.invalid_record, "clients may not write control records")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise KafkaError(
+            ErrorCode.invalid_record, f"sequence {header.base_sequence} in a batch of producer {header.producer_id}"
+        )
+
+
+def stamped_head(
+    buffer: Buffer,
+    pos: int,
+    header: BatchHeader,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    log_append_time_ms: int | None = None,
+) -> bytes:
+    """The batch's first 16 bytes with new base offset and leader epoch, or all 61 when the CRC has to change.
+
+    ``log_append_time_ms`` sets LogAppendTime and that time; ``None`` keeps CreateTime (a LogAppendTime bit that the
+    producer set is cleared, as Kafka does). What follows in the batch is written unchanged behind the result.
+    """
+    if log_append_time_ms is None and not header.attributes & TIMESTAMP_TYPE_BIT:
+        return _PREFIX.pack(base_offset, header.length, leader_epoch)
+    if log_append_time_ms is None:
+        attributes, max_timestamp = header.attributes & ~TIMESTAMP_TYPE_BIT, header.max_timestamp
+    else:
+        attributes, max_timestamp = header.attributes | TIMESTAMP_TYPE_BIT, log_append_time_ms
+    checked = _CHECKED.pack(attributes, header.last_offset_delta, header.base_timestamp, max_timestamp, *header[9:])
+    rest = memoryview(buffer)[pos + HEADER_BYTES : pos + header.size_in_bytes]
+    crc = crc32c(rest, crc32c(checked))
+    return _PREFIX.pack(base_offset, header.length, leader_epoch) + struct.pack(">bI", MAGIC, crc) + checked
+
+
+def stamp(
+    buffer: bytearray, pos: int, base_offset: int, leader_epoch: int, log_append_time_ms: int | None = None
+) -> None:
+    """Writes base offset and leader epoch, and with ``log_append_time_ms`` the time, into the batch at ``pos``."""
+    head = stamped_head(
+        buffer,
+        pos,
+        read_header(buffer, pos),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        log_append_time_ms=log_append_time_ms,
+    )
+    buffer[pos : pos + len(head)] = head

@@ -1,0 +1,130 @@
+"""Records one by one, in pure Python: for internal topics, timestamp lookups and tools.
+
+Bulk reading goes through the Arrow kernel instead; this reader never loads numpy. Hostile bytes (bad varints, absurd
+counts or lengths, bombs) raise CorruptRecord; nothing is allocated from a number that was not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
+from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer, scan
+from odradek.core.errors import CorruptRecord
+
+
+class Row(NamedTuple):
+    """One record with what its batch says about it. ``timestamp`` in ms since 1970, -1 when it has none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequence: int = -1
+    leader_epoch: int = -1
+    is_transactional: bool = False
+    is_control: bool = False
+
+
+def iter_records(buffer: Buffer, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Row]:
+    """All records of the whole batches in ``buffer``; a cut-off batch at the end is left out.
+
+    ``max_bytes`` bounds what one batch may unpack to. Raises CorruptRecord.
+    """
+    for pos, header in scan(buffer):
+        yield from batch_rows(buffer, pos, header, max_bytes=max_bytes)
+
+
+def batch_rows(buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Row]:
+    """The records of the one batch at ``pos``."""
+    payload = memoryview(buffer)[pos + HEADER_BYTES : pos + header.size_in_bytes]
+    data = bytes(decompress(header.compression, payload, max_bytes))
+    count = header.record_count
+    if count * MIN_RECORD_BYTES > len(data):
+        raise CorruptRecord(f"{count} records cannot fit into {len(data)} bytes at offset {header.base_offset}")
+    append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    base_sequence = header.base_sequence
+    tail = (header.leader_epoch, header.is_transactional, header.is_control)
+    at = 0
+    for _ in range(count):
+        at, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
+        yield Row(
+            base_offset + offset_delta,
+            base_timestamp + timestamp_delta if append_time is None else append_time,
+            key,
+            value,
+            headers,
+            header.producer_id,
+            header.producer_epoch,
+            -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF,
+            *tail,
+        )
+    if at != len(data):
+        raise CorruptRecord(f"{len(data) - at} bytes behind the last record of the batch at {header.base_offset}")
+
+
+def _varint(data: bytes, at: int, max_length: int = 5) -> tuple[int, int]:
+    """A zigzag number and the position behind it; at most 5 bytes for an int32, 10 for an int64."""
+    result = 0
+    for shift in range(0, 7 * max_length, 7):
+        if at >= len(data):
+            raise CorruptRecord("a number is cut off")
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (result >> 1) ^ -(result & 1), at
+    raise CorruptRecord(f"a number is longer than {max_length} bytes")
+
+
+def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    size, at = _varint(data, at)
+    if size < 0:
+        if size != -1:
+            raise CorruptRecord(f"a field has length {size}")
+        return None, at
+    if size > end - at:
+        raise CorruptRecord(f"a field of {size} bytes reaches beyond its record")
+    return data[at : at + size], at + size
+
+
+_NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def _record(
+    data: bytes, at: int
+) -> tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
+    size, at = _varint(data, at)
+    end = at + size
+    if size < MIN_RECORD_BYTES - 1 or end > len(data):
+        raise CorruptRecord(f"a record of {size} bytes does not fit its batch")
+    timestamp_delta, at = _varint(data, at + 1, 10)
+    offset_delta, at = _varint(data, at)
+    if offset_delta < 0:
+        raise CorruptRecord(f"offset delta {offset_delta}")
+    key, at = _field(data, at, end)
+    value, at = _field(data, at, end)
+    header_count, at = _varint(data, at)
+    headers = _NO_HEADERS
+    if header_count:
+        if header_count < 0 or header_count * 2 > end - at:
+            raise CorruptRecord(f"{header_count} headers cannot fit into {end - at} bytes")
+        pairs = []
+        for _ in range(header_count):
+            name, at = _field(data, at, end)
+            if name is None:
+                raise CorruptRecord("a header has no key")
+            header_value, at = _field(data, at, end)
+            try:
+                pairs.append((name.decode(), header_value))
+            except UnicodeDecodeError as error:
+                raise CorruptRecord("a header's key is no UTF-8") from error
+        headers = tuple(pairs)
+    if at != end:
+        raise CorruptRecord(f"a record of {size} bytes ends {end - at} bytes early or late")
+    return end, timestamp_delta, offset_delta, key, value, headers
