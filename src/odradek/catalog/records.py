@@ -1,0 +1,230 @@
+"""Records of the metadata log, in the frames and schemas Kafka's KRaft controller uses.
+
+A value is a frame version (1), the record's API key and its version, all unsigned varints, then the record in
+the compact encoding of flexible versions. Keys are empty. Kinds nobody here writes are skipped when read.
+"""
+
+from __future__ import annotations
+
+import builtins
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+FRAME_VERSION = 1
+TOPIC = 2
+PARTITION = 3
+CONFIG = 4
+REMOVE_TOPIC = 9
+FEATURE_LEVEL = 12
+PRODUCER_IDS = 15
+
+
+class TopicId(Protocol):
+    """A topic's id: 16 bytes (a ``uuid.UUID`` in practice; made by the caller, never in here)."""
+
+    @property
+    def bytes(self) -> builtins.bytes: ...
+
+
+IdFactory = Callable[[builtins.bytes], TopicId]
+
+
+@dataclass(slots=True, frozen=True)
+class TopicRecord:
+    name: str
+    topic_id: TopicId
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionRecord:
+    partition_id: int
+    topic_id: TopicId
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    directories: tuple[TopicId, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigRecord:
+    """``value=None`` takes the setting back. Resource types: 2 topic, 4 broker."""
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@dataclass(slots=True, frozen=True)
+class RemoveTopicRecord:
+    topic_id: TopicId
+
+
+@dataclass(slots=True, frozen=True)
+class FeatureLevelRecord:
+    name: str
+    feature_level: int
+
+
+@dataclass(slots=True, frozen=True)
+class ProducerIdsRecord:
+    """``next_producer_id`` is the first id that nobody has been given."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+MetadataRecord = (
+    TopicRecord | PartitionRecord | ConfigRecord | RemoveTopicRecord | FeatureLevelRecord | ProducerIdsRecord
+)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+def _uvarint(value: int) -> bytes:
+    packed = bytearray()
+    while value > 0x7F:
+        packed.append(value & 0x7F | 0x80)
+        value >>= 7
+    packed.append(value)
+    return bytes(packed)
+
+
+def _string(value: str | None) -> bytes:
+    if value is None:
+        return b"\0"
+    packed = value.encode()
+    return _uvarint(len(packed) + 1) + packed
+
+
+def _ints(values: tuple[int, ...]) -> bytes:
+    return _uvarint(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
+
+
+def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
+    match record:
+        case TopicRecord(name, topic_id):
+            return TOPIC, 0, _string(name) + topic_id.bytes
+        case PartitionRecord():
+            return PARTITION, 1, _partition_body(record)
+        case ConfigRecord(resource_type, resource_name, name, value):
+            packed = struct.pack(">b", resource_type) + _string(resource_name) + _string(name) + _string(value)
+            return CONFIG, 0, packed
+        case RemoveTopicRecord(topic_id):
+            return REMOVE_TOPIC, 0, topic_id.bytes
+        case FeatureLevelRecord(name, level):
+            return FEATURE_LEVEL, 0, _string(name) + struct.pack(">h", level)
+        case ProducerIdsRecord(broker_id, broker_epoch, next_id):
+            return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id)
+
+
+def _partition_body(record: PartitionRecord) -> bytes:
+    return b"".join(
+        (
+            struct.pack(">i", record.partition_id),
+            record.topic_id.bytes,
+            _ints(record.replicas),
+            _ints(record.isr),
+            _ints(()),  # being removed
+            _ints(()),  # being added
+            struct.pack(">iii", record.leader, record.leader_epoch, record.partition_epoch),
+            _uvarint(len(record.directories) + 1),
+            *(directory.bytes for directory in record.directories),
+        )
+    )
+
+
+def encode(record: MetadataRecord) -> bytes:
+    """The value of one record of the metadata log."""
+    api_key, version, body = _body(record)
+    return _uvarint(FRAME_VERSION) + _uvarint(api_key) + _uvarint(version) + body + b"\0"
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class _Cursor:
+    __slots__ = ("at", "data", "make_id")
+
+    def __init__(self, data: bytes, make_id: IdFactory) -> None:
+        self.data = data
+        self.at = 0
+        self.make_id = make_id
+
+    def take(self, size: int) -> bytes:
+        chunk = self.data[self.at : self.at + size]
+        if size < 0 or len(chunk) != size:
+            raise ValueError("metadata record ends too soon")
+        self.at += size
+        return chunk
+
+    def fixed(self, code: str) -> tuple[int, ...]:
+        packed = struct.Struct(code)
+        return packed.unpack(self.take(packed.size))
+
+    def uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def nullable_string(self) -> str | None:
+        size = self.uvarint()
+        return None if size == 0 else self.take(size - 1).decode()
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise ValueError("null where a metadata record needs a string")
+        return value
+
+    def ints(self) -> tuple[int, ...]:
+        return self.fixed(f">{max(self.uvarint() - 1, 0)}i")
+
+    def id(self) -> TopicId:
+        return self.make_id(self.take(16))
+
+    def ids(self) -> tuple[TopicId, ...]:
+        return tuple(self.id() for _ in range(self.uvarint() - 1))
+
+
+def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
+    """Reads one record's value; ``None`` for a kind unknown here. Raises ValueError where the bytes are broken."""
+    cursor = _Cursor(value, make_id)
+    if (frame_version := cursor.uvarint()) != FRAME_VERSION:
+        raise ValueError(f"metadata record in frame version {frame_version}, only {FRAME_VERSION} is known")
+    api_key, version = cursor.uvarint(), cursor.uvarint()
+    if api_key == TOPIC:
+        return TopicRecord(cursor.string(), cursor.id())
+    if api_key == PARTITION:
+        return _read_partition(cursor, version)
+    if api_key == CONFIG:
+        return ConfigRecord(cursor.fixed(">b")[0], cursor.string(), cursor.string(), cursor.nullable_string())
+    if api_key == REMOVE_TOPIC:
+        return RemoveTopicRecord(cursor.id())
+    if api_key == FEATURE_LEVEL:
+        return FeatureLevelRecord(cursor.string(), cursor.fixed(">h")[0])
+    if api_key == PRODUCER_IDS:
+        return ProducerIdsRecord(*cursor.fixed(">iqq"))
+    return None
+
+
+def _read_partition(cursor: _Cursor, version: int) -> PartitionRecord:
+    (partition_id,) = cursor.fixed(">i")
+    topic_id, replicas, isr = cursor.id(), cursor.ints(), cursor.ints()
+    cursor.ints()
+    cursor.ints()
+    leader, leader_epoch, partition_epoch = cursor.fixed(">iii")
+    directories = cursor.ids() if version >= 1 else ()
+    return PartitionRecord(
+        partition_id, topic_id, replicas, isr, leader, leader_epoch, partition_epoch, directories
+    )

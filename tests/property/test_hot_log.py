@@ -1,0 +1,140 @@
+"""Packed Produce and Fetch replies equal what the schemas write, for every version."""
+
+from __future__ import annotations
+
+import uuid
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.wire import hot_log, schemas
+from odradek.wire.hot_log import FetchedPartition, ProducedPartition
+from odradek.wire.schemas import Kind
+
+i32 = st.integers(-(2**31), 2**31 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+time_ms = st.one_of(st.just(-1), st.integers(0, 2**47))
+code = st.sampled_from([-1, 0, 1, 3, 6, 42, 100])
+text = st.text(st.characters(codec="utf-8"), max_size=200)
+names = st.one_of(text, st.just("t" * 249))
+
+produced = st.builds(
+    ProducedPartition,
+    index=i32,
+    error_code=code,
+    base_offset=i64,
+    append_time_ms=time_ms,
+    log_start_offset=i64,
+    record_errors=st.lists(st.tuples(i32, st.none() | text), max_size=3).map(tuple),
+    error_message=st.none() | text,
+)
+
+
+@st.composite
+def fetched(draw: st.DrawFn) -> FetchedPartition:
+    slices = draw(st.lists(st.binary(max_size=300), max_size=3))
+    return FetchedPartition(
+        index=draw(i32),
+        error_code=draw(code),
+        high_watermark=draw(i64),
+        last_stable_offset=draw(i64),
+        log_start_offset=draw(i64),
+        aborted=draw(st.none() | st.lists(st.tuples(i64, i64), max_size=3).map(tuple)),
+        preferred_read_replica=draw(i32),
+        records=[memoryview(part) for part in slices],
+        size=sum(map(len, slices)),
+        diverging=draw(st.none() | st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))),
+    )
+
+
+def topic_lists(partition: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(st.tuples(names, st.uuids(), st.lists(partition, max_size=3)), max_size=3)
+
+
+@given(version=st.integers(3, 13), topics=topic_lists(produced), throttle_ms=st.integers(0, 2**31 - 1))
+def test_produce_replies_equal_the_schemas(version, topics, throttle_ms) -> None:
+    expected = schemas.encode(
+        0,
+        version,
+        Kind.RESPONSE,
+        {
+            "throttle_time": throttle_ms,
+            "responses": [
+                {
+                    "name": name,
+                    "topic_id": topic_id,
+                    "partition_responses": [
+                        {
+                            "index": p.index,
+                            "error_code": p.error_code,
+                            "base_offset": p.base_offset,
+                            "log_append_time": p.append_time_ms,
+                            "log_start_offset": p.log_start_offset,
+                            "record_errors": [
+                                {"batch_index": index, "batch_index_error_message": message}
+                                for index, message in p.record_errors
+                            ],
+                            "error_message": p.error_message,
+                        }
+                        for p in partitions
+                    ],
+                }
+                for name, topic_id, partitions in topics
+            ],
+        },
+    )
+    packed = hot_log.produce_response(version, [(_key(version >= 13, t), t[2]) for t in topics], throttle_ms)
+    assert packed == expected
+
+
+@given(version=st.integers(4, 18), topics=topic_lists(fetched()), error=code, session=st.integers(0, 2**31 - 1))
+def test_fetch_replies_equal_the_schemas(version, topics, error, session) -> None:
+    message = {
+        "throttle_time": 7,
+        "error_code": error,
+        "session_id": session,
+        "responses": [
+            {
+                "topic": name,
+                "topic_id": topic_id,
+                "partitions": [
+                    {
+                        "partition_index": p.index,
+                        "error_code": p.error_code,
+                        "high_watermark": p.high_watermark,
+                        "last_stable_offset": p.last_stable_offset,
+                        "log_start_offset": p.log_start_offset,
+                        "aborted_transactions": p.aborted
+                        and [{"producer_id": producer, "first_offset": first} for producer, first in p.aborted],
+                        "preferred_read_replica": p.preferred_read_replica,
+                        "records": b"".join(p.records),
+                    }
+                    | ({"diverging_epoch": dict(zip(("epoch", "end_offset"), p.diverging, strict=True))}
+                       if p.diverging else {})
+                    for p in partitions
+                ],
+            }
+            for name, topic_id, partitions in topics
+        ],
+    }  # fmt: skip
+    for response in message["responses"]:
+        for partition in response["partitions"]:
+            if partition["aborted_transactions"] == ():
+                partition["aborted_transactions"] = []
+    chunks = hot_log.fetch_response(
+        version, [(_key(version >= 13, t), t[2]) for t in topics], error_code=error, session_id=session, throttle_ms=7
+    )
+    assert b"".join(chunks) == schemas.encode(1, version, Kind.RESPONSE, message)
+    assert all(part in chunks for _, _, partitions in topics for p in partitions if p.size for part in p.records)
+
+
+def _key(by_id: bool, topic: tuple) -> str | bytes:
+    name, topic_id, _ = topic
+    return topic_id.bytes if by_id else name
+
+
+def test_a_null_topic_id_is_sixteen_zeros() -> None:
+    zero = uuid.UUID(int=0).bytes
+    packed = hot_log.produce_response(13, [(zero, [ProducedPartition(0)])])
+    reply, _ = schemas.decode(0, 13, Kind.RESPONSE, packed)
+    assert reply.responses[0].topic_id is None
