@@ -1,0 +1,335 @@
+"""The records of ``__consumer_offsets`` as typed values, and the two texts Kafka users know them by.
+
+A record's key starts with an int16 that tells its type, its value with an int16 version. Written as Apache Kafka 4.3
+writes them: offset commits with key 1 and value 4 (value 1 when the committer set an expiry of its own), group
+metadata with key 2 and value 3. Read: every type and version Kafka 4.3 knows; what is left comes as UnknownRecord.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from odradek.core.record_schemas import (
+    RECORD_TYPES,
+    TAG_DEFAULTS,
+    Fields,
+    MalformedRecord,
+    RecordType,
+    decode_key,
+    decode_value,
+    encode_value,
+    write_uvarint,
+)
+
+__all__ = [
+    "CoordinatorRecord",
+    "Decoded",
+    "GroupKey",
+    "GroupMember",
+    "GroupMetadata",
+    "GroupRecord",
+    "MalformedRecord",
+    "OffsetCommitRecord",
+    "OffsetCommitValue",
+    "OffsetKey",
+    "UnknownRecord",
+    "decode",
+    "format_json",
+    "format_line",
+    "group_key",
+    "group_value",
+    "offset_key",
+    "offset_value",
+]
+
+OFFSET_COMMIT_TYPES = (0, 1)
+GROUP_METADATA_TYPE = 2
+
+
+class OffsetKey(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class OffsetCommitValue(NamedTuple):
+    """What was committed. Times in ms since 1970; ``expire_timestamp_ms`` -1: the broker's retention holds."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    topic_id: UUID | None = None
+
+
+class GroupKey(NamedTuple):
+    group: str
+
+
+class GroupMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupMetadata(NamedTuple):
+    """A generation of a classic group; ``protocol_type`` is '' for a group that had no member yet."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp_ms: int
+    members: tuple[GroupMember, ...] = ()
+
+
+class OffsetCommitRecord(NamedTuple):
+    """``value=None``: a tombstone."""
+
+    key: OffsetKey
+    value: OffsetCommitValue | None
+
+
+class GroupRecord(NamedTuple):
+    """``value=None``: a tombstone."""
+
+    key: GroupKey
+    value: GroupMetadata | None
+
+
+class CoordinatorRecord(NamedTuple):
+    """A record of the newer protocols (KIP-848 groups, share and streams groups), by its schema's field names."""
+
+    kind: RecordType
+    key: Fields
+    version: int
+    value: Fields | None
+
+
+class UnknownRecord(NamedTuple):
+    """A record nobody here can read, kept as bytes, with the reason why."""
+
+    key_type: int
+    key: bytes | None
+    value: bytes | None
+    reason: str
+
+
+Decoded = OffsetCommitRecord | GroupRecord | CoordinatorRecord | UnknownRecord
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+_VALUE_4_HEAD = struct.Struct(">hqi")
+_VALUE_1_HEAD = struct.Struct(">hq")
+_INT64 = struct.Struct(">q")
+_TWO_INT64 = struct.Struct(">qq")
+
+
+def _text(value: str) -> bytes:
+    packed = value.encode()
+    return len(packed).to_bytes(2, "big") + packed
+
+
+@lru_cache(maxsize=4096)
+def _offset_key_prefix(group: str, topic: str) -> bytes:
+    return b"\x00\x01" + _text(group) + _text(topic)
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    """Key version 1."""
+    return _offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
+
+
+def offset_value(value: OffsetCommitValue) -> bytes:
+    """Value version 4, or 1 where the value has an expiry of its own (which has no leader epoch then)."""
+    metadata = value.metadata.encode()
+    if value.expire_timestamp_ms != -1:
+        return b"".join(
+            (
+                _VALUE_1_HEAD.pack(1, value.offset),
+                len(metadata).to_bytes(2, "big"),
+                metadata,
+                _TWO_INT64.pack(value.commit_timestamp_ms, value.expire_timestamp_ms),
+            )
+        )
+    out = [_VALUE_4_HEAD.pack(4, value.offset, value.leader_epoch)]
+    write_uvarint(out, len(metadata) + 1)
+    out.append(metadata)
+    out.append(_INT64.pack(value.commit_timestamp_ms))
+    out.append(b"\x00" if value.topic_id is None else b"\x01\x00\x10" + value.topic_id.bytes)
+    return b"".join(out)
+
+
+def group_key(group: str) -> bytes:
+    return b"\x00\x02" + _text(group)
+
+
+def group_value(value: GroupMetadata) -> bytes:
+    """Value version 3."""
+    fields = {
+        "protocol_type": value.protocol_type,
+        "generation": value.generation,
+        "protocol": value.protocol,
+        "leader": value.leader,
+        "current_state_timestamp": value.current_state_timestamp_ms,
+        "members": [dict(zip(_MEMBER_FIELDS, member, strict=True)) for member in value.members],
+    }
+    return encode_value(RECORD_TYPES[GROUP_METADATA_TYPE], 3, fields)
+
+
+_MEMBER_FIELDS = (
+    "member_id",
+    "group_instance_id",
+    "client_id",
+    "client_host",
+    "rebalance_timeout",
+    "session_timeout",
+    "subscription",
+    "assignment",
+)
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def decode(key: bytes | None, value: bytes | None) -> Decoded:
+    """Reads one record. Never raises: what cannot be read comes back as UnknownRecord with the reason."""
+    if key is None or len(key) < 2:
+        return UnknownRecord(-1, key, value, "no key" if key is None else "key shorter than its type")
+    number = int.from_bytes(key[:2], "big", signed=True)
+    kind = RECORD_TYPES.get(number)
+    if kind is None:
+        return UnknownRecord(number, key, value, f"key type {number} is unknown")
+    try:
+        if number in OFFSET_COMMIT_TYPES:
+            return _decode_offset_commit(kind, key, value)
+        key_fields = decode_key(kind, key)
+        version, fields = (-1, None) if value is None else decode_value(kind, value)
+    except MalformedRecord as error:
+        return UnknownRecord(number, key, value, str(error))
+    if number == GROUP_METADATA_TYPE:
+        return GroupRecord(GroupKey(key_fields["group"]), None if fields is None else _group_metadata(fields))
+    return CoordinatorRecord(kind, key_fields, version, fields)
+
+
+def _decode_offset_commit(kind: RecordType, key: bytes, value: bytes | None) -> OffsetCommitRecord:
+    fields = decode_key(kind, key)
+    offset_key = OffsetKey(fields["group"], fields["topic"], fields["partition"])
+    if value is None:
+        return OffsetCommitRecord(offset_key, None)
+    _, fields = decode_value(kind, value)
+    topic_id = fields.get("topic_id")
+    return OffsetCommitRecord(
+        offset_key,
+        OffsetCommitValue(
+            fields["offset"],
+            fields.get("leader_epoch", -1),
+            fields["metadata"],
+            fields["commit_timestamp"],
+            fields.get("expire_timestamp", -1),
+            None if topic_id is None or topic_id.int == 0 else topic_id,
+        ),
+    )
+
+
+def _group_metadata(fields: Fields) -> GroupMetadata:
+    members = tuple(
+        GroupMember(
+            member["member_id"],
+            member.get("group_instance_id"),
+            member["client_id"],
+            member["client_host"],
+            # Version 0 knew one timeout for both, and so did clients before JoinGroup v1.
+            member["session_timeout"] if member.get("rebalance_timeout", -1) == -1 else member["rebalance_timeout"],
+            member["session_timeout"],
+            member["subscription"],
+            member["assignment"],
+        )
+        for member in fields["members"]
+    )
+    return GroupMetadata(
+        fields["protocol_type"],
+        fields["generation"],
+        fields["protocol"],
+        fields["leader"],
+        fields.get("current_state_timestamp", -1),
+        members,
+    )
+
+
+# --- texts ------------------------------------------------------------------------------------------------------
+
+
+def format_line(key: bytes | None, value: bytes | None) -> str | None:
+    """The line of Kafka's formatter before 4.0, for an offset commit; None for any other record.
+
+    ``[group,topic,partition]::OffsetAndMetadata(offset=…, leaderEpoch=…, metadata=…, commitTimestamp=…,
+    expireTimestamp=…)``, and ``[group,topic,partition]::NULL`` for a tombstone.
+    """
+    record = decode(key, value)
+    if not isinstance(record, OffsetCommitRecord):
+        return None
+    head = "[{},{},{}]".format(*record.key)
+    content = record.value
+    if content is None:
+        return head + "::NULL"
+    epoch = "Optional.empty" if content.leader_epoch == -1 else f"Optional[{content.leader_epoch}]"
+    expiry = "None" if content.expire_timestamp_ms == -1 else f"Some({content.expire_timestamp_ms})"
+    return (
+        f"{head}::OffsetAndMetadata(offset={content.offset}, leaderEpoch={epoch}, metadata={content.metadata},"
+        f" commitTimestamp={content.commit_timestamp_ms}, expireTimestamp={expiry})"
+    )
+
+
+def format_json(key: bytes | None, value: bytes | None, types: tuple[int, ...] = OFFSET_COMMIT_TYPES) -> str | None:
+    """The JSON of Kafka 4's OffsetsMessageFormatter; None for records of other types, or unreadable ones.
+
+    With ``types=(2,)`` that of its GroupMetadataMessageFormatter.
+    """
+    if key is None or len(key) < 2:
+        return None
+    number = int.from_bytes(key[:2], "big", signed=True)
+    kind = RECORD_TYPES.get(number)
+    if kind is None or number not in types:
+        return None
+    try:
+        document: dict[str, Any] = {"key": {"type": number, "data": _as_json(decode_key(kind, key))}, "value": None}
+        if value is not None:
+            version, fields = decode_value(kind, value)
+            document["value"] = {"version": version, "data": _as_json(fields)}
+    except MalformedRecord:
+        return None
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_camel(name): _as_json(item) for name, item in value.items() if not _left_out(name, item)}
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, UUID):
+        return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+    return value
+
+
+def _left_out(name: str, value: Any) -> bool:
+    """Kafka leaves tagged fields out that have their default. (Untagged ones of the same name never have it.)"""
+    return name in TAG_DEFAULTS and bool(value == TAG_DEFAULTS[name])
+
+
+@lru_cache(maxsize=256)
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
