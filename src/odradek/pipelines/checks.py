@@ -1,0 +1,168 @@
+"""Does the table hold exactly what was published? Computed from the input file, read by pyarrow and by Spark.
+
+A row is known by its record's (partition, offset). Rows read again after a rewind are more rows of the same record;
+they are counted apart. Ranges that a rewind jumped over may be missing, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset
+
+from odradek.pipelines.demo_state import Range
+from odradek.pipelines.flights import Feed, Integers
+from odradek.pipelines.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_COLUMNS = ("partition", "offset", "event", "distance")
+_SCHEMA = pa.schema(
+    [("partition", pa.int32()), ("offset", pa.int64()), ("event", pa.int64()), ("distance", pa.int32())]
+)
+
+
+@dataclass(frozen=True)
+class Count:
+    """``rows`` in all; over distinct records their number and the sum of their distances, miles."""
+
+    rows: int
+    distinct: int
+    distance: int
+
+    @property
+    def again(self) -> int:
+        """Rows that hold a record another row holds already."""
+        return self.rows - self.distinct
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What should be there and what is. ``skipped`` records were jumped over on purpose and are not expected."""
+
+    expected_distinct: int
+    expected_distance: int
+    skipped: int
+    by_pyarrow: Count
+    by_spark: Count
+    problems: Sequence[str]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything agrees."""
+        return not self.problems
+
+
+def check(spark: SparkSession, lake: Lake, feed: Feed, skipped: Mapping[int, Sequence[Range]]) -> CheckReport:
+    """Compares the table with the feed it was made from."""
+    rows = read_rows(lake)
+    by_pyarrow = count_rows(rows)
+    by_spark = count_with_spark(spark, lake)
+    missing_allowed = _allowed_gaps(feed, rows, skipped)
+    expected_distinct = feed.target - int(sum(gap.sum() for gap in missing_allowed))
+    total = int(feed.flights.distances_of(np.arange(feed.target)).sum())
+    expected_distance = total - sum(
+        int(feed.flights.distances_of(sequence[gap]).sum())
+        for sequence, gap in zip(feed.sequences, missing_allowed, strict=True)
+    )
+    problems = _wrong_rows(feed, rows) + _gaps(feed, rows, missing_allowed)
+    for reader, count in (("pyarrow", by_pyarrow), ("Spark", by_spark)):
+        if (count.distinct, count.distance) != (expected_distinct, expected_distance):
+            problems.append(
+                f"{reader} counts {count.distinct:,} events and {count.distance:,} miles;"
+                f" {expected_distinct:,} and {expected_distance:,} were expected"
+            )
+    if by_pyarrow.rows != by_spark.rows:
+        problems.append(f"pyarrow reads {by_pyarrow.rows:,} rows where Spark reads {by_spark.rows:,}")
+    skipped_count = feed.target - expected_distinct
+    return CheckReport(expected_distinct, expected_distance, skipped_count, by_pyarrow, by_spark, problems)
+
+
+def read_rows(lake: Lake) -> pa.Table:
+    """The table's rows as pyarrow sees them, in the columns that the check needs."""
+    files = sorted(str(path) for path in lake.files())
+    if not files:
+        return _SCHEMA.empty_table()
+    return pyarrow.dataset.dataset(files, format="parquet").to_table(columns=list(_COLUMNS)).combine_chunks()
+
+
+def count_rows(rows: pa.Table) -> Count:
+    """Counts what pyarrow read."""
+    partition = _integers(rows, "partition")
+    offset = _integers(rows, "offset")
+    _, first = np.unique(partition << 48 | offset, return_index=True)
+    distances = _integers(rows, "distance")[first]
+    return Count(rows=rows.num_rows, distinct=len(first), distance=int(distances.sum()))
+
+
+def count_with_spark(spark: SparkSession, lake: Lake) -> Count:
+    """Counts what Spark reads from the same directory."""
+    from pyspark.sql import functions as f
+
+    if not list(lake.files()):
+        return Count(0, 0, 0)
+    table = spark.read.parquet(lake.table.as_uri()).select("partition", "offset", "distance")
+    records = table.groupBy("partition", "offset").agg(
+        f.count("*").alias("rows"), f.first("distance").alias("distance")
+    )
+    row = records.agg(f.sum("rows"), f.count("*"), f.sum("distance")).first()
+    assert row is not None
+    return Count(*(int(value or 0) for value in row))
+
+
+def _integers(rows: pa.Table, name: str) -> Integers:
+    """A column as integers; null, which no event of ours has there, becomes -1."""
+    filled: Integers = rows[name].fill_null(-1).to_numpy().astype(np.int64)
+    return filled
+
+
+def _present(feed: Feed, rows: pa.Table) -> list[npt.NDArray[np.bool_]]:
+    """For each partition which of its offsets the table holds."""
+    partition, offset = _integers(rows, "partition"), _integers(rows, "offset")
+    present = []
+    for number, sequence in enumerate(feed.sequences):
+        held = np.zeros(len(sequence), dtype=bool)
+        offsets = offset[partition == number]
+        held[offsets[(offsets >= 0) & (offsets < len(sequence))]] = True
+        present.append(held)
+    return present
+
+
+def _allowed_gaps(feed: Feed, rows: pa.Table, skipped: Mapping[int, Sequence[Range]]) -> list[npt.NDArray[np.bool_]]:
+    """For each partition which offsets are missing because a rewind jumped over them."""
+    gaps = []
+    for number, held in enumerate(_present(feed, rows)):
+        jumped = np.zeros(len(held), dtype=bool)
+        for start, stop in skipped.get(number, ()):
+            jumped[start:stop] = True
+        gaps.append(jumped & ~held)
+    return gaps
+
+
+def _wrong_rows(feed: Feed, rows: pa.Table) -> list[str]:
+    """Rows that hold another event than the one published at their partition and offset."""
+    partition, offset, event = (_integers(rows, name) for name in ("partition", "offset", "event"))
+    wrong = np.ones(len(event), dtype=bool)
+    for number, sequence in enumerate(feed.sequences):
+        mine = np.flatnonzero((partition == number) & (offset >= 0) & (offset < len(sequence)))
+        wrong[mine] = event[mine] != sequence[offset[mine]]
+    if not wrong.any():
+        return []
+    at = int(np.flatnonzero(wrong)[0])
+    place = f"{feed.topic}-{partition[at]} offset {offset[at]}"
+    return [f"{int(wrong.sum()):,} rows are not the event published there, first at {place} (event {event[at]})"]
+
+
+def _gaps(feed: Feed, rows: pa.Table, allowed: Sequence[npt.NDArray[np.bool_]]) -> list[str]:
+    problems = []
+    for number, held in enumerate(_present(feed, rows)):
+        lost = np.flatnonzero(~held & ~allowed[number])
+        if len(lost):
+            problems.append(f"{len(lost):,} offsets of {feed.topic}-{number} are missing, the first is {lost[0]}")
+    return problems
