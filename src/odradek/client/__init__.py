@@ -1,0 +1,18 @@
+"""A client for any Kafka cluster. Importing it loads neither numba, pyarrow nor pyspark."""
+
+from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig
+from odradek.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, NewTopic
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "Admin",
+    "ClientConfig",
+    "ListedOffset",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "TopicPartition",
+]

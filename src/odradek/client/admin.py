@@ -1,0 +1,147 @@
+"""``Admin``: topics, offsets and groups of any Kafka cluster, synchronously."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from odradek.client import loop, operations
+from odradek.client.cluster import Cluster
+from odradek.client.config import ClientConfig, as_config
+from odradek.client.model import (
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+    NewTopic,
+    Node,
+    TopicDescription,
+)
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+
+
+class Admin:
+    """A synchronous face over the background loop. One instance may be shared between threads, not over a fork.
+
+    ``Admin("host:port,host:port")``, with further settings by Kafka's names (underscores for dots) as keywords.
+    Every call is tried again while that can help, for at most ``default_api_timeout_ms``, and raises
+    ``BrokerUnreachable``, ``RequestTimedOut`` or the ``KafkaError`` that stands in the way.
+
+    >>> with Admin("127.0.0.1:9092") as admin:                              # doctest: +SKIP
+    ...     admin.list_group_offsets("flight-lake")
+    {TopicPartition(topic='flights', partition=0): OffsetAndMetadata(offset=5, leader_epoch=0, metadata='')}
+    """
+
+    def __init__(self, bootstrap_servers: ClientConfig | str, **settings: Any) -> None:
+        self.config = as_config(bootstrap_servers, **settings)
+        self._cluster = Cluster(self.config)
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections; the instance cannot be used afterwards."""
+        if not self._closed:
+            self._closed = True
+            loop.run(self._cluster.close())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            work.close()
+            raise ValueError("this Admin is closed")
+        return loop.run(work)
+
+    # --- topics -----------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """The names of all topics, internal ones included, sorted."""
+        return list(self._run(operations.describe_topics(self._cluster, None)))
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """Partitions, leaders, replicas and ids; of every topic when ``names`` is None. Raises UnknownTopic."""
+        return self._run(operations.describe_topics(self._cluster, names))
+
+    def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+        """Raises the first topic's error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …); the others are made."""
+        self._run(operations.create_topics(self._cluster, topics, validate_only=validate_only))
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Raises the first topic's error (UnknownTopic, …); the others are deleted."""
+        self._run(operations.delete_topics(self._cluster, names))
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions, in order. Raises UnknownTopic."""
+        found = self.describe_topics([topic])[topic]
+        return [TopicPartition(topic, p.partition) for p in found.partitions]
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Looks up offsets: EARLIEST, LATEST, MAX_TIMESTAMP, or a time in ms (the first record that is not older).
+
+        A time after the last record gives offset -1. Raises UnknownTopic.
+        """
+        level = isolation(isolation_level)
+        return self._run(operations.list_offsets(self._cluster, wanted, level))
+
+    # --- groups -----------------------------------------------------------------------------------------------
+
+    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """All groups of all brokers, by name; filtered by states (Stable, …) and types (classic, consumer)."""
+        return self._run(operations.list_groups(self._cluster, states, types))
+
+    def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
+        """State, protocol and members with what they are assigned. Raises GroupIdNotFound."""
+        return {group: self._run(operations.describe_group(self._cluster, group)) for group in groups}
+
+    def coordinator(self, group: str) -> Node:
+        """The broker that keeps a group."""
+
+        async def ask() -> Node:
+            deadline = self._cluster.deadline()
+            return await self._cluster.retrying(
+                f"coordinator of group {group}", lambda: self._cluster.coordinator(group), deadline
+            )
+
+        return self._run(ask())
+
+    def list_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Committed offsets, of all partitions when None; partitions without a commit are absent.
+
+        A group that does not exist has none.
+        """
+        return self._run(operations.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable))
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits from outside the group (generation -1, no member), making the group where there is none.
+
+        Raises GroupNotEmpty while it has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE.
+        """
+        self._run(operations.alter_group_offsets(self._cluster, group, offsets))
+
+    def delete_groups(self, groups: Sequence[str]) -> None:
+        """Deletes groups with their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
+        for group in groups:
+            self._run(operations.delete_group(self._cluster, group))
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
+        self._run(operations.delete_group_offsets(self._cluster, group, list(partitions)))
+
+
+def isolation(name: str) -> int:
+    """The wire's number of ``read_uncommitted`` or ``read_committed``. Raises ValueError."""
+    try:
+        return {"read_uncommitted": 0, "read_committed": 1}[name]
+    except KeyError:
+        raise ValueError(f"isolation level {name!r}: read_uncommitted or read_committed") from None

@@ -1,0 +1,395 @@
+"""A cluster seen by one event loop: connections, metadata, leaders, coordinators, and trying again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import UUID
+
+from odradek.client.config import Address, ClientConfig
+from odradek.client.connection import Connection
+from odradek.client.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    RequestTimedOut,
+    UnknownTopic,
+    error_for,
+)
+from odradek.client.model import Node, PartitionDescription, TopicDescription
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import TopicPartition
+
+T = TypeVar("T")
+
+METADATA = 3
+FIND_COORDINATOR = 10
+# How long a topic may be unknown before that is the answer: a new topic takes a moment to reach every broker.
+UNKNOWN_TOPIC_GRACE_MS = 2_000
+# A second bootstrap address is tried beside a silent first one after this long.
+STAGGER_S = 0.5
+NIL_UUID = UUID(int=0)
+
+_TRY_AGAIN = frozenset({
+    ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator,
+    ErrorCode.not_leader_or_follower, ErrorCode.leader_not_available, ErrorCode.replica_not_available,
+    ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch, ErrorCode.kafka_storage_error,
+    ErrorCode.request_timed_out, ErrorCode.network_exception, ErrorCode.not_controller,
+    ErrorCode.not_enough_replicas, ErrorCode.not_enough_replicas_after_append, ErrorCode.offset_not_available,
+    ErrorCode.unstable_offset_commit, ErrorCode.throttling_quota_exceeded, ErrorCode.rebalance_in_progress,
+})  # fmt: skip
+
+
+def worth_retrying(error: BaseException) -> bool:
+    """Whether the same call can succeed when it is made again, after metadata was looked up anew."""
+    if isinstance(error, KafkaError):
+        return error.code in _TRY_AGAIN
+    return isinstance(error, ConnectionLost | BrokerUnreachable)
+
+
+class Deadline:
+    """A moment after which nothing is tried again."""
+
+    __slots__ = ("at_s", "limit_ms")
+
+    def __init__(self, limit_ms: int) -> None:
+        self.limit_ms = limit_ms
+        self.at_s = time.monotonic() + limit_ms / 1000
+
+    @property
+    def left_ms(self) -> int:
+        return max(0, round((self.at_s - time.monotonic()) * 1000))
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() >= self.at_s
+
+
+@dataclass(slots=True)
+class _Topic:
+    description: TopicDescription
+    partitions: dict[int, PartitionDescription]
+
+
+@dataclass(slots=True)
+class _Metadata:
+    nodes: dict[int, Node] = field(default_factory=dict)
+    topics: dict[str, _Topic] = field(default_factory=dict)
+    controller_id: int = -1
+    cluster_id: str | None = None
+    refreshed_s: float = float("-inf")
+
+
+class Cluster:
+    """Everything that calls to several brokers share. Belongs to the loop on which it is first used."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._metadata = _Metadata()
+        self._connections: dict[int, Connection] = {}
+        self._any: Connection | None = None
+        self._seeking = asyncio.Lock()
+        self._opening: dict[int, asyncio.Task[Connection]] = {}
+        self._coordinators: dict[str, Node] = {}
+        self._bootstrapped = False
+
+    async def close(self) -> None:
+        for task in self._opening.values():
+            task.cancel()
+        for connection in [*self._connections.values(), *([self._any] if self._any else [])]:
+            connection.close()
+        self._connections.clear()
+        self._any = None
+
+    def deadline(self, limit_ms: int | None = None) -> Deadline:
+        return Deadline(self.config.default_api_timeout_ms if limit_ms is None else limit_ms)
+
+    # --- trying again -----------------------------------------------------------------------------------------
+
+    async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        """Awaits ``attempt()`` until it succeeds or fails for good.
+
+        Raises what cannot be helped by another try; RequestTimedOut when the deadline passes; BrokerUnreachable
+        at once when no address ever answered within ``bootstrap_timeout_ms``.
+        """
+        backoff_ms: float = self.config.retry_backoff_ms
+        first_contact = Deadline(min(self.config.bootstrap_timeout_ms, deadline.limit_ms))
+        while True:
+            try:
+                async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
+                    return await attempt()
+            except TimeoutError as error:
+                raise RequestTimedOut(f"{what}: no answer within {deadline.limit_ms} ms") from error
+            except OdradekError as error:
+                if not worth_retrying(error):
+                    raise
+                if not self._bootstrapped and first_contact.passed:
+                    raise
+                wait_ms = backoff_ms * random.uniform(0.8, 1.2)
+                if deadline.left_ms <= wait_ms:
+                    if isinstance(error, BrokerUnreachable):
+                        raise
+                    raise RequestTimedOut(f"{what}: not done within {deadline.limit_ms} ms: {error}") from error
+                await asyncio.sleep(wait_ms / 1000)
+                backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
+
+    # --- connections ------------------------------------------------------------------------------------------
+
+    async def _open(self, address: Address) -> Connection:
+        return await Connection.open(
+            address,
+            client_id=self.config.client_id,
+            request_timeout_ms=self.config.request_timeout_ms,
+            setup_timeout_ms=self.config.socket_connection_setup_timeout_ms,
+        )
+
+    async def any_connection(self) -> Connection:
+        """A connection to some broker: one that is open, else a known one, else a bootstrap address."""
+        if self._any is not None and not self._any.closed:
+            return self._any
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        async with self._seeking:
+            if self._any is None or self._any.closed:
+                known = [Address(node.host, node.port) for node in self._metadata.nodes.values()]
+                self._any = await self._first_of(list(dict.fromkeys([*known, *self.config.addresses])))
+                self._bootstrapped = True
+            return self._any
+
+    async def _first_of(self, addresses: list[Address]) -> Connection:
+        """Tries the addresses in order, the next one beside a silent one; the first that answers wins."""
+        pending: set[asyncio.Task[Connection]] = set()
+        failures: list[str] = []
+        left = list(addresses)
+        try:
+            while left or pending:
+                if left:
+                    pending.add(asyncio.ensure_future(self._open(left.pop(0))))
+                done, pending = await asyncio.wait(
+                    pending, timeout=STAGGER_S if left else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    if not isinstance(error, BrokerUnreachable):
+                        raise error
+                    failures.append(str(error))
+        finally:
+            for task in pending:
+                task.cancel()
+                task.add_done_callback(_close_late)
+        if len(failures) == 1:
+            raise BrokerUnreachable(failures[0])
+        reasons = ", ".join(failure.removeprefix("cannot reach ") for failure in failures)
+        raise BrokerUnreachable(f"cannot reach any broker: {reasons}")
+
+    async def connection(self, node_id: int) -> Connection:
+        """The connection to one broker, opened once however many ask. Raises BrokerUnreachable."""
+        current = self._connections.get(node_id)
+        if current is not None and not current.closed:
+            return current
+        node = self._metadata.nodes.get(node_id)
+        if node is None:
+            await self.refresh(None)
+            node = self._metadata.nodes.get(node_id)
+            if node is None:
+                raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
+        opening = self._opening.get(node_id)
+        if opening is None:
+            opening = asyncio.ensure_future(self._open(Address(node.host, node.port)))
+            self._opening[node_id] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(node_id, None))
+        try:
+            connection = await asyncio.shield(opening)
+        except BrokerUnreachable:
+            self._metadata.refreshed_s = float("-inf")  # it may have moved: look the cluster up again
+            raise
+        self._connections[node_id] = connection
+        return connection
+
+    # --- metadata ---------------------------------------------------------------------------------------------
+
+    async def refresh(self, topics: Iterable[str] | None) -> dict[str, ErrorCode]:
+        """One Metadata request: for these topics, or all of them (None). Returns the topics' errors."""
+        connection = await self.any_connection()
+        names = None if topics is None else [{"name": name, "topic_id": None} for name in dict.fromkeys(topics)]
+        if names is None and connection.version(METADATA) == 0:
+            names = []
+        reply = await connection.call(
+            METADATA,
+            {
+                "topics": names,
+                "allow_auto_topic_creation": False,
+                "include_topic_authorized_operations": False,
+                "include_cluster_authorized_operations": False,
+            },
+        )
+        if (code := getattr(reply, "error_code", ErrorCode.none)) is not ErrorCode.none:
+            raise error_for(code, f"{connection.address} could not list the cluster")
+        return self._learn(reply, everything=topics is None)
+
+    def _learn(self, reply: Any, *, everything: bool) -> dict[str, ErrorCode]:
+        known = self._metadata
+        nodes = {b.node_id: Node(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in reply.brokers}
+        for node_id, node in nodes.items():
+            if known.nodes.get(node_id, node) != node and (stale := self._connections.pop(node_id, None)):
+                stale.close()
+        known.nodes = nodes
+        known.controller_id = getattr(reply, "controller_id", -1)
+        known.cluster_id = getattr(reply, "cluster_id", None)
+        known.refreshed_s = time.monotonic()
+        if everything:
+            known.topics = {}
+        errors: dict[str, ErrorCode] = {}
+        for row in reply.topics:
+            errors[row.name] = row.error_code
+            if row.error_code is ErrorCode.none:
+                known.topics[row.name] = _topic(row)
+            else:
+                known.topics.pop(row.name, None)
+        return errors
+
+    async def topics(self, names: Iterable[str] | None, deadline: Deadline) -> dict[str, TopicDescription]:
+        """Fresh descriptions of these topics, or of all. Raises UnknownTopic naming those that do not exist."""
+        wanted = None if names is None else list(dict.fromkeys(names))
+        grace = Deadline(min(UNKNOWN_TOPIC_GRACE_MS, deadline.limit_ms))
+
+        async def attempt() -> dict[str, TopicDescription]:
+            errors = await self.refresh(wanted)
+            unknown = [name for name, code in errors.items() if code is ErrorCode.unknown_topic_or_partition]
+            for name, code in errors.items():
+                if code not in (ErrorCode.none, ErrorCode.unknown_topic_or_partition):
+                    raise error_for(code, f"topic {name}")
+            if unknown:
+                if grace.passed:
+                    raise UnknownTopic(_unknown_text(unknown))
+                raise KafkaError(ErrorCode.leader_not_available, _unknown_text(unknown))
+            known = self._metadata.topics
+            chosen = known if wanted is None else {name: known[name] for name in wanted}
+            return {name: topic.description for name, topic in sorted(chosen.items())}
+
+        return await self.retrying("listing topics", attempt, deadline)
+
+    def known_topic(self, name: str) -> TopicDescription | None:
+        """A topic as last seen, without asking."""
+        topic = self._metadata.topics.get(name)
+        return topic.description if topic is not None else None
+
+    def node(self, node_id: int) -> Node | None:
+        return self._metadata.nodes.get(node_id)
+
+    def nodes(self) -> list[Node]:
+        """The brokers of the cluster, as last seen."""
+        return list(self._metadata.nodes.values())
+
+    @property
+    def controller_id(self) -> int:
+        return self._metadata.controller_id
+
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """The next look at these topics asks the cluster again."""
+        for name in names:
+            self._metadata.topics.pop(name, None)
+
+    async def leaders(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """The leader of each partition, from the cache where it is fresh.
+
+        Raises UnknownTopic, and LEADER_NOT_AVAILABLE (retriable) for a partition that has none just now.
+        """
+        wanted = list(partitions)
+        fresh_s = self.config.metadata_max_age_ms / 1000
+        stale = time.monotonic() - self._metadata.refreshed_s > fresh_s
+        asked = {tp.topic for tp in wanted if stale or self._partition(tp) is None}
+        if asked:
+            await self.topics(asked, deadline)
+        found: dict[TopicPartition, int] = {}
+        for tp in wanted:
+            partition = self._partition(tp)
+            if partition is None:
+                known = self._metadata.topics.get(tp.topic)
+                count = len(known.partitions) if known else 0
+                raise UnknownTopic(f"topic {tp.topic} has no partition {tp.partition} (it has {count})")
+            if partition.leader < 0:
+                self.forget_topics([tp.topic])
+                raise KafkaError(ErrorCode.leader_not_available, f"{tp} has no leader now")
+            found[tp] = partition.leader
+        return found
+
+    def _partition(self, tp: TopicPartition) -> PartitionDescription | None:
+        topic = self._metadata.topics.get(tp.topic)
+        return topic.partitions.get(tp.partition) if topic is not None else None
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        partition = self._partition(tp)
+        return -1 if partition is None else partition.leader_epoch
+
+    # --- coordinators -----------------------------------------------------------------------------------------
+
+    async def coordinator(self, group_id: str) -> Node:
+        """The broker that keeps a group; one FindCoordinator unless known. Raises retriable errors as they come."""
+        if (known := self._coordinators.get(group_id)) is not None:
+            return known
+        connection = await self.any_connection()
+        reply = await connection.call(
+            FIND_COORDINATOR, {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}, ceiling=5
+        )
+        row = reply.coordinators[0] if hasattr(reply, "coordinators") else reply
+        if row.error_code is not ErrorCode.none:
+            raise error_for(row.error_code, getattr(row, "error_message", None) or f"coordinator of group {group_id}")
+        node = Node(row.node_id, row.host, row.port)
+        if self._metadata.nodes.get(node.node_id) is None:
+            self._metadata.nodes[node.node_id] = node
+        self._coordinators[group_id] = node
+        return node
+
+    async def at_coordinator(
+        self, group_id: str, what: str, call: Callable[[Connection], Awaitable[T]], deadline: Deadline
+    ) -> T:
+        """Runs ``call`` on a connection to the group's coordinator, which is looked up again when it has moved."""
+
+        async def attempt() -> T:
+            node = await self.coordinator(group_id)
+            try:
+                return await call(await self.connection(node.node_id))
+            except (KafkaError, ConnectionLost, BrokerUnreachable) as error:
+                if worth_retrying(error):
+                    self._coordinators.pop(group_id, None)
+                raise
+
+        return await self.retrying(what, attempt, deadline)
+
+
+def _close_late(task: asyncio.Task[Connection]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+def _unknown_text(names: list[str]) -> str:
+    return f"unknown topic {names[0]}" if len(names) == 1 else f"unknown topics {', '.join(sorted(names))}"
+
+
+def _topic(row: Any) -> _Topic:
+    partitions = {
+        p.partition_index: PartitionDescription(
+            p.partition_index,
+            p.leader_id,
+            getattr(p, "leader_epoch", -1),
+            tuple(p.replica_nodes),
+            tuple(p.isr_nodes),
+            tuple(getattr(p, "offline_replicas", ())),
+        )
+        for p in row.partitions
+    }
+    topic_id = getattr(row, "topic_id", None)
+    description = TopicDescription(
+        row.name,
+        None if topic_id == NIL_UUID else topic_id,
+        bool(getattr(row, "is_internal", False)),
+        tuple(partitions[index] for index in sorted(partitions)),
+    )
+    return _Topic(description, partitions)

@@ -1,0 +1,126 @@
+"""Settings of a client connection, with Kafka's names and defaults."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from odradek.core.errors import ConfigError
+
+
+class Address(NamedTuple):
+    """Where a broker listens; prints as ``host:port``."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Reads ``host:port``, ``[v6]:port`` or ``PROTOCOL://host:port``. Raises ConfigError."""
+    rest = text.strip()
+    scheme, found, after = rest.partition("://")
+    if found:
+        if scheme.upper() != "PLAINTEXT":
+            raise ConfigError(f"bootstrap server {text!r}: only PLAINTEXT listeners are supported")
+        rest = after
+    host, _, port = rest.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"bootstrap server {text!r}: expected HOST:PORT, for example 127.0.0.1:9092")
+    return Address(host, int(port))
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """Reads comma-separated addresses; at least one. Raises ConfigError."""
+    parts = [part for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ConfigError("bootstrap servers: at least one HOST:PORT is needed")
+    return tuple(dict.fromkeys(parse_address(part) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """How to reach a cluster, and for how long to try. Hashable and picklable; times in milliseconds.
+
+    ``request_timeout_ms`` bounds one request on one connection, ``default_api_timeout_ms`` a whole call with its
+    retries, ``bootstrap_timeout_ms`` the part of it that may pass until any address answers for the first time
+    (0: every address is tried once).
+    """
+
+    bootstrap_servers: str
+    client_id: str = "odradek"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    bootstrap_timeout_ms: int = 60_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    max_partition_fetch_bytes: int = 4_194_304
+    fetch_max_wait_ms: int = 500
+    check_crcs: bool = True
+    client_rack: str = ""
+
+    def __post_init__(self) -> None:
+        parse_addresses(self.bootstrap_servers)
+        for field in fields(self):
+            if field.type != "int":
+                continue
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ConfigError(f"{field.name}: expected a whole number of at least 0, not {value!r}")
+        if self.request_timeout_ms == 0 or self.max_partition_fetch_bytes == 0:
+            raise ConfigError("request_timeout_ms and max_partition_fetch_bytes must be at least 1")
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return parse_addresses(self.bootstrap_servers)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> ClientConfig:
+        """Builds from Kafka's names, dotted or with underscores, values as text or typed.
+
+        Raises ConfigError naming the setting, and the nearest one where the name is unknown.
+        """
+        kinds = {field.name: field.type for field in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, value in settings.items():
+            key = name.replace(".", "_")
+            if key not in kinds:
+                near = difflib.get_close_matches(key, kinds, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ConfigError(f"unknown setting {name}{hint}")
+            values[key] = _typed(name, str(kinds[key]), value)
+        if "bootstrap_servers" not in values:
+            raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
+        return cls(**values)
+
+
+def _typed(name: str, kind: str, value: Any) -> Any:
+    if kind == "str" or not isinstance(value, str):
+        if kind == "str" and not isinstance(value, str):
+            raise ConfigError(f"{name}: expected text, not {value!r}")
+        return value
+    if kind == "bool":
+        if value.lower() not in ("true", "false"):
+            raise ConfigError(f"{name}: expected true or false, not {value!r}")
+        return value.lower() == "true"
+    try:
+        return int(value)
+    except ValueError:
+        raise ConfigError(f"{name}: expected a whole number, not {value!r}") from None
+
+
+def as_config(config: ClientConfig | str, **settings: Any) -> ClientConfig:
+    """A config from itself, or from ``host:port[,host:port]`` with settings. Raises ConfigError."""
+    if isinstance(config, ClientConfig):
+        if settings:
+            merged = {field.name: getattr(config, field.name) for field in fields(config)}
+            return ClientConfig.of({**merged, **{k.replace(".", "_"): v for k, v in settings.items()}})
+        return config
+    return ClientConfig.of({"bootstrap_servers": config, **settings})

@@ -1,0 +1,241 @@
+"""One connection to one broker: requests go out pipelined, replies come back by correlation id.
+
+Replies are received without a detour: small ones are cut out of one scratch buffer, a large one (a fetch) is read
+by the socket straight into a buffer of its own, which the caller then owns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, cast
+
+from odradek._version import __version__
+from odradek.client.config import Address
+from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion, error_for
+from odradek.core.errors import ErrorCode
+from odradek.wire import frames, schemas
+
+SCRATCH_BYTES = 65_536
+MAX_FRAME_BYTES = 1 << 30
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Use ``await Connection.open(...)``; then ``call`` from the same event loop.
+
+    A request that times out closes the connection, since its late reply would otherwise have to be told apart.
+    """
+
+    def __init__(self, address: Address, client_id: str, request_timeout_ms: int) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._timeout_s = request_timeout_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._next_id = 0
+        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._scratch_view = memoryview(self._scratch)
+        self._start = self._end = 0
+        self._large: bytearray | None = None
+        self._filled = 0
+        self._lost: str | None = None
+
+    @classmethod
+    async def open(
+        cls, address: Address, *, client_id: str, request_timeout_ms: int = 30_000, setup_timeout_ms: int = 10_000
+    ) -> Connection:
+        """Connects and agrees on versions. Raises BrokerUnreachable: ``cannot reach HOST:PORT: why``."""
+        loop = asyncio.get_running_loop()
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(setup_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: cls(address, client_id, request_timeout_ms), address.host, address.port
+                )
+                await connection._negotiate()
+            return connection
+        except TimeoutError:
+            reason = f"no answer within {setup_timeout_ms} ms"
+        except OSError as error:
+            reason = _plain_reason(error)
+        except ConnectionLost as error:
+            reason = f"{error} (is it a Kafka listener without TLS?)"
+        except ValueError as error:
+            reason = f"it does not answer as a Kafka broker does: {error}"
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
+        if connection is not None:
+            connection.close()
+        raise BrokerUnreachable(f"cannot reach {address}: {reason}")
+
+    @property
+    def closed(self) -> bool:
+        return self._lost is not None
+
+    def close(self) -> None:
+        self._fail("closed by the client")
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def version(self, api_key: int, ceiling: int | None = None) -> int:
+        """The newest version both sides know, at most ``ceiling``. Raises UnsupportedVersion."""
+        ours_low, ours_high = schemas.known_versions(api_key)
+        if ceiling is not None:
+            ours_high = min(ours_high, ceiling)
+        low, high = self._versions.get(api_key, (0, -1))
+        version = min(high, ours_high)
+        if version < max(low, ours_low):
+            has = f"only versions {low} to {high} of it" if high >= 0 else "no such request"
+            raise UnsupportedVersion(f"{self.address} has {has}: {schemas.api_name(api_key)}")
+        return version
+
+    def supports(self, api_key: int, version: int = 0) -> bool:
+        """Whether the broker speaks ``version`` or newer of a request."""
+        return self._versions.get(api_key, (0, -1))[1] >= version
+
+    async def call(
+        self, api_key: int, message: Mapping[str, Any], *, ceiling: int | None = None, timeout_ms: int | None = None
+    ) -> Any:
+        """Sends a request and returns the decoded reply. Raises ConnectionLost, UnsupportedVersion, KeyError."""
+        version = self.version(api_key, ceiling)
+        data = await self.exchange(api_key, version, message, timeout_ms=timeout_ms)
+        return self._decoded(api_key, version, data)
+
+    def _decoded(self, api_key: int, version: int, data: memoryview) -> Any:
+        try:
+            return frames.decode_response(api_key, version, data)[1]  # type: ignore[arg-type]
+        except ValueError as error:
+            self._fail(f"sent a reply that cannot be read ({error})")
+            raise ConnectionLost(f"{self.address} {self._lost}") from error
+
+    async def exchange(
+        self, api_key: int, version: int, message: Mapping[str, Any], *, timeout_ms: int | None = None
+    ) -> memoryview:
+        """Sends a request at a given version and returns the reply's bytes, correlation id first."""
+        if self._lost is not None or self._transport is None:
+            raise ConnectionLost(f"{self.address} {self._lost}")
+        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
+        correlation_id = self._next_id
+        data = frames.encode_request(api_key, version, correlation_id, self._client_id, message)
+        future: asyncio.Future[memoryview] = self._loop.create_future()
+        self._waiting[correlation_id] = future
+        limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        timer = self._loop.call_later(limit_s, self._on_timeout, api_key, limit_s)
+        self._transport.write(data)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    def _on_timeout(self, api_key: int, limit_s: float) -> None:
+        self._fail(f"did not answer {schemas.api_name(api_key)} within {round(limit_s * 1000)} ms")
+
+    async def _negotiate(self) -> None:
+        """ApiVersions; a broker that lacks our newest version answers in v0 and names what it has (KIP-511)."""
+        key = frames.API_VERSIONS
+        version = schemas.known_versions(key)[1]
+        for _ in range(2):
+            message = {"client_software_name": "odradek", "client_software_version": __version__}
+            data = await self.exchange(key, version, message)
+            code = int.from_bytes(data[4:6], "big", signed=True)
+            if code == ErrorCode.unsupported_version.value and version > 0:
+                ranges = frames.decode_response(key, 0, data)[1].api_keys  # type: ignore[arg-type]
+                version = max([min(version, k.max_version) for k in ranges if k.api_key == key], default=0)
+                continue
+            reply = frames.decode_response(key, version, data)[1]  # type: ignore[arg-type]
+            if reply.error_code is not ErrorCode.none:
+                raise error_for(reply.error_code, f"{self.address} refused ApiVersions")
+            self._versions = {k.api_key: (k.min_version, k.max_version) for k in reply.api_keys}
+            return
+        raise UnsupportedVersion(f"{self.address} and we agree on no version of ApiVersions")
+
+    # --- the socket's side ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(f"closed the connection{f': {_plain_reason(error)}' if error else ''}")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._large is not None:
+            return memoryview(self._large)[self._filled :]
+        return self._scratch_view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._large is not None:
+            self._filled += nbytes
+            if self._filled == len(self._large):
+                frame, self._large = self._large, None
+                self._deliver(memoryview(frame).toreadonly())
+            return
+        self._end += nbytes
+        self._cut_scratch()
+
+    def _cut_scratch(self) -> None:
+        """Delivers the whole frames in the scratch buffer; what stays is moved to its front, or to a large one."""
+        scratch = self._scratch
+        while self._end - self._start >= 4:
+            size = int.from_bytes(scratch[self._start : self._start + 4], "big", signed=True)
+            if size < 4 or size > MAX_FRAME_BYTES:
+                self._fail(f"announced a reply of {size} bytes")
+                return
+            body, held = self._start + 4, self._end - self._start - 4
+            if held >= size:
+                self._start = body + size
+                self._deliver(memoryview(bytes(self._scratch_view[body : body + size])))
+            elif size + 4 > SCRATCH_BYTES:
+                self._large = bytearray(size)
+                self._large[:held] = self._scratch_view[body : self._end]
+                self._filled = held
+                self._start = self._end = 0
+                return
+            else:
+                break
+        left = self._end - self._start
+        if self._start:
+            scratch[:left] = scratch[self._start : self._end]
+            self._start, self._end = 0, left
+
+    def _deliver(self, frame: memoryview) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        future = self._waiting.pop(correlation_id, None)
+        if future is None:
+            self._fail(f"answered a request that was never sent (correlation id {correlation_id})")
+        elif not future.done():
+            future.set_result(frame)
+
+    def _fail(self, reason: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = reason
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(f"{self.address} {reason}"))
+
+
+def _plain_reason(error: BaseException) -> str:
+    """``connection refused`` rather than ``[Errno 111] Connect call failed ('127.0.0.1', 1)``."""
+    if isinstance(error, socket.gaierror):
+        return "host name not found"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, ConnectionResetError):
+        return "connection reset"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    if isinstance(error, OSError) and "Multiple exceptions" in str(error):
+        return "connection refused"
+    return str(error) or type(error).__name__

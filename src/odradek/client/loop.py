@@ -1,0 +1,59 @@
+"""One event loop in a background thread per process, for synchronous callers. Survives ``fork``."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_current: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def client_loop() -> asyncio.AbstractEventLoop:
+    """This process's loop, started when first asked for. A forked child gets its own."""
+    global _current  # noqa: PLW0603
+    with _lock:
+        if _current is None or _current[0] != os.getpid():
+            loop = _new_loop()
+            threading.Thread(target=loop.run_forever, name="odradek-client", daemon=True).start()
+            _current = (os.getpid(), loop)
+        return _current[1]
+
+
+def start(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    """Begins ``work`` on the loop and returns at once."""
+    return asyncio.run_coroutine_threadsafe(work, client_loop())
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs ``work`` on the loop and waits for it; an interrupt of the caller cancels it."""
+    future = start(work)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _forget_after_fork() -> None:
+    global _lock, _current
+    _lock, _current = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

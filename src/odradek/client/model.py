@@ -1,0 +1,99 @@
+"""What the admin calls return: plain frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from odradek.core.ids import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
+
+# Special timestamps of ListOffsets; any other value is milliseconds since 1970.
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker as the cluster announces it; ``node_id`` -1 is a bootstrap address."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """``leader`` is -1 while there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int = NO_EPOCH
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: UUID | None
+    internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 takes the broker's default."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """The answer to one lookup. ``offset`` is -1 where no record is that young (lookup by time)."""
+
+    offset: int = NO_OFFSET
+    timestamp_ms: int = NO_TIMESTAMP
+    leader_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """``state`` and ``type`` are empty where the broker is too old to say."""
+
+    group_id: str
+    protocol_type: str
+    state: str = ""
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """``host`` is as the broker saw it, with a leading slash."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    assignment: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """``state`` is Kafka's word (Stable, Empty, …); ``protocol`` the assignor in use; ``type`` classic or consumer."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    type: str
+    coordinator: Node
+    members: tuple[MemberDescription, ...] = ()

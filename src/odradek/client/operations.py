@@ -1,0 +1,434 @@
+"""The admin requests, asynchronous: each is batched by the broker that answers it, and tried again where that helps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from odradek.client.cluster import Cluster, Deadline
+from odradek.client.connection import Connection
+from odradek.client.consumer_protocol import decode_assignment
+from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for
+from odradek.client.model import (
+    EARLIEST_LOCAL,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+    MemberDescription,
+    NewTopic,
+    Node,
+    TopicDescription,
+)
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
+
+LIST_OFFSETS = 2
+OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
+DESCRIBE_GROUPS = 15
+LIST_GROUPS = 16
+CREATE_TOPICS = 19
+DELETE_TOPICS = 20
+OFFSET_FOR_LEADER_EPOCH = 23
+DELETE_GROUPS = 42
+OFFSET_DELETE = 47
+CONSUMER_GROUP_DESCRIBE = 69
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+# Topic ids replace names from here on; names are what a caller has, and every broker still takes them.
+NAMES_CEILING = 9
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+# --- topics ---------------------------------------------------------------------------------------------------------
+
+
+async def at_controller(
+    cluster: Cluster, what: str, call: Callable[[Connection], Awaitable[Any]], deadline: Deadline
+) -> Any:
+    """Runs ``call`` on the broker that takes changes of the cluster."""
+
+    async def attempt() -> Any:
+        await cluster.refresh([])
+        controller = cluster.controller_id
+        connection = await (cluster.connection(controller) if controller >= 0 else cluster.any_connection())
+        return await call(connection)
+
+    return await cluster.retrying(what, attempt, deadline)
+
+
+async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+    deadline = cluster.deadline()
+    rows = [
+        {
+            "name": topic.name,
+            "num_partitions": topic.num_partitions,
+            "replication_factor": topic.replication_factor,
+            "assignments": [],
+            "configs": [{"name": name, "value": str(value)} for name, value in topic.configs.items()],
+        }
+        for topic in topics
+    ]
+    left = {topic.name for topic in topics}
+
+    async def call(connection: Connection) -> None:
+        chosen = [row for row in rows if row["name"] in left]
+        reply = await connection.call(
+            CREATE_TOPICS, {"topics": chosen, "timeout": max(deadline.left_ms, 1), "validate_only": validate_only}
+        )
+        left.difference_update(row.name for row in reply.topics if row.error_code is ErrorCode.none)
+        for row in reply.topics:
+            if row.error_code is not ErrorCode.none:
+                raise error_for(row.error_code, f"topic {row.name}: {row.error_message or 'not created'}")
+
+    await at_controller(cluster, "creating topics", call, deadline)
+    cluster.forget_topics(topic.name for topic in topics)
+
+
+async def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
+    deadline = cluster.deadline()
+    left = set(names)
+
+    async def call(connection: Connection) -> None:
+        message = {
+            "topics": [{"name": name, "topic_id": None} for name in sorted(left)],
+            "topic_names": sorted(left),
+            "timeout": max(deadline.left_ms, 1),
+        }
+        reply = await connection.call(DELETE_TOPICS, message)
+        left.difference_update(row.name for row in reply.responses if row.error_code is ErrorCode.none)
+        for row in reply.responses:
+            if row.error_code is not ErrorCode.none:
+                raise error_for(
+                    row.error_code, f"topic {row.name}: {getattr(row, 'error_message', '') or 'not deleted'}"
+                )
+
+    await at_controller(cluster, "deleting topics", call, deadline)
+    cluster.forget_topics(names)
+
+
+# --- offsets of partitions ------------------------------------------------------------------------------------------
+
+
+def _oldest_for(timestamp: int) -> int:
+    """The first ListOffsets version that knows a special timestamp."""
+    return {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}.get(timestamp, 1)
+
+
+async def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation_level: int = READ_UNCOMMITTED,
+    timeout_ms: int | None = None,
+) -> dict[TopicPartition, ListedOffset]:
+    deadline = cluster.deadline(timeout_ms)
+    found: dict[TopicPartition, ListedOffset] = {}
+
+    async def attempt() -> None:
+        left = {tp: when for tp, when in wanted.items() if tp not in found}
+        per_leader: dict[int, dict[TopicPartition, int]] = {}
+        for tp, leader in (await cluster.leaders(left, deadline)).items():
+            per_leader.setdefault(leader, {})[tp] = left[tp]
+        calls = [_list_offsets_at(cluster, leader, part, isolation_level, found) for leader, part in per_leader.items()]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        failures = [outcome for outcome in outcomes if outcome is not None]
+        if failures:
+            cluster.forget_topics({tp.topic for tp in left if tp not in found})
+            raise failures[0]
+
+    await cluster.retrying("listing offsets", attempt, deadline)
+    return {tp: found[tp] for tp in wanted}
+
+
+async def _list_offsets_at(
+    cluster: Cluster,
+    leader: int,
+    part: Mapping[TopicPartition, int],
+    isolation_level: int,
+    found: dict[TopicPartition, ListedOffset],
+) -> None:
+    connection = await cluster.connection(leader)
+    needed = max(_oldest_for(when) for when in part.values())
+    if connection.version(LIST_OFFSETS) < needed:
+        raise error_for(
+            ErrorCode.unsupported_version, f"{connection.address} is too old for this lookup (ListOffsets v{needed})"
+        )
+    topics = [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": index,
+                    "current_leader_epoch": -1,
+                    "timestamp": part[TopicPartition(name, index)],
+                    "max_num_offsets": 1,
+                }
+                for index in indexes
+            ],
+        }
+        for name, indexes in by_topic(part).items()
+    ]
+    reply = await connection.call(
+        LIST_OFFSETS,
+        {
+            "replica_id": -1,
+            "isolation_level": isolation_level,
+            "topics": topics,
+            "timeout": cluster.config.request_timeout_ms,
+        },
+    )
+    failure: KafkaError | None = None
+    for topic in reply.topics:
+        for row in topic.partitions:
+            tp = TopicPartition(topic.name, row.partition_index)
+            if row.error_code is not ErrorCode.none:
+                failure = failure or _partition_error(row.error_code, tp)
+                continue
+            timestamp = row.timestamp
+            found[tp] = ListedOffset(row.offset, -1 if timestamp is None else timestamp, row.leader_epoch)
+    if failure is not None:
+        raise failure
+
+
+def _partition_error(code: ErrorCode, tp: TopicPartition) -> KafkaError:
+    if code is ErrorCode.unknown_topic_or_partition:
+        # The metadata knew it a moment ago, so ask again; `leaders` says UnknownTopic when it is gone for good.
+        return KafkaError(ErrorCode.leader_not_available, f"{tp} is unknown to its leader")
+    return error_for(code, str(tp))
+
+
+async def epoch_end_offset(
+    cluster: Cluster, tp: TopicPartition, leader_epoch: int, timeout_ms: int | None = None
+) -> tuple[int, int]:
+    """The largest epoch ≤ ``leader_epoch`` in the leader's log, and the offset at which that epoch ends there."""
+    deadline = cluster.deadline(timeout_ms)
+
+    async def attempt() -> tuple[int, int]:
+        leader = (await cluster.leaders([tp], deadline))[tp]
+        connection = await cluster.connection(leader)
+        partition = {"partition": tp.partition, "current_leader_epoch": -1, "leader_epoch": leader_epoch}
+        reply = await connection.call(
+            OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": [{"topic": tp.topic, "partitions": [partition]}]}
+        )
+        row = reply.topics[0].partitions[0]
+        if row.error_code is not ErrorCode.none:
+            cluster.forget_topics([tp.topic])
+            raise _partition_error(row.error_code, tp)
+        return row.leader_epoch, row.end_offset
+
+    return await cluster.retrying(f"looking up leader epoch {leader_epoch} of {tp}", attempt, deadline)
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
+    deadline = cluster.deadline()
+    message = {"states_filter": list(states), "types_filter": list(types)}
+
+    async def at(node: Node) -> list[GroupListing]:
+        reply = await (await cluster.connection(node.node_id)).call(LIST_GROUPS, message)
+        if reply.error_code is not ErrorCode.none:
+            raise error_for(reply.error_code, f"groups of broker {node.node_id}")
+        return [
+            GroupListing(
+                row.group_id, row.protocol_type, getattr(row, "group_state", ""), getattr(row, "group_type", "")
+            )
+            for row in reply.groups
+        ]
+
+    async def attempt() -> list[GroupListing]:
+        await cluster.refresh([])
+        parts = await asyncio.gather(*(at(node) for node in cluster.nodes()))
+        return sorted({row.group_id: row for part in parts for row in part}.values(), key=lambda row: row.group_id)
+
+    return await cluster.retrying("listing groups", attempt, deadline)
+
+
+async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
+    """As KIP-848 groups are described first, then as a classic or simple one. Raises GroupIdNotFound."""
+    what = f"describing group {group_id}"
+
+    async def call(connection: Connection) -> GroupDescription:
+        node = await cluster.coordinator(group_id)
+        if connection.supports(CONSUMER_GROUP_DESCRIBE):
+            reply = await connection.call(
+                CONSUMER_GROUP_DESCRIBE, {"group_ids": [group_id], "include_authorized_operations": False}
+            )
+            row = reply.groups[0]
+            if row.error_code is ErrorCode.none:
+                return _described_consumer_group(row, node)
+            if row.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
+                raise error_for(row.error_code, f"group {group_id}")
+        reply = await connection.call(DESCRIBE_GROUPS, {"groups": [group_id], "include_authorized_operations": False})
+        row = reply.groups[0]
+        if row.error_code is ErrorCode.group_id_not_found or row.group_state == "Dead":
+            raise GroupIdNotFound(f"group {group_id} not found")
+        if row.error_code is not ErrorCode.none:
+            raise error_for(row.error_code, f"group {group_id}")
+        return _described_classic_group(row, node)
+
+    return await cluster.at_coordinator(group_id, what, call, cluster.deadline())
+
+
+def _described_classic_group(row: Any, node: Node) -> GroupDescription:
+    is_consumer = row.protocol_type in ("", "consumer")
+    members = tuple(
+        MemberDescription(
+            m.member_id,
+            m.client_id,
+            m.client_host,
+            getattr(m, "group_instance_id", None),
+            decode_assignment(bytes(m.member_assignment)) if is_consumer else (),
+        )
+        for m in row.members
+    )
+    return GroupDescription(
+        row.group_id, row.group_state, row.protocol_type, row.protocol_data, "Classic", node, members
+    )
+
+
+def _described_consumer_group(row: Any, node: Node) -> GroupDescription:
+    members = tuple(
+        MemberDescription(
+            m.member_id,
+            m.client_id,
+            m.client_host,
+            m.instance_id,
+            tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+        )
+        for m in row.members
+    )
+    return GroupDescription(row.group_id, row.group_state, "consumer", row.assignor_name, "Consumer", node, members)
+
+
+async def list_group_offsets(
+    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    topics = None
+    if partitions is not None:
+        topics = [{"name": name, "partition_indexes": rows} for name, rows in by_topic(partitions).items()]
+        if not topics:
+            return {}
+    message = {
+        "group_id": group_id,
+        "topics": topics,
+        "groups": [{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": topics}],
+        "require_stable": require_stable,
+    }
+
+    async def call(connection: Connection) -> dict[TopicPartition, OffsetAndMetadata]:
+        reply = await connection.call(OFFSET_FETCH, message, ceiling=NAMES_CEILING)
+        group = reply.groups[0] if hasattr(reply, "groups") else reply
+        if (code := getattr(group, "error_code", ErrorCode.none)) is not ErrorCode.none:
+            raise error_for(code, f"offsets of group {group_id}")
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic in group.topics:
+            for row in topic.partitions:
+                tp = TopicPartition(topic.name, row.partition_index)
+                if row.error_code is not ErrorCode.none:
+                    raise error_for(row.error_code, f"offset of group {group_id} in {tp}")
+                if row.committed_offset != NO_OFFSET:
+                    epoch = getattr(row, "committed_leader_epoch", -1)
+                    found[tp] = OffsetAndMetadata(row.committed_offset, epoch, row.metadata or "")
+        return found
+
+    return await cluster.at_coordinator(group_id, f"offsets of group {group_id}", call, cluster.deadline())
+
+
+async def alter_group_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> None:
+    if not offsets:
+        return
+    topics = [
+        {
+            "name": name,
+            "partitions": [_commit_row(index, offsets[TopicPartition(name, index)]) for index in indexes],
+        }
+        for name, indexes in by_topic(offsets).items()
+    ]
+    message = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time": -1,
+        "topics": topics,
+    }
+
+    async def call(connection: Connection) -> None:
+        reply = await connection.call(OFFSET_COMMIT, message, ceiling=NAMES_CEILING)
+        for topic in reply.topics:
+            for row in topic.partitions:
+                if row.error_code is not ErrorCode.none:
+                    raise _commit_error(group_id, TopicPartition(topic.name, row.partition_index), row.error_code)
+
+    await cluster.at_coordinator(group_id, f"committing offsets of group {group_id}", call, cluster.deadline())
+
+
+def _commit_row(index: int, commit: OffsetAndMetadata) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": commit.offset,
+        "committed_leader_epoch": commit.leader_epoch,
+        "committed_metadata": commit.metadata,
+    }
+
+
+def _commit_error(group_id: str, tp: TopicPartition, code: ErrorCode) -> KafkaError:
+    live = (ErrorCode.unknown_member_id, ErrorCode.rebalance_in_progress, ErrorCode.illegal_generation)
+    if code in (*live, ErrorCode.stale_member_epoch):
+        return GroupNotEmpty(f"group {group_id} has live members: stop them first, or commit as one of them")
+    if code is ErrorCode.unknown_topic_or_partition:
+        return UnknownTopic(f"{tp} does not exist, so group {group_id} cannot have an offset there")
+    return error_for(code, f"offset of group {group_id} in {tp}")
+
+
+async def delete_group(cluster: Cluster, group_id: str) -> None:
+    async def call(connection: Connection) -> None:
+        reply = await connection.call(DELETE_GROUPS, {"groups_names": [group_id]})
+        code = reply.results[0].error_code
+        if code is ErrorCode.non_empty_group:
+            raise GroupNotEmpty(f"group {group_id} has live members: stop them first")
+        if code is ErrorCode.group_id_not_found:
+            raise GroupIdNotFound(f"group {group_id} not found")
+        if code is not ErrorCode.none:
+            raise error_for(code, f"group {group_id}")
+
+    await cluster.at_coordinator(group_id, f"deleting group {group_id}", call, cluster.deadline())
+
+
+async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    topics = [
+        {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
+        for name, indexes in by_topic(partitions).items()
+    ]
+
+    async def call(connection: Connection) -> None:
+        reply = await connection.call(OFFSET_DELETE, {"group_id": group_id, "topics": topics})
+        if reply.error_code is not ErrorCode.none:
+            raise error_for(reply.error_code, f"group {group_id}")
+        for topic in reply.topics:
+            for row in topic.partitions:
+                tp = TopicPartition(topic.name, row.partition_index)
+                if row.error_code is ErrorCode.group_subscribed_to_topic:
+                    raise error_for(row.error_code, f"group {group_id} has live members that subscribe to {tp.topic}")
+                if row.error_code is not ErrorCode.none:
+                    raise error_for(row.error_code, f"offset of group {group_id} in {tp}")
+
+    await cluster.at_coordinator(group_id, f"deleting offsets of group {group_id}", call, cluster.deadline())
+
+
+async def describe_topics(cluster: Cluster, names: Iterable[str] | None) -> dict[str, TopicDescription]:
+    return await cluster.topics(names, cluster.deadline())
