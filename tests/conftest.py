@@ -16,10 +16,11 @@ if str(ROOT) not in sys.path:  # tests share bench/apache.py
     sys.path.insert(0, str(ROOT))
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("default", deadline=None, suppress_health_check=_SLOW)
-# The same examples in every run, so that a commit is judged by what it changed.
-settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, database=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+# The same examples in every run, so that a commit is judged by what it changed;
+# HYPOTHESIS_PROFILE=explore looks further.
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW)
+settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=_SLOW)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 

@@ -1,0 +1,670 @@
+"""The broker as confluent-kafka (librdkafka) finds it: produce, consume, commit, reset, groups, admin."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from brokers import RunningBroker, eventually, unique
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec
+from member import Member, settled
+from publish import admin, commit, committed, consumer, create_topic, log_end, numbers, publish, read
+
+from odradek.core.ids import partition_for_group
+
+OFFSETS = "__consumer_offsets"
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.fixture
+def ten(bootstrap: str, topic: str) -> str:
+    """A topic of one partition with the values 0 to 9 at the offsets 0 to 9."""
+    create_topic(bootstrap, topic)
+    assert publish(bootstrap, topic, numbers(10)) == list(range(10))
+    return topic
+
+
+def values(messages: list[Any]) -> list[int]:
+    return [int(message.value()) for message in messages]
+
+
+def start_at(bootstrap: str, group: str, topic: str, offset: int | None = None, **config: Any) -> Consumer:
+    """A standalone consumer: at ``offset``, or at the committed one."""
+    source = consumer(bootstrap, group, **config)
+    source.assign([TopicPartition(topic, 0) if offset is None else TopicPartition(topic, 0, offset)])
+    return source
+
+
+def settle_at_end(source: Consumer) -> None:
+    """Lets a consumer find the log's end: librdkafka tells its position only after a record, but its cache at EOF."""
+
+    def at_end() -> bool:
+        events = source.consume(10, timeout=0.2)
+        return any(e.error() is not None and e.error().code() == KafkaError._PARTITION_EOF for e in events)
+
+    eventually(at_end)
+
+
+# --- records ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, group: str, codec: str) -> None:
+    create_topic(bootstrap, topic, 2)
+    sent = [
+        (b"k1", b"v" * 500, [("h", b"1"), ("h", b"2"), ("none", None)]),
+        (None, b"no key", []),
+        (b"no value", None, []),
+        (b"", b"", [("empty", b"")]),
+    ] * 50
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": codec, "linger.ms": 20}
+    )
+    offsets: dict[int, list[int]] = {0: [], 1: []}
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None
+        offsets[message.partition()].append(message.offset())
+
+    for partition in (0, 1):
+        for key, value, headers in sent:
+            producer.produce(topic, value, key, partition, headers=headers, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    # claim 1: numbered from 0, in order, gapless, each partition for itself
+    assert offsets == {0: list(range(200)), 1: list(range(200))}
+    source = consumer(bootstrap, group)
+    source.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
+    got = read(source, 400)
+    for partition in (0, 1):
+        mine = [message for message in got if message.partition() == partition]
+        assert [message.offset() for message in mine] == list(range(200))
+        assert [(m.key(), m.value(), m.headers() or []) for m in mine] == sent
+    source.close()
+
+
+def test_many_and_big_records(bootstrap: str, topic: str, group: str) -> None:
+    create_topic(bootstrap, topic)
+    big = bytes(range(256)) * 3600  # 900 KiB, just below Kafka's limit for one message
+    small = [b"%099d" % n for n in range(20_000)]
+    settings = {"enable_idempotence": True, "linger_ms": 50, "batch_num_messages": 10_000}
+    assert publish(bootstrap, topic, [*small, big], **settings) == list(range(20_001))
+    source = start_at(bootstrap, group, topic, 0)
+    got = read(source, 20_001)
+    assert [message.value() for message in got] == [*small, big]
+    source.close()
+
+
+def test_too_big_a_record_is_refused(bootstrap: str, topic: str) -> None:
+    # behaviour 56: max.message.bytes is enforced
+    create_topic(bootstrap, topic, max_message_bytes="2000")
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 100_000})
+    errors: list[Any] = []
+    producer.produce(topic, bytes(50_000), on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(20) == 0
+    assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
+    assert log_end(bootstrap, topic) == 0
+
+
+def test_a_fetch_gets_the_log_from_the_offset_it_names(bootstrap: str, ten: str, group: str) -> None:
+    # claim 5, claim 6: reading deletes nothing, claim 3
+    source = start_at(bootstrap, group, ten, 5)
+    assert values(read(source, 5)) == [5, 6, 7, 8, 9]
+    source.close()
+    other = start_at(bootstrap, unique("group"), ten, 0)
+    assert values(read(other, 10)) == list(range(10))
+    other.seek(TopicPartition(ten, 0, 2))
+    assert values(read(other, 8)) == list(range(2, 10))
+    other.close()
+    assert log_end(bootstrap, ten) == 10
+
+
+def test_seek_rewinds(bootstrap: str, ten: str, group: str) -> None:
+    # claim 58
+    source = start_at(bootstrap, group, ten, 0)
+    read(source, 10)
+    for offset in (8, 6):
+        source.seek(TopicPartition(ten, 0, offset))
+        assert values(read(source, 10 - offset)) == list(range(offset, 10))
+    for special, expected in ((OFFSET_BEGINNING, list(range(10))), (OFFSET_END, [])):
+        source.seek(TopicPartition(ten, 0, special))
+        assert values(read(source, len(expected))) == expected
+    source.close()
+
+
+def test_offsets_for_times(bootstrap: str, topic: str, group: str) -> None:
+    create_topic(bootstrap, topic)
+    base = int(time.time() * 1000) - 100_000
+    publish(bootstrap, topic, numbers(10), timestamps_ms=[base + 1000 * n for n in range(10)], compression_type="lz4")
+    source = consumer(bootstrap, group)
+
+    def at(when: int) -> int:
+        (row,) = source.offsets_for_times([TopicPartition(topic, 0, when)], timeout=10)
+        assert row.error is None
+        return int(row.offset)
+
+    # behaviour 48: the first record not older, inside a compressed batch
+    assert [at(base - 5), at(base), at(base + 1), at(base + 4500), at(base + 9000)] == [0, 0, 1, 5, 9]
+    assert at(base + 9001) == OFFSET_END
+    source.close()
+    wanted = {
+        OffsetSpec.earliest(): 0,
+        OffsetSpec.latest(): 10,
+        OffsetSpec.max_timestamp(): 9,
+        OffsetSpec.for_timestamp(base + 2500): 3,
+    }
+    for spec, expected in wanted.items():
+        asked = admin(bootstrap).list_offsets(
+            {TopicPartition(topic, 0): spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED
+        )
+        assert [future.result(10).offset for future in asked.values()] == [expected]
+
+
+# --- commits ----------------------------------------------------------------------------------------------------
+
+
+def test_commits_move_only_the_partitions_they_name(bootstrap: str, topic: str, group: str) -> None:
+    # claim 39
+    create_topic(bootstrap, topic, 3)
+    commit(bootstrap, group, {(topic, 0): 1, (topic, 1): 2, (topic, 2): 3})
+    commit(bootstrap, group, {(topic, 1): 7}, "why")
+    assert committed(bootstrap, group) == {(topic, 0): 1, (topic, 1): 7, (topic, 2): 3}
+    source = consumer(bootstrap, group)
+    rows = source.committed([TopicPartition(topic, n) for n in range(3)], timeout=10)
+    assert [(row.offset, row.metadata or "") for row in rows] == [(1, ""), (7, "why"), (3, "")]
+    source.close()
+
+
+def test_commit_beyond_what_was_read_loses_records(bootstrap: str, topic: str, group: str) -> None:
+    # claim 41
+    create_topic(bootstrap, topic)
+    publish(bootstrap, topic, numbers(30))
+    source = start_at(bootstrap, group, topic, 0)
+    assert values(read(source, 10))[-1] == 9
+    source.commit(offsets=[TopicPartition(topic, 0, 20)], asynchronous=False)
+    source.close()
+    again = start_at(bootstrap, group, topic)
+    assert values(read(again, 10)) == list(range(20, 30))
+    again.close()
+
+
+def test_commit_below_what_was_read_repeats_records(bootstrap: str, ten: str, group: str) -> None:
+    # claim 42
+    source = start_at(bootstrap, group, ten, 0)
+    assert values(read(source, 10))[-1] == 9
+    source.commit(offsets=[TopicPartition(ten, 0, 5)], asynchronous=False)
+    source.close()
+    again = start_at(bootstrap, group, ten)
+    assert values(read(again, 5)) == [5, 6, 7, 8, 9]
+    again.close()
+
+
+def test_any_offset_is_accepted_and_the_reset_meets_it_later(bootstrap: str, ten: str) -> None:
+    # claim 43, claim 57, behaviour 9
+    for reset, expected in (("earliest", [0, 1, 2]), ("latest", [10])):
+        group = unique("group")
+        commit(bootstrap, group, {(ten, 0): 9})
+        commit(bootstrap, group, {(ten, 0): 3})
+        assert committed(bootstrap, group) == {(ten, 0): 3}
+        commit(bootstrap, group, {(ten, 0): 20})
+        assert committed(bootstrap, group) == {(ten, 0): 20}
+        source = start_at(bootstrap, group, ten, auto_offset_reset=reset, enable_partition_eof=True)
+        if reset == "latest":
+            settle_at_end(source)
+            publish(bootstrap, ten, [b"10"])
+        assert values(read(source, len(expected))) == expected
+        source.close()
+    group = unique("group")
+    commit(bootstrap, group, {(ten, 0): 20})
+    source = start_at(bootstrap, group, ten, auto_offset_reset="error")
+    with pytest.raises(KafkaException) as raised:
+        read(source, 1)
+    assert raised.value.args[0].code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+    source.close()
+
+
+def test_skipped_records_are_still_there(bootstrap: str, ten: str, group: str) -> None:
+    # claim 44: only 5 of 1 to 5 confirmed (commit 6): the others are skipped, seek finds them
+    commit(bootstrap, group, {(ten, 0): 6})
+    source = start_at(bootstrap, group, ten)
+    assert values(read(source, 4)) == [6, 7, 8, 9]
+    source.seek(TopicPartition(ten, 0, 1))
+    assert values(read(source, 4)) == [1, 2, 3, 4]
+    source.close()
+
+
+def test_restart_reads_from_the_commit_a_batch_at_a_time(bootstrap: str, ten: str, group: str) -> None:
+    # claim 45
+    commit(bootstrap, group, {(ten, 0): 2})
+    source = start_at(bootstrap, group, ten)
+    first = eventually(lambda: source.consume(3, timeout=1))
+    assert values(first) == [2, 3, 4][: len(first)]
+    source.close()
+
+
+def test_a_standalone_consumer_commits_under_its_group_id(bootstrap: str, ten: str, group: str) -> None:
+    # claim 46
+    source = start_at(bootstrap, group, ten, 0)
+    read(source, 4)
+    answered = source.commit(offsets=[TopicPartition(ten, 0, 4)], asynchronous=False)
+    assert [(row.offset, row.error) for row in answered] == [(4, None)]
+    source.close()
+    again = start_at(bootstrap, group, ten)
+    assert values(read(again, 6)) == [4, 5, 6, 7, 8, 9]
+    again.close()
+    described = admin(bootstrap).describe_consumer_groups([group])[group].result(10)
+    assert (described.state, described.members) == (ConsumerGroupState.EMPTY, [])
+    assert group in {row.group_id for row in admin(bootstrap).list_consumer_groups().result(10).valid}
+
+
+def test_the_article_s_loop_commits_ten(bootstrap: str, ten: str, group: str) -> None:
+    # claim 47: poll(1.0), skip None, commit() each: asynchronous by default
+    outcomes: list[tuple[Any, int]] = []
+    source = consumer(
+        bootstrap,
+        group,
+        auto_offset_reset="earliest",
+        on_commit=lambda error, rows: outcomes.append((error, rows[0].offset)),
+    )
+    source.subscribe([ten])
+    seen = []
+
+    def loop() -> bool:
+        message = source.poll(1.0)
+        if message is not None:
+            assert message.error() is None
+            seen.append(int(message.value()))
+            assert source.commit() is None
+        return len(outcomes) == 10
+
+    eventually(loop, within_s=30)
+    assert seen == list(range(10))
+    assert outcomes == [(None, n) for n in range(1, 11)]
+    source.close()
+    assert committed(bootstrap, group) == {(ten, 0): 10}
+
+
+def test_without_subscribe_nothing_comes(bootstrap: str, ten: str, group: str) -> None:
+    # claim 48
+    source = consumer(bootstrap, group, auto_offset_reset="earliest", max_poll_interval_ms=600_000)
+    assert source.poll(1.5) is None
+    assert admin(bootstrap).describe_consumer_groups([group])[group].result(10).members == []
+    source.close()
+
+
+# --- where reading starts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
+def test_a_commit_beats_the_reset(bootstrap: str, ten: str, group: str, reset: str) -> None:
+    # claim 49
+    commit(bootstrap, group, {(ten, 0): 7})
+    source = start_at(bootstrap, group, ten, auto_offset_reset=reset)
+    assert values(read(source, 3)) == [7, 8, 9]
+    source.close()
+
+
+def test_earliest_starts_at_the_log_start(bootstrap: str, ten: str, group: str) -> None:
+    # claim 50, claim 2 and behaviour 53: the first retained record, not 0, after trimming
+    deleted = admin(bootstrap).delete_records([TopicPartition(ten, 0, 4)])
+    assert [future.result(10).low_watermark for future in deleted.values()] == [4]
+    source = start_at(bootstrap, group, ten, auto_offset_reset="earliest")
+    assert values(read(source, 6)) == [4, 5, 6, 7, 8, 9]
+    source.close()
+    assert publish(bootstrap, ten, [b"10"]) == [10]
+
+
+def test_below_the_log_start_the_reset_applies(bootstrap: str, ten: str) -> None:
+    # claim 57: commit 2, log start 6
+    for future in admin(bootstrap).delete_records([TopicPartition(ten, 0, 6)]).values():
+        future.result(10)
+    group = unique("group")
+    commit(bootstrap, group, {(ten, 0): 2})
+    source = start_at(bootstrap, group, ten, auto_offset_reset="earliest")
+    assert values(read(source, 4)) == [6, 7, 8, 9]
+    source.close()
+    source = start_at(bootstrap, group, ten, auto_offset_reset="error")
+    with pytest.raises(KafkaException):
+        read(source, 1)
+    source.close()
+
+
+def test_latest_starts_at_the_log_end(bootstrap: str, ten: str, group: str) -> None:
+    # claim 51
+    source = start_at(bootstrap, group, ten, auto_offset_reset="latest", enable_partition_eof=True)
+    settle_at_end(source)
+    publish(bootstrap, ten, [b"10"])
+    assert values(read(source, 1)) == [10]
+    source.close()
+
+
+def test_none_is_an_error_where_nothing_was_committed(bootstrap: str, ten: str, group: str) -> None:
+    # claim 52: librdkafka calls it error and rejects none
+    source = start_at(bootstrap, group, ten, auto_offset_reset="error")
+    with pytest.raises(KafkaException) as raised:
+        read(source, 1)
+    assert raised.value.args[0].code() == KafkaError._AUTO_OFFSET_RESET
+    source.close()
+    with pytest.raises(KafkaException):
+        consumer(bootstrap, group, auto_offset_reset="none")
+
+
+# --- groups -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("assignor", "shares"),
+    [("range", [{0, 1, 2}, {3, 4}]), ("roundrobin", [{0, 2, 4}, {1, 3}])],
+)
+def test_two_members_share_five_partitions(
+    bootstrap: str, topic: str, group: str, assignor: str, shares: list[set[int]]
+) -> None:
+    # claim 59, claim 66 (range), claim 67 (roundrobin)
+    create_topic(bootstrap, topic, 5)
+    with (
+        Member("confluent", bootstrap, group, topic, assignor=assignor) as one,
+        Member("confluent", bootstrap, group, topic, assignor=assignor) as two,
+    ):
+        settled([one, two], 5)
+        assert sorted([one.assigned, two.assigned], key=min) == shares
+        described = admin(bootstrap).describe_consumer_groups([group])[group].result(10)
+        assert described.state == ConsumerGroupState.STABLE
+        assert described.partition_assignor == assignor
+        shown = [{row.partition for row in member.assignment.topic_partitions} for member in described.members]
+        assert sorted(shown, key=min) == shares
+
+
+def test_a_member_that_leaves_hands_over_at_its_commit(bootstrap: str, topic: str, group: str) -> None:
+    # claim 64
+    create_topic(bootstrap, topic, 4)
+    for partition in range(4):
+        publish(bootstrap, topic, numbers(25), partition=partition)
+    with Member("confluent", bootstrap, group, topic, commit=True) as stays:
+        settled([stays], 4)
+        with Member("confluent", bootstrap, group, topic, commit=True) as leaves:
+            settled([stays, leaves], 4)
+            eventually(lambda: committed(bootstrap, group) == {(topic, n): 25 for n in range(4)})
+            leaves.leave()
+        settled([stays], 4)
+        for partition in range(4):
+            publish(bootstrap, topic, numbers(1), partition=partition)
+        eventually(lambda: {(n, 25) for n in range(4)} <= set(stays.records))
+        read_twice = [row for row in leaves.records if row in stays.records and row[1] >= 25]
+        assert read_twice == []
+        assert set(stays.records) | set(leaves.records) == {(n, k) for n in range(4) for k in range(26)}
+
+
+def test_a_killed_member_is_replaced_when_its_session_ends(bootstrap: str, topic: str, group: str) -> None:
+    # claim 70, claim 71: the survivor's short heartbeats keep it in
+    create_topic(bootstrap, topic, 4)
+    with (
+        Member("confluent", bootstrap, group, topic) as stays,
+        Member("confluent", bootstrap, group, topic) as dies,
+    ):
+        settled([stays, dies], 4)
+        dies.kill()
+        died = time.monotonic()
+        settled([stays], 4, within_s=20)
+        assert 4 < time.monotonic() - died < 15
+        assert len(admin(bootstrap).describe_consumer_groups([group])[group].result(10).members) == 1
+
+
+def test_cooperative_members_keep_what_they_hold(bootstrap: str, topic: str, group: str) -> None:
+    # claim 68: sizes differ by one at most, survivors keep theirs
+    create_topic(bootstrap, topic, 5)
+    with Member("confluent", bootstrap, group, topic, assignor="cooperative-sticky") as one:
+        settled([one], 5)
+        with Member("confluent", bootstrap, group, topic, assignor="cooperative-sticky") as two:
+            settled([one, two], 5)
+            assert sorted([len(one.assigned), len(two.assigned)]) == [2, 3]
+            kept = set(one.assigned)
+            two.leave()
+            settled([one], 5)
+            assert kept <= one.assigned
+
+
+# --- the offsets topic ------------------------------------------------------------------------------------------
+
+
+def test_the_offsets_topic_is_internal_and_has_fifty_partitions(bootstrap: str, topic: str, group: str) -> None:
+    # claim 76, claim 77
+    create_topic(bootstrap, topic)
+    commit(bootstrap, group, {(topic, 0): 1})
+    described = admin(bootstrap).describe_topics(TopicCollection([OFFSETS]))[OFFSETS].result(10)
+    assert described.is_internal
+    assert len(described.partitions) == 50
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [("gp-assign-group-1", 17), ("my-group", 12), ("test", 48), ("polygenelubricants", 0)],
+)
+def test_a_commit_is_a_record_of_the_group_s_partition(bootstrap: str, topic: str, name: str, partition: int) -> None:
+    # claim 79, claim 82, claim 83, behaviour 10, behaviour 11
+    assert partition_for_group(name, 50) == partition
+    create_topic(bootstrap, topic, 2)
+    before = time.time() * 1000
+    commit(bootstrap, name, {(topic, 0): 1})
+    at = log_end(bootstrap, OFFSETS, partition)
+    commit(bootstrap, name, {(topic, 0): 41, (topic, 1): 42}, "a note")
+    # claim 3: the log's end is the next record's offset
+    assert log_end(bootstrap, OFFSETS, partition) == at + 2
+    source = consumer(bootstrap, unique("reader"))
+    source.assign([TopicPartition(OFFSETS, partition, at)])
+    found = {}
+    for message in read(source, 2):
+        version, group, where, number = _offset_key(message.key())
+        value_version, offset, epoch, note, when = _offset_value(message.value())
+        assert (version, group, where) == (1, name, topic)
+        assert (value_version, note) == (4, "a note")
+        assert epoch == -1
+        assert before - 1000 < when < time.time() * 1000 + 1000
+        found[number] = offset
+    assert found == {0: 41, 1: 42}
+    source.close()
+
+
+def _short_text(data: bytes, at: int) -> tuple[str, int]:
+    (size,) = struct.unpack_from(">h", data, at)
+    return data[at + 2 : at + 2 + size].decode(), at + 2 + size
+
+
+def _offset_key(data: bytes) -> tuple[int, str, str, int]:
+    (version,) = struct.unpack_from(">h", data)
+    group, at = _short_text(data, 2)
+    topic, at = _short_text(data, at)
+    (partition,) = struct.unpack_from(">i", data, at)
+    return version, group, topic, partition
+
+
+def _offset_value(data: bytes) -> tuple[int, int, int, str, int]:
+    """Version 4: offset, leader epoch, metadata, commit time; flexible encoding."""
+    version, offset, epoch, size = struct.unpack_from(">hqiB", data)
+    note = data[15 : 15 + size - 1].decode().rstrip("\0")  # confluent-kafka sends C's closing zero along
+    (when,) = struct.unpack_from(">q", data, 15 + size - 1)
+    return version, offset, epoch, note, when
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_nothing_acknowledged_is_lost_over_a_restart(
+    own_broker: Callable[..., RunningBroker], topic: str, group: str, how: str
+) -> None:
+    # claim 92, claim 17, behaviour 20: the deleted group stays deleted
+    broker = own_broker()
+    create_topic(broker.bootstrap, topic, 2)
+    for partition in (0, 1):
+        publish(broker.bootstrap, topic, numbers(500), partition=partition, enable_idempotence=True)
+    commit(broker.bootstrap, "gone", {(topic, 0): 5})
+    admin(broker.bootstrap).delete_consumer_groups(["gone"])["gone"].result(10)
+    source = consumer(broker.bootstrap, group, auto_offset_reset="earliest")
+    source.subscribe([topic])
+    read(source, 1000)
+    for offset in range(100, 401, 50):
+        rows = [TopicPartition(topic, 0, offset, f"at {offset}"), TopicPartition(topic, 1, offset + 7)]
+        source.commit(offsets=rows, asynchronous=False)
+    getattr(broker, how)()
+    broker.start()
+    again = consumer(broker.bootstrap, group)
+    expected = {(topic, 0): 400, (topic, 1): 407}
+    assert committed(broker.bootstrap, group) == expected
+    assert committed(broker.bootstrap, "gone") == {}
+    rows = again.committed([TopicPartition(topic, 0)], timeout=10)
+    assert rows[0].metadata == "at 400"
+    again.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+    got = read(again, 100 + 93)
+    assert sorted((m.partition(), m.offset()) for m in got) == sorted(
+        [(0, n) for n in range(400, 500)] + [(1, n) for n in range(407, 500)]
+    )
+    assert publish(broker.bootstrap, topic, [b"after"]) == [500]
+    again.close()
+    source.close()
+
+
+def test_a_subscribed_consumer_lives_through_kill_9_of_the_broker(
+    own_broker: Callable[..., RunningBroker], topic: str, group: str
+) -> None:
+    # claim 31: a synchronous commit outlives the restart
+    broker = own_broker()
+    create_topic(broker.bootstrap, topic)
+    publish(broker.bootstrap, topic, numbers(10))
+    source = consumer(broker.bootstrap, group, auto_offset_reset="earliest", reconnect_backoff_max_ms=500)
+    source.subscribe([topic])
+    assert values(read(source, 10)) == list(range(10))
+    source.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
+    broker.kill()
+    broker.start()
+
+    passing = {
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+        KafkaError._TIMED_OUT,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+    }
+
+    def try_commit() -> bool:
+        assert source.consume(1, timeout=0.1) == []
+        try:
+            source.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in passing:
+                raise
+            return False
+        return True
+
+    eventually(try_commit, within_s=30)
+    publish(broker.bootstrap, topic, [b"10"])
+    assert values(read(source, 1, within_s=30)) == [10]
+    source.close()
+    assert committed(broker.bootstrap, group) == {(topic, 0): 10}
+
+
+# --- admin ------------------------------------------------------------------------------------------------------
+
+
+def test_topics_through_admin(bootstrap: str, topic: str) -> None:
+    client = admin(bootstrap)
+    create_topic(bootstrap, topic, 3, cleanup_policy="compact", retention_ms="3600000")
+    found = client.list_topics(timeout=10).topics
+    assert sorted(found[topic].partitions) == [0, 1, 2]
+    with pytest.raises(KafkaException) as raised:
+        create_topic(bootstrap, topic, 3)
+    assert raised.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    client.delete_topics([topic])[topic].result(20)
+    eventually(lambda: topic not in client.list_topics(timeout=10).topics)
+    with pytest.raises(KafkaException) as raised:
+        client.delete_topics([topic])[topic].result(20)
+    assert raised.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    with pytest.raises(KafkaException) as raised:
+        create_topic(bootstrap, "no/slash")
+    assert raised.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
+
+
+def test_deleting_a_topic_takes_its_offsets_along(bootstrap: str, topic: str, group: str) -> None:
+    # claim 55, behaviour 23
+    create_topic(bootstrap, topic)
+    kept = unique("topic")
+    create_topic(bootstrap, kept)
+    publish(bootstrap, topic, numbers(5))
+    commit(bootstrap, group, {(topic, 0): 3, (kept, 0): 1})
+    admin(bootstrap).delete_topics([topic])[topic].result(20)
+    eventually(lambda: committed(bootstrap, group) == {(kept, 0): 1})
+    eventually(lambda: topic not in admin(bootstrap).list_topics(timeout=10).topics)
+    create_topic(bootstrap, topic)
+    assert committed(bootstrap, group) == {(kept, 0): 1}
+    assert publish(bootstrap, topic, numbers(1)) == [0]
+
+
+def test_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
+    client = admin(bootstrap)
+    create_topic(bootstrap, topic, 2)
+    with Member("confluent", bootstrap, group, topic, client_id="me") as member:
+        settled([member], 2)
+        described = client.describe_consumer_groups([group])[group].result(10)
+        (only,) = described.members
+        assert (described.state, described.partition_assignor) == (ConsumerGroupState.STABLE, "range")
+        assert only.client_id == "me"
+        assert only.member_id.startswith("me-")
+        assert only.host.strip("/") == "127.0.0.1"
+        listed = {row.group_id: row.state for row in client.list_consumer_groups().result(10).valid}
+        assert listed[group] == ConsumerGroupState.STABLE
+        # behaviour 22
+        with pytest.raises(KafkaException) as raised:
+            client.delete_consumer_groups([group])[group].result(10)
+        assert raised.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
+        member.leave()
+    stable = client.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(10).valid
+    assert group not in {row.group_id for row in stable}
+    eventually(lambda: client.describe_consumer_groups([group])[group].result(10).state == ConsumerGroupState.EMPTY)
+    client.delete_consumer_groups([group])[group].result(10)
+    assert group not in {row.group_id for row in client.list_consumer_groups().result(10).valid}
+    with pytest.raises(KafkaException) as raised:
+        client.delete_consumer_groups([group])[group].result(10)
+    assert raised.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
+
+
+def test_offsets_through_admin(bootstrap: str, topic: str, group: str) -> None:
+    create_topic(bootstrap, topic, 2)
+    client = admin(bootstrap)
+    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 4)])
+    client.alter_consumer_group_offsets([wanted])[group].result(10)
+    assert committed(bootstrap, group) == {(topic, 0): 3, (topic, 1): 4}
+    some = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 1)])
+    rows = client.list_consumer_group_offsets([some])[group].result(10).topic_partitions
+    assert [(row.partition, row.offset) for row in rows] == [(1, 4)]
+    # behaviour 25: an unknown group has no offsets and no error
+    assert committed(bootstrap, unique("group")) == {}
+    with Member("confluent", bootstrap, group, topic) as member:
+        settled([member], 2)
+        # behaviour 4: beside members only members commit
+        answered = client.alter_consumer_group_offsets([wanted])[group].result(10).topic_partitions
+        assert {row.error.code() for row in answered} == {KafkaError.UNKNOWN_MEMBER_ID}
+
+
+def test_the_cluster_through_admin(bootstrap: str) -> None:
+    found = admin(bootstrap).describe_cluster().result(10)
+    assert found.cluster_id
+    assert found.controller is not None
+    assert f"{found.nodes[0].host}:{found.nodes[0].port}" == bootstrap

@@ -1,0 +1,208 @@
+"""A group member in a process of its own, so that a test can kill -9 it, and the handle a test holds it by.
+
+As a program it prints one JSON line per event: ``{"assigned": [[topic, partition], …]}`` when its assignment
+changes, ``{"record": [topic, partition, offset]}`` per record. SIGTERM makes it leave the group and end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from brokers import eventually
+
+POLL_S = 0.2
+
+
+class Member:
+    """One consumer of ``client`` (confluent, kafka-python or aiokafka) in ``group``, running until told otherwise."""
+
+    def __init__(self, client: str, bootstrap: str, group: str, topic: str, **settings: Any) -> None:
+        options = {"client": client, "bootstrap": bootstrap, "group": group, "topic": topic, **settings}
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, json.dumps(options)], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self.name = client
+        self.assigned: set[int] = set()
+        self.records: list[tuple[int, int]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event = json.loads(line)
+            if "assigned" in event:
+                self.assigned = {partition for _, partition in event["assigned"]}
+            else:
+                self.records.append((event["record"][1], event["record"][2]))
+
+    def kill(self) -> None:
+        """kill -9: the group learns nothing before the session runs out."""
+        self._process.kill()
+        self._process.wait()
+
+    def leave(self) -> None:
+        """SIGTERM: the member closes its consumer, which leaves the group."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(timeout=30)
+        self._reader.join(timeout=30)
+
+    def __enter__(self) -> Member:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+
+def settled(members: list[Member], partitions: int, *, within_s: float = 30) -> None:
+    """Waits until the members share all partitions, each with one reader and none without any."""
+
+    def shared() -> bool:
+        sets = [member.assigned for member in members]
+        return all(sets) and sum(map(len, sets)) == partitions and set().union(*sets) == set(range(partitions))
+
+    what = f"{partitions} partitions over {len(members)}"
+    eventually(shared, within_s=within_s, what=what)
+
+
+# --- the program ------------------------------------------------------------------------------------------------
+
+
+class _Told:
+    """Set once SIGTERM came."""
+
+    def __init__(self) -> None:
+        self.stop = False
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        self.stop = True
+
+
+class _Teller:
+    """Prints assignments when they change."""
+
+    def __init__(self) -> None:
+        self._last: list[list[Any]] | None = None
+
+    def assigned(self, partitions: Any) -> None:
+        now = sorted([each.topic, each.partition] for each in partitions)
+        if now != self._last:
+            self._last = now
+            print(json.dumps({"assigned": now}), flush=True)
+
+    def record(self, topic: str, partition: int, offset: int) -> None:
+        print(json.dumps({"record": [topic, partition, offset]}), flush=True)
+
+
+def _run_confluent(options: dict[str, Any]) -> None:
+    from confluent_kafka import Consumer
+
+    told, tell = _Told(), _Teller()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options["bootstrap"],
+            "group.id": options["group"],
+            "client.id": options.get("client_id", "member-confluent"),
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": options.get("session_timeout_ms", 6000),
+            "heartbeat.interval.ms": 500,
+            "partition.assignment.strategy": options.get("assignor", "range"),
+        }
+    )
+    consumer.subscribe([options["topic"]])
+    while not told.stop:
+        messages = consumer.consume(500, timeout=POLL_S)
+        tell.assigned(consumer.assignment())
+        for message in messages:
+            if message.error() is None:
+                tell.record(message.topic(), message.partition(), message.offset())
+        if messages and options.get("commit"):
+            consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def _run_kafka_python(options: dict[str, Any]) -> None:
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors import range as range_module
+    from kafka.coordinator.assignors import roundrobin
+
+    assignors = {
+        "range": range_module.RangePartitionAssignor,
+        "roundrobin": roundrobin.RoundRobinPartitionAssignor,
+    }
+    told, tell = _Told(), _Teller()
+    consumer = KafkaConsumer(
+        options["topic"],
+        bootstrap_servers=options["bootstrap"],
+        group_id=options["group"],
+        client_id="member-kafka-python",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=options.get("session_timeout_ms", 6000),
+        heartbeat_interval_ms=500,
+        partition_assignment_strategy=[assignors[options.get("assignor", "range")]],
+    )
+    while not told.stop:
+        polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
+        tell.assigned(consumer.assignment())
+        for records in polled.values():
+            for record in records:
+                tell.record(record.topic, record.partition, record.offset)
+        if polled and options.get("commit"):
+            consumer.commit()
+    consumer.close()
+
+
+async def _run_aiokafka(options: dict[str, Any]) -> None:
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    assignors = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
+    told, tell = _Told(), _Teller()
+    consumer = AIOKafkaConsumer(
+        options["topic"],
+        bootstrap_servers=options["bootstrap"],
+        group_id=options["group"],
+        client_id="member-aiokafka",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=options.get("session_timeout_ms", 6000),
+        heartbeat_interval_ms=500,
+        partition_assignment_strategy=(assignors[options.get("assignor", "range")],),
+    )
+    await consumer.start()
+    while not told.stop:
+        polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
+        tell.assigned(consumer.assignment())
+        for records in polled.values():
+            for record in records:
+                tell.record(record.topic, record.partition, record.offset)
+        if polled and options.get("commit"):
+            await consumer.commit()
+    await consumer.stop()
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    if options["client"] == "confluent":
+        _run_confluent(options)
+    elif options["client"] == "kafka-python":
+        _run_kafka_python(options)
+    else:
+        asyncio.run(_run_aiokafka(options))
+
+
+if __name__ == "__main__":
+    main()

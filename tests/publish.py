@@ -1,0 +1,152 @@
+"""Setting a stage with confluent-kafka: topics, records, committed offsets. Every acknowledgement is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from brokers import eventually
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+T = TypeVar("T")
+
+
+@cache
+def admin(bootstrap: str) -> AdminClient:
+    """One admin client per broker; dropping one drops the answers it still owes."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
+    """Creates a topic and waits until metadata shows it."""
+    client = admin(bootstrap)
+    names = {name.replace("_", "."): value for name, value in config.items()}
+    client.create_topics([NewTopic(topic, partitions, 1, config=names)])[topic].result(30)
+
+    def shown() -> bool:
+        found = client.list_topics(topic, timeout=10).topics[topic]
+        return found.error is None and len(found.partitions) == partitions
+
+    eventually(shown, what=f"{topic} in metadata")
+
+
+def publish(
+    bootstrap: str,
+    topic: str,
+    values: Iterable[Any],
+    *,
+    partition: int = 0,
+    key: Any = None,
+    timestamps_ms: Iterable[int] | None = None,
+    **config: Any,
+) -> list[int]:
+    """Produces to one partition with acks=all; returns the offset of each record, in the order of ``values``."""
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5}
+    producer = Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
+    offsets: dict[int, int] = {}
+    failures: list[str] = []
+
+    def delivered(index: int, error: Any, message: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+        else:
+            offsets[index] = message.offset()
+
+    times = iter(timestamps_ms) if timestamps_ms is not None else None
+    for index, value in enumerate(values):
+        more = {"timestamp": next(times)} if times is not None else {}
+        producer.produce(
+            topic, value, key, partition, on_delivery=lambda e, m, index=index: delivered(index, e, m), **more
+        )
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    assert failures == []
+    return [offsets[index] for index in sorted(offsets)]
+
+
+_COORDINATOR_BUSY = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+    KafkaError._TRANSPORT,
+}
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Repeats ``ask`` while the coordinator starts; every other error is the caller's."""
+    answers: list[T] = []
+
+    def answered() -> bool:
+        try:
+            answers.append(ask())
+        except KafkaException as error:
+            if error.args[0].code() not in _COORDINATOR_BUSY:
+                raise
+        return bool(answers)
+
+    eventually(answered, every_s=0.1, what="a coordinator")
+    return answers[0]
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % n for n in range(count)]
+
+
+def consumer(bootstrap: str, group: str, **config: Any) -> Consumer:
+    """A consumer without auto commit; keyword names are Kafka's with underscores for dots."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 500,
+        "fetch.wait.max.ms": 100,
+    }
+    callbacks = {name: config.pop(name) for name in [*config] if name.startswith("on_")}
+    return Consumer(settings | callbacks | {name.replace("_", "."): value for name, value in config.items()})
+
+
+def read(source: Consumer, count: int, *, within_s: float = 20) -> list[Any]:
+    """The next ``count`` messages; raises KafkaException where the consumer reports an error instead."""
+    found: list[Any] = []
+
+    def enough() -> bool:
+        for message in source.consume(count - len(found), timeout=0.2):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+        return len(found) >= count
+
+    eventually(enough, within_s=within_s, every_s=0, what=f"{count} records")
+    return found
+
+
+def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:
+    """Commits as a standalone consumer does (no members)."""
+    source = consumer(bootstrap, group)
+    rows = [TopicPartition(*where, offset, metadata) for where, offset in offsets.items()]
+    answered = patiently(lambda: source.commit(offsets=rows, asynchronous=False))
+    assert answered is not None
+    assert [row.error for row in answered] == [None] * len(rows)
+    source.close()
+
+
+def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
+    """All committed offsets of a group."""
+    wanted = [ConsumerGroupTopicPartitions(group)]
+    asked = patiently(lambda: admin(bootstrap).list_consumer_group_offsets(wanted)[group].result(20))
+    return {(row.topic, row.partition): row.offset for row in asked.topic_partitions}
+
+
+def log_end(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """Offset the next record of the partition gets."""
+    source = consumer(bootstrap, "log-end")
+    _, high = source.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+    source.close()
+    return int(high)
