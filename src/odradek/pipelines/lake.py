@@ -88,8 +88,9 @@ class Lake:
 
 
 def _whole_files(root: Path) -> list[Path]:
-    hidden = ("_", ".")
-    return [path for path in root.glob("**/*.parquet") if not any(p.startswith(hidden) for p in path.parts[-2:])]
+    """Spark's own rule: what begins with an underscore or a dot, file or directory, is not data."""
+    found = root.glob("**/*.parquet")
+    return [path for path in found if not any(part[0] in "_." for part in path.relative_to(root).parts)]
 
 
 def _sync_file(path: Path) -> None:
