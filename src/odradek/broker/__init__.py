@@ -1,0 +1,1 @@
+"""The broker process: sockets, one handler per API, partitions, the machines it drives."""

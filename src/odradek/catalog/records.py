@@ -225,6 +225,4 @@ def _read_partition(cursor: _Cursor, version: int) -> PartitionRecord:
     cursor.ints()
     leader, leader_epoch, partition_epoch = cursor.fixed(">iii")
     directories = cursor.ids() if version >= 1 else ()
-    return PartitionRecord(
-        partition_id, topic_id, replicas, isr, leader, leader_epoch, partition_epoch, directories
-    )
+    return PartitionRecord(partition_id, topic_id, replicas, isr, leader, leader_epoch, partition_epoch, directories)

@@ -18,7 +18,6 @@ from typing import NamedTuple
 Chunk = bytes | bytearray | memoryview
 
 
-
 class ProducedPartition(NamedTuple):
     """One partition's answer to Produce. ``append_time_ms`` is −1 under CreateTime."""
 

@@ -1,0 +1,365 @@
+"""Settings: reading, checking, defaults, and where a value comes from.
+
+Texts are Kafka's (``retention.ms=86400000``); ``BrokerConfig`` has the same as typed attributes
+(``config.num_partitions``). A topic's effective settings are its own, else the broker's, else the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from odradek.broker import config_table
+from odradek.core.errors import ConfigError
+from odradek.storage.config import LogConfig
+
+
+class ConfigType(IntEnum):
+    """As DescribeConfigs numbers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Source(IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers it."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+_BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigKey:
+    """One setting. ``limits`` is as in the table; ``inert`` says why it has no effect, "" where it has one.
+
+    ``falls_back`` names the broker settings a topic's value comes from while unset on the topic.
+    """
+
+    name: str
+    type: ConfigType
+    default: str | None
+    limits: str = ""
+    doc: str = ""
+    falls_back: tuple[str, ...] = ()
+    inert: str = ""
+
+    @property
+    def sensitive(self) -> bool:
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str) -> Any:
+        """The typed value. Raises ConfigError with Kafka's wording."""
+        value = self._typed(text.strip())
+        if fault := self._fault(value):
+            shown = "[hidden]" if self.sensitive else text
+            raise ConfigError(f"Invalid value {shown} for configuration {self.name}: {fault}")
+        return value
+
+    def _typed(self, text: str) -> Any:
+        kind = self.type
+        if kind is ConfigType.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise self._not_a("Expected value to be either true or false", text)
+            return text.lower() == "true"
+        if kind in _BITS:
+            try:
+                number = int(text)
+            except ValueError:
+                number = 1 << 64
+            if not -(1 << _BITS[kind]) <= number < 1 << _BITS[kind]:
+                raise self._not_a(f"Not a number of type {kind.name}", text)
+            return number
+        if kind is ConfigType.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise self._not_a("Not a number of type DOUBLE", text) from None
+        if kind is ConfigType.LIST:
+            return tuple(part.strip() for part in text.split(",")) if text else ()
+        return text
+
+    def _not_a(self, fault: str, text: str) -> ConfigError:
+        return ConfigError(f"Invalid value {text} for configuration {self.name}: {fault}")
+
+    def _fault(self, value: Any) -> str:
+        limits = self.limits
+        if not limits:
+            return ""
+        if limits.startswith("in "):
+            allowed = limits[3:].split(",")
+            return "" if value in allowed else f"String must be one of: {', '.join(allowed)}"
+        if limits.startswith("list "):
+            allowed = limits[5:].split(",")
+            wrong = [part for part in value if part not in allowed]
+            return f"String must be one of: {', '.join(allowed)}" if wrong else ""
+        low, _, high = limits.partition("..")
+        if low and value < float(low):
+            return f"Value must be at least {low}"
+        if high and value > float(high):
+            return f"Value must be no more than {high}"
+        return ""
+
+
+def _cells(row: str, count: int) -> list[str]:
+    cells = [cell.strip() for cell in row.split("|", count - 1)]
+    return cells + [""] * (count - len(cells))
+
+
+def _rows(table: str) -> Iterable[str]:
+    return (line for line in table.strip().splitlines() if line)
+
+
+def _default(cell: str) -> str | None:
+    return None if cell == "-" else cell
+
+
+@cache
+def broker_keys() -> dict[str, ConfigKey]:
+    """The broker settings that act."""
+    keys = {}
+    for row in _rows(config_table.BROKER):
+        name, kind, default, limits, doc = _cells(row, 5)
+        keys[name] = ConfigKey(name, ConfigType[kind.upper()], _default(default), limits, doc)
+    return keys
+
+
+@cache
+def topic_keys() -> dict[str, ConfigKey]:
+    """Every setting a topic can have."""
+    broker = broker_keys()
+    keys = {}
+    for row in _rows(config_table.TOPIC):
+        name, kind, default, limits, falls_back, doc = _cells(row, 6)
+        twins = tuple(falls_back.split())
+        keys[name] = ConfigKey(
+            name,
+            ConfigType[kind.upper()],
+            _default(default),
+            limits,
+            doc or (broker[twins[0]].doc if twins and twins[0] in broker else ""),
+            twins,
+            config_table.TOPIC_INERT.get(name, ""),
+        )
+    return keys
+
+
+@cache
+def inert_broker_keys() -> dict[str, ConfigKey]:
+    """Kafka's other broker settings: accepted, checked for their type, without effect."""
+    from odradek.broker.config_inert import INERT
+
+    keys = {}
+    for reason, table in INERT.items():
+        for row in _rows(table):
+            name, kind, default, limits = _cells(row, 4)
+            keys[name] = ConfigKey(name, ConfigType[kind.upper()], _default(default), limits, reason, inert=reason)
+    return keys
+
+
+def find_broker_key(name: str) -> ConfigKey:
+    """The key of this name. Raises ConfigError that names the nearest one."""
+    key = broker_keys().get(name) or inert_broker_keys().get(name)
+    if key is None:
+        raise ConfigError(f"unknown config {name!r}{_nearest(name, [*broker_keys(), *inert_broker_keys()])}")
+    return key
+
+
+def find_topic_key(name: str) -> ConfigKey:
+    """The key of this name. Raises ConfigError, begun in Kafka's words, that names the nearest one."""
+    key = topic_keys().get(name)
+    if key is None:
+        raise ConfigError(f"Unknown topic config name: {name}{_nearest(name, list(topic_keys()))}")
+    return key
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class BrokerConfig:
+    """A broker's settings: typed attributes for those that act, ``texts`` for what was set.
+
+    Raises ConfigError for an unknown name or an ill value.
+    """
+
+    node_id: int
+    broker_rack: str | None
+    advertised_listeners: tuple[str, ...] | None
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    message_max_bytes: int
+    min_insync_replicas: int
+    log_retention_check_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    producer_id_expiration_ms: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    socket_request_max_bytes: int
+    socket_listen_backlog_size: int
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_initial_rebalance_delay_ms: int
+
+    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+        self.texts = dict(texts or {})
+        self.dynamic: Mapping[str, str] = {}
+        """Set while running (IncrementalAlterConfigs); wins over ``texts``."""
+        if "broker.id" in self.texts:
+            self.texts.setdefault("node.id", self.texts["broker.id"])
+        for name, text in self.texts.items():
+            find_broker_key(name).parse(text)
+        for name in ("listeners", "log.dirs", "log.dir"):
+            if name in self.texts:
+                option = "--listen" if name == "listeners" else "--data-dir"
+                raise ConfigError(f"{name} is set by {option}, not by --config")
+        self._apply()
+        self._check_advertised()
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> BrokerConfig:
+        """From ``name=value`` texts."""
+        texts = {}
+        for setting in settings:
+            name, equals, value = setting.partition("=")
+            if not equals or not name.strip():
+                raise ConfigError(f"--config takes name=value, not {setting!r}")
+            texts[name.strip()] = value.strip()
+        return cls(texts)
+
+    def _apply(self) -> None:
+        for name, key in broker_keys().items():
+            text = self.text(name)
+            setattr(self, name.replace(".", "_"), None if text is None else key.parse(text))
+
+    def _check_advertised(self) -> None:
+        self.advertised_address()
+
+    def advertised_address(self) -> tuple[str, int] | None:
+        """Host and port of the first of advertised.listeners; ``None`` while unset. Raises ConfigError."""
+        if not self.advertised_listeners:
+            return None
+        first = self.advertised_listeners[0]
+        host, colon, port = first.rpartition("://")[2].rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise ConfigError(f"advertised.listeners needs PLAINTEXT://host:port, not {first!r}")
+        return host.strip("[]"), int(port)
+
+    def set_dynamic(self, texts: Mapping[str, str]) -> None:
+        """Takes what was set while running, in place of what was so set before."""
+        self.dynamic = dict(texts)
+        self._apply()
+
+    def text(self, name: str) -> str | None:
+        """The value in effect, as text."""
+        found = self.dynamic.get(name, self.texts.get(name))
+        return found if found is not None else find_broker_key(name).default
+
+    def is_set(self, name: str) -> bool:
+        return name in self.dynamic or name in self.texts
+
+    def source(self, name: str) -> Source:
+        if name in self.dynamic:
+            return Source.DYNAMIC_BROKER
+        return Source.STATIC_BROKER if name in self.texts else Source.DEFAULT
+
+
+# --- topics -----------------------------------------------------------------------------------------------------
+
+_TO_MS = {"hours": 3_600_000, "minutes": 60_000}
+
+
+def _scaled(name: str, text: str) -> str:
+    """A broker's ``log.retention.hours`` as a topic's ``retention.ms``."""
+    factor = _TO_MS.get(name.rpartition(".")[2], 1)
+    return text if factor == 1 or int(text) < 0 else str(int(text) * factor)
+
+
+def topic_default(broker: BrokerConfig, key: ConfigKey) -> str | None:
+    """A topic's value while unset on the topic."""
+    for name in key.falls_back:
+        if broker.is_set(name):
+            return _scaled(name, broker.text(name) or "")
+    return key.default
+
+
+def topic_text(broker: BrokerConfig, own: Mapping[str, str], name: str) -> str | None:
+    """A topic's value in effect, as text."""
+    found = own.get(name)
+    return found if found is not None else topic_default(broker, find_topic_key(name))
+
+
+def topic_value(broker: BrokerConfig, own: Mapping[str, str], name: str) -> Any:
+    text = topic_text(broker, own, name)
+    return None if text is None else find_topic_key(name).parse(text)
+
+
+def check_topic_configs(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """A topic's settings, checked. Raises ConfigError."""
+    checked = {}
+    for name, text in settings.items():
+        key = find_topic_key(name)
+        if text is None:
+            raise ConfigError(f"Null value not supported for topic configs: {name}")
+        key.parse(text)
+        checked[name] = text
+    return checked
+
+
+_LOG_FIELDS = (
+    "segment.ms",
+    "segment.index.bytes",
+    "index.interval.bytes",
+    "max.message.bytes",
+    "retention.ms",
+    "retention.bytes",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "flush.messages",
+    "flush.ms",
+    "compression.type",
+    "message.timestamp.type",
+)
+
+
+def log_config(broker: BrokerConfig, own: Mapping[str, str]) -> LogConfig:
+    """What a topic's settings mean for its logs."""
+    values = {name.replace(".", "_"): topic_value(broker, own, name) for name in _LOG_FIELDS}
+    return LogConfig(
+        **values,
+        segment_bytes=topic_value(broker, own, "internal.segment.bytes") or topic_value(broker, own, "segment.bytes"),
+        cleanup_policy=frozenset(topic_value(broker, own, "cleanup.policy")),
+        producer_id_expiration_ms=broker.producer_id_expiration_ms,
+    )

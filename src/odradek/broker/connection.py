@@ -1,0 +1,239 @@
+"""One client's connection: frames in, replies out, in the order the requests came.
+
+Memory stays bounded: reading stops while too many requests, or bytes of them, are unanswered, and while the client
+does not take what was written. What goes wrong here closes this connection and touches no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from odradek.broker.deferred import Deferred
+from odradek.broker.router import Hangup
+from odradek.wire.frames import FrameError, FrameReader
+from odradek.wire.hot_log import Chunk
+
+if TYPE_CHECKING:
+    from odradek.broker.server import BrokerServer
+
+log = logging.getLogger("odradek.broker")
+
+MAX_IN_FLIGHT = 1000
+MAX_IN_FLIGHT_BYTES = 64 << 20
+WRITE_BUFFER_BYTES = 1 << 20
+_JOIN_BELOW = 64 << 10
+
+
+class Abandonable(Protocol):
+    def abandon(self) -> None: ...
+
+
+class _Slot:
+    """The place of one request's reply in the order of replies; ``chunks`` is ``None`` until it is there."""
+
+    __slots__ = ("chunks", "request_bytes")
+
+    def __init__(self, request_bytes: int) -> None:
+        self.chunks: list[Chunk] | None = None
+        self.request_bytes = request_bytes
+
+
+class Connection(asyncio.Protocol):
+    """The protocol asyncio drives. ``parked`` holds what is to be forgotten when the connection goes."""
+
+    def __init__(self, server: BrokerServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(server.config.socket_request_max_bytes)
+        self._backlog: deque[bytes] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._in_flight_bytes = 0
+        self._ready_bytes = 0
+        self._writable = True
+        self._reading = True
+        self._closing = False
+        self._gone = False
+        self._flush_due = False
+        self._last_active_s = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.parked: set[Abandonable] = set()
+        self.client_host = ""
+        self.local_host = ""
+        self.session: Any = None
+
+    # --- what asyncio calls -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        local = transport.get_extra_info("sockname")
+        peer_host = str(peer[0]) if peer else ""
+        self.client_host = f"/{peer_host}"
+        self.local_host = str(local[0]) if local else ""
+        if not self._server.admit(self, peer_host):
+            self._closing = True
+            transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
+            return
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._last_active_s = self._loop.time()
+        self._watch_idleness()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._last_active_s = self._loop.time()
+        try:
+            self._backlog.extend(self._reader.feed(data))
+        except FrameError as error:
+            self._hang_up(str(error))
+        self._serve_backlog()
+
+    def eof_received(self) -> bool | None:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._last_active_s = self._loop.time()
+        self._serve_backlog()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._gone = self._closing = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._backlog.clear()
+        self._slots.clear()
+        parked, self.parked = self.parked, set()
+        for waiting in parked:
+            waiting.abandon()
+        self._server.discharge(self)
+
+    # --- serving ------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request awaits its reply, or a reply its way out."""
+        return bool(self._slots or self._backlog or self._transport.get_write_buffer_size())
+
+    def _serve_backlog(self) -> None:
+        backlog = self._backlog
+        while backlog and self._has_room():
+            self._serve(backlog.popleft())
+            if self._ready_bytes > _JOIN_BELOW:
+                self._flush()
+        self._flush()
+        self._read_or_pause()
+
+    def _has_room(self) -> bool:
+        return (
+            self._writable
+            and len(self._slots) < MAX_IN_FLIGHT
+            and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
+            and not self._gone
+        )
+
+    def _serve(self, frame: bytes) -> None:
+        slot = _Slot(len(frame))
+        try:
+            reply = self._server.router.dispatch(frame, self)
+        except (FrameError, Hangup, ValueError) as error:
+            self._hang_up(str(error))
+            return
+        except Exception:
+            log.exception("a request from %s could not be served", self.client_host)
+            self._hang_up("see above")
+            return
+        self._slots.append(slot)
+        self._in_flight_bytes += slot.request_bytes
+        if isinstance(reply, Deferred):
+            reply.then(lambda chunks: self._answer_later(slot, chunks))
+        else:
+            self._answer(slot, reply)
+
+    def _answer(self, slot: _Slot, chunks: list[Chunk]) -> None:
+        slot.chunks = chunks
+        self._ready_bytes += sum(map(len, chunks))
+
+    def _answer_later(self, slot: _Slot, chunks: list[Chunk] | None) -> None:
+        if self._gone:
+            return
+        if chunks is None:
+            self._transport.abort()
+            return
+        self._answer(slot, chunks)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_and_go_on)
+
+    def _flush_and_go_on(self) -> None:
+        self._flush_due = False
+        if not self._gone:
+            self._flush()
+            if self._backlog or not self._reading:
+                self._serve_backlog()
+
+    def _flush(self) -> None:
+        """Writes every reply whose turn has come."""
+        slots = self._slots
+        out: list[Chunk] = []
+        while slots and slots[0].chunks is not None:
+            slot = slots.popleft()
+            self._in_flight_bytes -= slot.request_bytes
+            out.extend(slot.chunks or ())
+        if out:
+            size = sum(map(len, out))
+            self._ready_bytes -= size
+            if size < _JOIN_BELOW:
+                self._transport.write(b"".join(out))
+            else:
+                self._transport.writelines(out)
+        if self._closing and not slots and not self._gone:
+            self._transport.close()
+
+    def _read_or_pause(self) -> None:
+        wanted = not self._backlog and self._has_room() and not self._closing
+        if wanted != self._reading and not self._gone:
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # --- ending -------------------------------------------------------------------------------------------------
+
+    def _hang_up(self, reason: str) -> None:
+        """Reads no more; closes once the requests before the bad one are answered."""
+        log.info("closing the connection of %s: %s", self.client_host, reason)
+        self._closing = True
+        self._backlog.clear()
+
+    def close(self) -> None:
+        """Asks the connection to end when what it has begun is answered (the broker is stopping)."""
+        self._closing = True
+        self._backlog.clear()
+        for waiting in tuple(self.parked):
+            wake = getattr(waiting, "wake", None)
+            if wake is not None:
+                wake()
+        self._flush()
+
+    def abort(self) -> None:
+        if not self._gone:
+            self._transport.abort()
+
+    def _watch_idleness(self) -> None:
+        limit_s = self._server.config.connections_max_idle_ms / 1000
+        if limit_s <= 0:
+            return
+        idle_s = self._loop.time() - self._last_active_s
+        if idle_s >= limit_s and not self._slots:
+            log.info("closing the connection of %s: idle for %.0f s", self.client_host, idle_s)
+            self._transport.abort()
+            return
+        self._idle_timer = self._loop.call_later(max(limit_s - idle_s, 1.0), self._watch_idleness)

@@ -1,0 +1,183 @@
+"""From a frame to its handler and from a handler's answer to bytes.
+
+What is advertised is what is listed here and nothing else: an API without a handler does not exist.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.wire import schemas
+from odradek.wire.frames import API_VERSIONS, FrameError, RequestHead, read_request_head, response_head
+from odradek.wire.hot_log import Chunk
+from odradek.wire.schemas import Kind
+
+if TYPE_CHECKING:
+    from odradek.broker.connection import Connection
+    from odradek.broker.server import BrokerServer
+
+log = logging.getLogger("odradek.broker")
+
+HANDLERS = (
+    "k00_produce",
+    "k01_fetch",
+    "k02_list_offsets",
+    "k03_metadata",
+    "k08_offset_commit",
+    "k09_offset_fetch",
+    "k10_find_coordinator",
+    "k11_join_group",
+    "k12_heartbeat",
+    "k13_leave_group",
+    "k14_sync_group",
+    "k15_describe_groups",
+    "k16_list_groups",
+    "k18_api_versions",
+    "k19_create_topics",
+    "k20_delete_topics",
+    "k21_delete_records",
+    "k22_init_producer_id",
+    "k23_offset_for_leader_epoch",
+    "k32_describe_configs",
+    "k37_create_partitions",
+    "k42_delete_groups",
+    "k44_incremental_alter_configs",
+    "k47_offset_delete",
+    "k60_describe_cluster",
+    "k75_describe_topic_partitions",
+)
+
+Reply = Mapping[str, Any] | bytes | list[Chunk] | None
+Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply]"]
+
+
+class Hangup(Exception):
+    """Raised by a handler where Kafka answers by closing the connection; the message says why."""
+
+
+class Context:
+    """Who asks: the request's header and the connection it came on. ``client_host`` is as Kafka prints it."""
+
+    __slots__ = ("api_key", "client_host", "client_id", "connection", "version")
+
+    def __init__(self, head: RequestHead, connection: Connection) -> None:
+        self.api_key = head.api_key
+        self.version = head.version
+        self.client_id = head.client_id
+        self.client_host = connection.client_host
+        self.connection = connection
+
+
+class Api:
+    """One API this broker serves."""
+
+    __slots__ = ("advertised_oldest", "handle", "key", "newest", "oldest")
+
+    def __init__(self, module: Any) -> None:
+        self.key: int = module.API_KEY
+        self.oldest, self.newest = module.VERSIONS
+        self.advertised_oldest: int = getattr(module, "ADVERTISED_OLDEST", self.oldest)
+        self.handle: Handle = module.handle
+
+
+class Router:
+    """Dispatches the frames of all connections."""
+
+    def __init__(self, broker: BrokerServer) -> None:
+        self._broker = broker
+        self.apis: dict[int, Api] = {}
+        for name in HANDLERS:
+            api = Api(import_module(f"odradek.broker.handlers.{name}"))
+            self.apis[api.key] = api
+
+    def dispatch(self, frame: bytes, connection: Connection) -> list[Chunk] | Deferred[list[Chunk] | None]:
+        """Serves one request. The chunks are a whole reply with its length; an empty list sends nothing.
+
+        A Deferred of ``None``, FrameError and Hangup mean: close the connection.
+        """
+        head = read_request_head(frame)
+        api = self.apis.get(head.api_key)
+        if api is None:
+            raise FrameError(f"request for API {head.api_key}, which is not served")
+        if not api.oldest <= head.version <= api.newest:
+            if head.api_key != API_VERSIONS:
+                raise FrameError(f"version {head.version} of {schemas.api_name(head.api_key)} is not served")
+            head, message = head._replace(version=0), None
+        else:
+            message, _ = schemas.decode(head.api_key, head.version, Kind.REQUEST, frame, head.body)
+        try:
+            reply = api.handle(self._broker, Context(head, connection), message)
+        except Hangup:
+            raise
+        except Exception as error:
+            reply = self._reply_to(head, error)
+        if isinstance(reply, Deferred):
+            if reply.resolved:
+                return self._pack(head, reply.value)
+            return reply.map(lambda value: self._pack_later(head, value))
+        return self._pack(head, reply)
+
+    def _pack_later(self, head: RequestHead, reply: Any) -> list[Chunk] | None:
+        try:
+            return self._pack(head, reply)
+        except Hangup as reason:
+            log.info("closing a connection: %s", reason)
+            return None
+
+    def _pack(self, head: RequestHead, reply: Any) -> list[Chunk]:
+        """Raises Hangup where nothing can be said."""
+        if reply is None:
+            return []
+        if isinstance(reply, Exception):
+            reply = self._reply_to(head, reply)
+        start = response_head(head.api_key, head.version, head.correlation_id)
+        if isinstance(reply, list):
+            size = len(start) + sum(map(len, reply))
+            return [size.to_bytes(4, "big") + start, *reply]
+        if not isinstance(reply, bytes):
+            try:
+                reply = schemas.encode(head.api_key, head.version, Kind.RESPONSE, reply)
+            except Exception as error:
+                log.exception("%s v%d: the reply cannot be packed", schemas.api_name(head.api_key), head.version)
+                reply = _refusal(head, ErrorCode.unknown_server_error, "")
+                if reply is None:
+                    raise Hangup(f"no way to answer: {error}") from error
+        return [(len(start) + len(reply)).to_bytes(4, "big") + start + reply]
+
+    def _reply_to(self, head: RequestHead, error: Exception) -> bytes:
+        """What a handler's exception becomes. Raises Hangup where the API has no place for a code."""
+        if isinstance(error, KafkaError):
+            code, text = error.code, error.message
+        else:
+            log.error("%s v%d failed", schemas.api_name(head.api_key), head.version, exc_info=error)
+            code, text = ErrorCode.unknown_server_error, "The server experienced an unexpected error."
+        packed = _refusal(head, code, text)
+        if packed is None:
+            raise Hangup(f"{schemas.api_name(head.api_key)} v{head.version} has no place for {code.name}") from error
+        return packed
+
+
+def _refusal(head: RequestHead, code: ErrorCode, text: str) -> bytes | None:
+    """A reply that carries nothing but an error; ``None`` where the version has no top-level code."""
+    message: dict[str, Any] = {}
+    response = schemas.message_type(head.api_key, head.version, Kind.RESPONSE)
+    names = schemas.field_names(response)
+    if "error_code" not in names:
+        return None
+    for field in fields(response):
+        if field.default is MISSING:
+            message[field.name] = _EMPTY.get(field.metadata.get("kafka_type"), ())
+    message |= {"error_code": code, "error_message": text}
+    message.pop("throttle_time", None)
+    return schemas.encode(head.api_key, head.version, Kind.RESPONSE, message)
+
+
+_EMPTY: dict[str | None, Any] = {
+    "string": "", "int8": 0, "int16": -1, "int32": -1, "int64": -1, "bool": False, "uuid": None,
+}  # fmt: skip
