@@ -8,8 +8,17 @@ from typing import Protocol
 
 from crc32c import crc32c
 
-from odradek.batches.compression import CODES, compress
-from odradek.batches.header import CONTROL_BIT, HEADER_BYTES, LOG_OVERHEAD, MAGIC, TRANSACTIONAL_BIT
+from odradek.batches.compression import CODES, compress, decompress
+from odradek.batches.header import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+)
 
 _PREFIX = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -119,3 +128,15 @@ def encode_batch(
     crc = crc32c(payload, crc32c(checked))
     length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
     return _PREFIX.pack(base_offset, length, leader_epoch, MAGIC, crc) + checked + payload
+
+
+def recompress(data: Buffer, header: BatchHeader, codec: int) -> bytes:
+    """The one batch in ``data`` with its records packed by another codec; everything else stays as it is.
+
+    Raises CorruptRecord when the records cannot be unpacked.
+    """
+    payload = compress(codec, decompress(header.compression, memoryview(data)[HEADER_BYTES : header.size_in_bytes]))
+    checked = _CHECKED.pack(header.attributes & ~COMPRESSION_MASK | codec, header.last_offset_delta, *header[7:])
+    length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
+    crc = crc32c(payload, crc32c(checked))
+    return _PREFIX.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc) + checked + payload

@@ -1,0 +1,138 @@
+"""The small text files beside the logs, in Kafka's formats."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from odradek.core.errors import StorageError
+from odradek.core.ids import TopicPartition
+from odradek.storage.files import Files
+
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+LOG_START = "log-start-offset-checkpoint"
+HIGH_WATERMARK = "replication-offset-checkpoint"
+CLEANER = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+LOCK = ".lock"
+
+
+def read_lines(path: Path, files: Files) -> list[str]:
+    """The entries of a checkpoint: version 0, their number, then a line each. Missing or empty file: none.
+
+    Raises StorageError for anything else.
+    """
+    try:
+        lines = files.read(path).decode().splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise StorageError(f"{path} is no text") from error
+    if not lines:
+        return []
+    try:
+        version, count = int(lines[0]), int(lines[1])
+    except (ValueError, IndexError) as error:
+        raise StorageError(f"{path} is no checkpoint file") from error
+    if version != 0:
+        raise StorageError(f"{path} has version {version}; only 0 is known")
+    entries = lines[2:]
+    if len(entries) != count:
+        raise StorageError(f"{path} has {len(entries)} entries and says it has {count}")
+    return entries
+
+
+def write_lines(path: Path, entries: Iterable[str], files: Files, *, sync: bool = True) -> None:
+    lines = list(entries)
+    files.write(path, "".join(f"{line}\n" for line in ("0", len(lines), *lines)).encode(), sync=sync)
+
+
+def read_offsets(path: Path, files: Files) -> dict[TopicPartition, int]:
+    """Offset per partition. Raises StorageError when the file is damaged."""
+    offsets = {}
+    for line in read_lines(path, files):
+        try:
+            topic, partition, offset = line.split()
+            offsets[TopicPartition(topic, int(partition))] = int(offset)
+        except ValueError as error:
+            raise StorageError(f"{path}: {line!r} is no topic, partition and offset") from error
+    return offsets
+
+
+def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], files: Files) -> None:
+    write_lines(path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()), files)
+
+
+def read_clean_shutdown(directory: Path, files: Files) -> bool:
+    """Whether the last broker on this directory stopped in peace. Removes nothing."""
+    return files.exists(directory / CLEAN_SHUTDOWN)
+
+
+def write_clean_shutdown(directory: Path, files: Files, broker_epoch: int = -1) -> None:
+    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    files.write(directory / CLEAN_SHUTDOWN, content.encode())
+
+
+def remove_clean_shutdown(directory: Path, files: Files) -> None:
+    """To be done before the first write after a start."""
+    files.remove(directory / CLEAN_SHUTDOWN)
+    files.sync_dir(directory)
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """Kafka's text for an id: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def decode_uuid(text: str) -> uuid.UUID:
+    """Raises ValueError."""
+    try:
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is no id") from error
+
+
+def read_partition_metadata(directory: Path, files: Files) -> uuid.UUID | None:
+    """The topic's id, or None without a file. Raises StorageError when the file is damaged."""
+    path = directory / PARTITION_METADATA
+    try:
+        fields = _fields(files.read(path).decode(), ":")
+    except FileNotFoundError:
+        return None
+    try:
+        if fields["version"] != "0":
+            raise StorageError(f"{path} has version {fields['version']}; only 0 is known")
+        return decode_uuid(fields["topic_id"])
+    except (KeyError, ValueError) as error:
+        raise StorageError(f"{path} is damaged") from error
+
+
+def write_partition_metadata(directory: Path, topic_id: uuid.UUID, files: Files) -> None:
+    files.write(directory / PARTITION_METADATA, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+
+
+def read_meta_properties(directory: Path, files: Files) -> dict[str, str]:
+    """``node.id``, ``directory.id``, ``version``, ``cluster.id``; empty without a file."""
+    try:
+        return _fields(files.read(directory / META_PROPERTIES).decode(), "=")
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError as error:
+        raise StorageError(f"{directory / META_PROPERTIES} is no text") from error
+
+
+def write_meta_properties(directory: Path, properties: Mapping[str, str], files: Files) -> None:
+    text = "#\n" + "".join(f"{name}={value}\n" for name, value in properties.items())
+    files.write(directory / META_PROPERTIES, text.encode())
+
+
+def _fields(text: str, separator: str) -> dict[str, str]:
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line.partition(separator) for line in lines if line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}

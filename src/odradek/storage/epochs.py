@@ -1,0 +1,111 @@
+"""Which leader epoch began at which offset, kept in ``leader-epoch-checkpoint``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.core.errors import StorageError
+from odradek.core.ids import NO_EPOCH, NO_OFFSET
+from odradek.storage.checkpoints import read_lines, write_lines
+from odradek.storage.files import Files
+
+FILE_NAME = "leader-epoch-checkpoint"
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """Epochs and start offsets, both rising.
+
+    Every change is in the file before it returns, but synced only with the log's own flush: entries past the recovery
+    point are found again in the batches.
+    """
+
+    def __init__(self, directory: Path, files: Files) -> None:
+        self._path = directory / FILE_NAME
+        self._files = files
+        self._entries: list[EpochStart] = []
+        self._unsynced = False
+        for line in read_lines(self._path, files):
+            try:
+                epoch, start = line.split()
+                self._entries.append(EpochStart(int(epoch), int(start)))
+            except ValueError as error:
+                raise StorageError(f"{self._path}: {line!r} is no epoch and offset") from error
+        if not files.exists(self._path):
+            self._save()
+
+    @property
+    def entries(self) -> tuple[EpochStart, ...]:
+        return tuple(self._entries)
+
+    @property
+    def latest(self) -> int:
+        """-1 when no epoch is known."""
+        return self._entries[-1].epoch if self._entries else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """``epoch`` begins at ``start_offset`` unless it is known already; entries it contradicts are dropped."""
+        if epoch < 0:
+            return
+        if self._entries and epoch == self._entries[-1].epoch and start_offset >= self._entries[-1].start_offset:
+            return
+        kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
+        self._entries = [*kept, EpochStart(epoch, start_offset)]
+        self._save()
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which ``offset`` was written; -1 when it is not known."""
+        found = NO_EPOCH
+        for entry in self._entries:
+            if entry.start_offset > offset:
+                break
+            found = entry.epoch
+        return found
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch not above ``epoch``, and where it ended: where the next one began.
+
+        The latest epoch ends at the log's end. (-1, -1) when nothing is known; an epoch older than all known ones
+        ended where they begin. As Kafka answers OffsetForLeaderEpoch.
+        """
+        if epoch < 0 or not self._entries:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self._entries[-1].epoch:
+            return epoch, log_end_offset
+        later = [entry for entry in self._entries if entry.epoch > epoch]
+        if not later:
+            return NO_EPOCH, NO_OFFSET
+        earlier = [entry for entry in self._entries if entry.epoch <= epoch]
+        return (earlier[-1].epoch if earlier else epoch), later[0].start_offset
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forgets epochs that began at or after ``end_offset``."""
+        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if len(kept) != len(self._entries):
+            self._entries = kept
+            self._save()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forgets epochs that ended at or before ``start_offset``; the one in force there now begins there."""
+        gone = [entry for entry in self._entries if entry.start_offset <= start_offset]
+        if gone and gone[-1].start_offset < start_offset:
+            rest = self._entries[len(gone) :]
+            self._entries = [EpochStart(gone[-1].epoch, start_offset), *rest]
+            self._save()
+        elif len(gone) > 1:
+            self._entries = self._entries[len(gone) - 1 :]
+            self._save()
+
+    def sync(self) -> None:
+        if self._unsynced:
+            self._save(sync=True)
+
+    def _save(self, *, sync: bool = False) -> None:
+        lines = (f"{entry.epoch} {entry.start_offset}" for entry in self._entries)
+        write_lines(self._path, lines, self._files, sync=sync)
+        self._unsynced = not sync

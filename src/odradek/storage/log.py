@@ -1,0 +1,542 @@
+"""One partition's log: append, read, look up, keep and drop, in segments as Kafka has them.
+
+Offsets, all kept apart:
+* ``log_start_offset``: the earliest that may be read; retention and DeleteRecords raise it;
+* ``log_end_offset``: the one the next record gets;
+* ``high_watermark``: readers stop there; one broker alone has it at the end;
+* ``last_stable_offset``: read_committed readers stop there;
+* ``recovery_point``: everything below is synced to the disk.
+
+``append`` returns after one ``write``: the page cache outlives kill -9, a sync is needed against power loss only
+(``flush.messages``, ``flush.ms``, and when a segment is closed). Any OSError makes the log offline: from then on
+every call raises KAFKA_STORAGE_ERROR, and the next start recovers what is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from odradek.batches.compression import CODES
+from odradek.batches.encode import recompress
+from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
+from odradek.batches.rows import batch_rows
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.config import LogConfig
+from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.files import Files, OsFiles
+from odradek.storage.producers import Producers
+from odradek.storage.recovery import Loaded, load, note_batch
+from odradek.storage.segment import Placed, Segment, Slice
+
+Origin = Literal["client", "coordinator"]
+
+_log = logging.getLogger(__name__)
+_OS_FILES = OsFiles()
+
+
+class AppendInfo(NamedTuple):
+    """Where records went. ``log_append_time_ms`` is -1 unless the topic stamps it. Times in ms.
+
+    ``duplicate``: nothing was written, the offsets are those of the first time.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class FoundOffset(NamedTuple):
+    """Answer to a lookup by time; ``leader_epoch`` is -1 when unknown."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Log:
+    """Not thread-safe; made by ``Log.open``.
+
+    ``defer_flush`` takes the sync of a segment that was just closed, to be run at leisure, in a thread if wished;
+    without it the sync happens inside ``roll``.
+    """
+
+    def __init__(self, path: Path, config: LogConfig, files: Files, loaded: Loaded, now_ms: int) -> None:
+        self.path = path
+        self.config = config
+        self.log_start_offset = loaded.log_start_offset
+        self.recovery_point = loaded.recovery_point
+        self.offline: str | None = None
+        self.defer_flush: Callable[[Callable[[], None]], None] | None = None
+        self.closed = False
+        self.epochs: LeaderEpochs = loaded.epochs
+        self.producers: Producers = loaded.producers
+        self._files = files
+        self._segments: list[Segment] = loaded.segments
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._end_offset = self._segments[-1].next_offset
+        self._high_watermark: int | None = None
+        self._unflushed_records = 0
+        self._flushed_ms = now_ms
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int | None = None,
+        files: Files = _OS_FILES,
+    ) -> Log:
+        """Opens or creates the log in directory ``path``.
+
+        ``clean``: the last broker stopped in peace, so segments and indexes are trusted. Otherwise every batch from
+        ``recovery_point`` on is checked, a torn tail is cut off and the indexes are rebuilt. ``log_start_offset`` is
+        the checkpointed one. Raises StorageError.
+        """
+        loaded = load(
+            path,
+            config,
+            now_ms,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            files=files,
+        )
+        return cls(path, config, files, loaded, now_ms)
+
+    # offsets
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._end_offset if self._high_watermark is None else min(self._high_watermark, self._end_offset)
+
+    @high_watermark.setter
+    def high_watermark(self, value: int | None) -> None:
+        """``None`` lets it follow the log's end again."""
+        self._high_watermark = value
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.producers.first_unstable_offset
+        high_watermark = self.high_watermark
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
+
+    @property
+    def size(self) -> int:
+        """Bytes in all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(self._segments)
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    # appending
+
+    def append(self, data: Buffer, *, now_ms: int, leader_epoch: int, origin: Origin = "client") -> AppendInfo:
+        """Validates record batches, gives them offsets and writes them as they came.
+
+        Raises KafkaError with the code Kafka answers, CorruptRecord for wrong bytes; nothing is written then.
+        """
+        self._check_online()
+        config = self.config
+        client = origin == "client"
+        batches = validate(data, max_message_bytes=config.max_message_bytes, client=client)
+        if client:
+            data, batches = self._check_client_batch(data, batches, now_ms)
+        for _, header in batches:
+            if header.producer_id >= 0:
+                seen = self.producers.find_duplicate(header) if client else None
+                if seen is not None:
+                    return AppendInfo(seen.base_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True)
+                self.producers.check(header, sequences=client)
+        return self._write(data, batches, now_ms, leader_epoch)
+
+    def _check_client_batch(
+        self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int
+    ) -> tuple[Buffer, list[tuple[int, BatchHeader]]]:
+        """What a topic's settings demand of a producer's one batch; recompresses it when the topic names a codec."""
+        config = self.config
+        _, header = batches[0]
+        if config.is_log_append_time:
+            if header.timestamp_type:
+                raise KafkaError(ErrorCode.invalid_timestamp, "producers may not set LogAppendTime themselves")
+        else:
+            self._check_timestamps(data, header, now_ms)
+        if config.is_compacted:
+            for row in batch_rows(data, 0, header):
+                if row.key is None:
+                    raise KafkaError(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
+        if config.compression_type != "producer":
+            codec = CODES["none" if config.compression_type == "uncompressed" else config.compression_type]
+            if codec != header.compression:
+                data = recompress(data, header, codec)
+                batches = validate(data, max_message_bytes=config.max_message_bytes)
+        return data, batches
+
+    def _check_timestamps(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
+        config = self.config
+        earliest = now_ms - config.message_timestamp_before_max_ms
+        latest = now_ms + config.message_timestamp_after_max_ms
+        if header.max_timestamp <= latest and earliest <= 0:
+            return
+        for row in batch_rows(data, 0, header):
+            if row.timestamp != -1 and not earliest <= row.timestamp <= latest:
+                raise KafkaError(
+                    ErrorCode.invalid_timestamp,
+                    f"timestamp {row.timestamp} of record {row.offset} is not within [{earliest}, {latest}]",
+                )
+
+    def _write(
+        self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int, leader_epoch: int
+    ) -> AppendInfo:
+        append_time = now_ms if self.config.is_log_append_time else None
+        view = memoryview(data)
+        first_offset = offset = self._end_offset
+        parts: list[Buffer] = []
+        placed: list[Placed] = []
+        for pos, header in batches:
+            head = stamped_head(
+                data, pos, header, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=append_time
+            )
+            size = header.size_in_bytes
+            parts += (head, view[pos + len(head) : pos + size])
+            timestamp = header.max_timestamp if append_time is None else append_time
+            last_offset = offset + header.last_offset_delta
+            placed.append(Placed(offset, last_offset, timestamp, size))
+            offset = last_offset + 1
+        total = len(view)
+        if total > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.record_list_too_large, f"{total} bytes; segment.bytes is {self.config.segment_bytes}"
+            )
+        try:
+            self.epochs.assign(leader_epoch, first_offset)
+            newest = max(batch.max_timestamp for batch in placed)
+            if self._segments[-1].must_roll(total, offset - 1, newest, now_ms):
+                self.roll(now_ms)
+            self._segments[-1].append(parts, placed)
+        except OSError as error:
+            raise self._fail("append", error) from error
+        self._end_offset = offset
+        for (pos, header), batch in zip(batches, placed, strict=True):
+            if header.producer_id >= 0:
+                note_batch(
+                    self.producers,
+                    header,
+                    data,
+                    pos,
+                    base_offset=batch.base_offset,
+                    max_timestamp=batch.max_timestamp,
+                )
+        self.producers.end_offset = offset
+        self._unflushed_records += offset - first_offset
+        if self._unflushed_records >= self.config.flush_messages:
+            self.flush()
+        return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
+
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """A leader begins its term at the log's end."""
+        self._check_online()
+        try:
+            self.epochs.assign(leader_epoch, self._end_offset)
+        except OSError as error:
+            raise self._fail("assign epoch", error) from error
+
+    def roll(self, now_ms: int) -> None:
+        """Closes the active segment and begins a new one at the log's end; nothing happens when it is empty."""
+        self._check_online()
+        active = self._segments[-1]
+        if active.size == 0 and active.base_offset == self._end_offset:
+            return
+        try:
+            active.seal()
+            fresh = Segment.create(self.path, self._end_offset, self.config, self._files, now_ms)
+            self._segments.append(fresh)
+            self._bases.append(fresh.base_offset)
+            self.producers.end_offset = self._end_offset
+            self.producers.save(sync=False)
+            if self.defer_flush is None:
+                self._flush_to(fresh.base_offset)
+        except OSError as error:
+            raise self._fail("roll", error) from error
+        if self.defer_flush is not None:
+            self.defer_flush(lambda: self.flush_closed(fresh.base_offset))
+
+    # reading
+
+    def read(self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one: bool = True) -> Slice:
+        """Record batches from the one that holds ``offset`` on, whole (behaviour 51), up to ``max_bytes``.
+
+        Readers stop at ``max_offset``, by default the high watermark. ``min_one`` returns a first batch that is
+        larger than ``max_bytes``; without it the slice is empty then. The last batch may be cut off, as in Kafka.
+        Raises OFFSET_OUT_OF_RANGE outside of [log start, log end], KAFKA_STORAGE_ERROR.
+        """
+        self._check_online()
+        if offset < self.log_start_offset or offset > self._end_offset:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset} of {self.path.name} is outside of [{self.log_start_offset}, {self._end_offset}]",
+            )
+        limit = self.high_watermark if max_offset is None else min(max_offset, self._end_offset)
+        if offset >= limit:
+            return Slice(None, 0, 0, offset)
+        try:
+            return self._read(offset, max_bytes, limit, min_one)
+        except OSError as error:
+            raise self._fail("read", error) from error
+
+    def _read(self, offset: int, max_bytes: int, limit: int, min_one: bool) -> Slice:
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[number:]:
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            position, header = found
+            if header.base_offset >= limit:
+                break
+            end = segment.size
+            if limit < segment.next_offset:
+                beyond = segment.locate(limit)
+                end = beyond[0] if beyond is not None else end
+            size = header.size_in_bytes
+            if size > max_bytes and not min_one:
+                break
+            return Slice(segment.file, position, min(max(max_bytes, size), end - position), header.base_offset)
+        return Slice(None, 0, 0, offset)
+
+    def find_timestamp(self, timestamp: int, *, max_offset: int | None = None) -> FoundOffset | None:
+        """The first record with at least that timestamp (ms), exact inside compressed batches (behaviour 48).
+
+        ``max_offset`` bounds the answer: the high watermark or last stable offset of the asking reader.
+        """
+        self._check_online()
+        limit = self._end_offset if max_offset is None else max_offset
+        try:
+            for segment in self._segments:
+                if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
+                    continue
+                row = segment.find_timestamp(timestamp, self.log_start_offset)
+                if row is not None:
+                    return FoundOffset(row.offset, row.timestamp, row.leader_epoch) if row.offset < limit else None
+        except OSError as error:
+            raise self._fail("find timestamp", error) from error
+        return None
+
+    def max_timestamp(self) -> FoundOffset | None:
+        """The record with the largest timestamp; of several the earliest (behaviour 49)."""
+        self._check_online()
+        newest = max(self._segments, key=lambda segment: segment.max_timestamp)
+        if newest.max_timestamp < 0:
+            return None
+        try:
+            row = newest.find_timestamp(newest.max_timestamp, newest.base_offset)
+        except OSError as error:
+            raise self._fail("find timestamp", error) from error
+        return FoundOffset(row.offset, row.timestamp, row.leader_epoch) if row is not None else None
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as Kafka answers OffsetForLeaderEpoch; (-1, -1) when nothing is known."""
+        return self.epochs.end_offset(epoch, self._end_offset)
+
+    # dropping
+
+    def delete_before(self, offset: int) -> int:
+        """DeleteRecords: raises the log start to ``offset``, -1 meaning the high watermark (behaviour 53).
+
+        Segments that fall below go at the next ``retain``. Returns the log start. Raises OFFSET_OUT_OF_RANGE above
+        the high watermark.
+        """
+        self._check_online()
+        if offset == -1:
+            offset = self.high_watermark
+        if offset < 0 or offset > self.high_watermark:
+            raise KafkaError(ErrorCode.offset_out_of_range, f"offset {offset} is not within [0, {self.high_watermark}]")
+        if offset > self.log_start_offset:
+            try:
+                self._raise_start(offset)
+            except OSError as error:
+                raise self._fail("delete records", error) from error
+        return self.log_start_offset
+
+    def _raise_start(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        self.producers.end_offset = max(self.producers.end_offset, offset)
+
+    def retain(self, now_ms: int) -> int:
+        """Removes segments that are below the log start, too old (retention.ms) or too much (retention.bytes).
+
+        Returns how many. The active segment goes too when all of it is due: a new one is rolled first.
+        """
+        self._check_online()
+        config = self.config
+        try:
+            removed = self._remove_oldest(lambda _segment, end: end <= self.log_start_offset, now_ms, keep_active=True)
+            if config.deletes_old and config.retention_bytes >= 0:
+                excess = self.size - config.retention_bytes
+
+                def is_excess(segment: Segment, _end: int) -> bool:
+                    nonlocal excess
+                    excess -= segment.size
+                    return excess >= 0
+
+                removed += self._remove_oldest(is_excess, now_ms)
+            if config.deletes_old and config.retention_ms >= 0:
+                oldest = now_ms - config.retention_ms
+                removed += self._remove_oldest(lambda segment, _end: segment.age_timestamp < oldest, now_ms)
+            self.producers.expire(now_ms, config.producer_id_expiration_ms)
+        except OSError as error:
+            raise self._fail("retention", error) from error
+        return removed
+
+    def _remove_oldest(self, is_due: Callable[[Segment, int], bool], now_ms: int, *, keep_active: bool = False) -> int:
+        """Removes segments from the oldest on while they are due; never records above the high watermark."""
+        due = 0
+        for number, segment in enumerate(self._segments):
+            is_active = number == len(self._segments) - 1
+            end = self._end_offset if is_active else self._bases[number + 1]
+            if is_active and (keep_active or not segment.size):
+                break
+            if self.high_watermark < end or not is_due(segment, end):
+                break
+            due += 1
+        if not due:
+            return 0
+        if due == len(self._segments):
+            self.roll(now_ms)
+        if self._bases[due] > self.log_start_offset:
+            self._raise_start(self._bases[due])
+        for segment in self._segments[:due]:
+            segment.remove()
+            self.producers.remove_snapshot(segment.base_offset)
+        del self._segments[:due], self._bases[:due]
+        return due
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Drops the batch that holds ``offset`` and all behind it: the log then ends where that batch began.
+
+        An ``offset`` below the first segment empties the log and lets it begin there.
+        """
+        self._check_online()
+        if offset >= self._end_offset:
+            return
+        try:
+            self._truncate(offset, now_ms)
+        except OSError as error:
+            raise self._fail("truncate", error) from error
+
+    def _truncate(self, offset: int, now_ms: int) -> None:
+        while len(self._segments) > 1 and self._bases[-1] >= offset:
+            self._segments.pop().remove()
+            self._bases.pop()
+        active = self._segments[-1]
+        if offset < active.base_offset:
+            active.remove()
+            active = self._segments[-1] = Segment.create(self.path, offset, self.config, self._files, now_ms)
+            self._bases[-1] = offset
+        else:
+            active.open_for_append()
+            active.truncate_to(offset, now_ms)
+        end = self._end_offset = active.next_offset
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.recovery_point = min(self.recovery_point, end)
+        if self._high_watermark is not None:
+            self._high_watermark = min(self._high_watermark, end)
+        self.epochs.truncate_from_end(end)
+        self.producers.remove_snapshots_from(end + 1)
+        Loaded.rebuild_producers(self.producers, self._segments, self.log_start_offset, self.config, now_ms)
+
+    # the disk
+
+    def flush(self) -> None:
+        """Syncs everything; the recovery point is the log's end then."""
+        self._check_online()
+        try:
+            self._flush_to(self._end_offset)
+        except OSError as error:
+            raise self._fail("flush", error) from error
+        self._unflushed_records = 0
+
+    def flush_if_due(self, now_ms: int) -> bool:
+        """Syncs when ``flush.ms`` have gone by since the last time and something was written."""
+        if self._unflushed_records and now_ms - self._flushed_ms >= self.config.flush_ms:
+            self.flush()
+            self._flushed_ms = now_ms
+            return True
+        return False
+
+    def flush_closed(self, end_offset: int) -> None:
+        """Syncs closed segments below ``end_offset``; ``defer_flush`` is handed this."""
+        try:
+            self._flush_to(end_offset)
+        except OSError as error:
+            raise self._fail("flush", error) from error
+
+    def _flush_to(self, end_offset: int) -> None:
+        if self.recovery_point >= end_offset:
+            return
+        for segment in list(self._segments):
+            if segment.base_offset < end_offset and segment.next_offset > self.recovery_point:
+                segment.sync()
+        self.epochs.sync()
+        self._files.sync_dir(self.path)
+        self.recovery_point = max(self.recovery_point, end_offset)
+
+    def close(self) -> None:
+        """Writes indexes and producer snapshot, syncs all. The log cannot be used afterwards."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.offline is None:
+            try:
+                self._segments[-1].save_indexes(final=True)
+                self.producers.save(sync=True)
+                self._flush_to(self._end_offset)
+            except OSError as error:
+                raise self._fail("close", error) from error
+        self._let_go("is closed")
+
+    def delete(self) -> None:
+        """Removes all files and the directory."""
+        self.closed = True
+        self._let_go("was deleted")
+        try:
+            for name in self._files.list(self.path):
+                self._files.remove(self.path / name)
+            self._files.remove(self.path)
+        except OSError as error:
+            raise self._fail("delete", error) from error
+
+    def _let_go(self, state: str) -> None:
+        for segment in self._segments:
+            segment.forget()
+        self.offline = self.offline or state
+
+    def _check_online(self) -> None:
+        if self.offline is not None:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")
+
+    def _fail(self, action: str, error: OSError) -> KafkaError:
+        """The log goes offline with one line; what is on disk is recovered at the next start."""
+        self.offline = f"is offline since {action} failed: {error}"
+        _log.error("%s %s", self.path, self.offline)
+        for segment in self._segments:
+            segment.forget()
+        return KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")

@@ -1,0 +1,327 @@
+"""What a log remembers of idempotent and transactional producers, and Kafka's ``.snapshot`` files of it.
+
+Rules, per producer id:
+* the last five batches are remembered; one that comes again (same epoch, first and last sequence) is a duplicate and
+  gets the offsets it had (behaviour 55);
+* an epoch below the last seen one is INVALID_PRODUCER_EPOCH;
+* a new epoch starts at sequence 0; within an epoch the next batch follows the last (2^31-1 is followed by 0), else
+  OUT_OF_ORDER_SEQUENCE_NUMBER;
+* a producer nobody remembers may begin anywhere: retention or expiry may have taken its past;
+* offsets of open transactions bound the last stable offset until their marker comes.
+
+A snapshot says what was known before an offset. Kafka's format keeps one batch per producer; the four before it
+stand behind the entries, where Kafka's reader no longer looks but its CRC still covers them, so that duplicates are
+recognised after a clean restart too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from odradek.batches.header import BatchHeader
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.files import Files
+
+SUFFIX = ".snapshot"
+BATCHES_KEPT = 5
+NO_SEQUENCE = -1
+NO_PRODUCER_EPOCH = -1
+_MAX_INT = 0x7FFFFFFF
+
+_VERSION = 1
+_HEAD = struct.Struct(">hIi")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_OLDER_MAGIC = b"odk1"
+_OLDER = struct.Struct(">qiqiq")
+
+
+class SnapshotCorrupt(Exception):
+    """The file is no snapshot; the log is read instead."""
+
+
+class BatchSeen(NamedTuple):
+    """One batch of a producer as it stands in the log."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _MAX_INT
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerState:
+    """One producer id's past in this log."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.transaction_start = -1
+        self.batches: list[BatchSeen] = []
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def add(self, epoch: int, batch: BatchSeen) -> None:
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+        elif len(self.batches) == BATCHES_KEPT:
+            del self.batches[0]
+        self.batches.append(batch)
+        self.last_timestamp = batch.timestamp
+
+
+def snapshot_path(directory: Path, offset: int) -> Path:
+    return directory / f"{offset:020d}{SUFFIX}"
+
+
+class Producers:
+    """The producer states of one log. ``end_offset`` is the offset up to which they are known."""
+
+    def __init__(self, directory: Path, files: Files) -> None:
+        self.directory = directory
+        self.end_offset = 0
+        self._files = files
+        self._states: dict[int, ProducerState] = {}
+        self._open_transactions: dict[int, int] = {}
+        self._last_snapshot = -1
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self._states.values())
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        return self._states.get(producer_id)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest open transaction began."""
+        return min(self._open_transactions.values(), default=None)
+
+    def find_duplicate(self, header: BatchHeader) -> BatchSeen | None:
+        state = self._states.get(header.producer_id)
+        if state is None or state.epoch != header.producer_epoch:
+            return None
+        for batch in state.batches:
+            if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
+                return batch
+        return None
+
+    def check(self, header: BatchHeader, *, sequences: bool) -> None:
+        """Whether the batch may be appended. ``sequences=False`` for coordinators, whose records have none.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return
+        epoch = header.producer_epoch
+        if epoch < state.epoch:
+            raise KafkaError(
+                ErrorCode.invalid_producer_epoch,
+                f"epoch {epoch} of producer {header.producer_id} is older than the last seen, {state.epoch}",
+            )
+        if header.is_control:
+            return
+        if sequences:
+            self._check_sequence(state, header)
+        if state.transaction_start >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.invalid_txn_state,
+                f"producer {header.producer_id} has an open transaction and sent a batch outside of it",
+            )
+
+    def _check_sequence(self, state: ProducerState, header: BatchHeader) -> None:
+        first = header.base_sequence
+        if state.epoch == NO_PRODUCER_EPOCH:
+            return
+        if header.producer_epoch != state.epoch:
+            if first != 0:
+                raise KafkaError(
+                    ErrorCode.out_of_order_sequence_number,
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first}, not 0",
+                )
+            return
+        last = state.last_sequence
+        if first != last + 1 and not (first == 0 and last == _MAX_INT):
+            raise KafkaError(
+                ErrorCode.out_of_order_sequence_number,
+                f"sequence {first} of producer {header.producer_id} does not follow {last}",
+            )
+
+    def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
+        """The batch stands in the log at ``base_offset``."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            state = self._states[header.producer_id] = ProducerState(header.producer_id)
+        last_offset = base_offset + header.last_offset_delta
+        state.add(
+            header.producer_epoch,
+            BatchSeen(header.last_sequence, last_offset, header.last_offset_delta, max_timestamp),
+        )
+        if header.is_transactional and state.transaction_start < 0:
+            state.transaction_start = base_offset
+            self._open_transactions[header.producer_id] = base_offset
+
+    def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int | None:
+        """A COMMIT or ABORT marker ends the producer's transaction. Returns where that had begun, if there was one."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            state = self._states[header.producer_id] = ProducerState(header.producer_id)
+        if state.epoch != header.producer_epoch:
+            state.batches.clear()
+            state.epoch = header.producer_epoch
+        state.coordinator_epoch = coordinator_epoch
+        state.last_timestamp = header.max_timestamp
+        state.transaction_start = -1
+        return self._open_transactions.pop(header.producer_id, None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers silent for ``expiration_ms`` that have no open transaction. Returns how many."""
+        gone = [
+            producer_id
+            for producer_id, state in self._states.items()
+            if state.transaction_start < 0 and now_ms - state.last_timestamp >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self._states[producer_id]
+        return len(gone)
+
+    def clear(self, end_offset: int) -> None:
+        self._states.clear()
+        self._open_transactions.clear()
+        self.end_offset = end_offset
+
+    # snapshots
+
+    def save(self, *, sync: bool) -> Path | None:
+        """Writes the snapshot of ``end_offset`` unless there is one. Returns its path when it was written."""
+        if self.end_offset <= self._last_snapshot or not self.end_offset:
+            return None
+        path = snapshot_path(self.directory, self.end_offset)
+        self._files.write(path, encode_snapshot(self._states.values()), sync=sync)
+        self._last_snapshot = self.end_offset
+        return path
+
+    def snapshots(self) -> list[int]:
+        """Offsets of the snapshot files, rising."""
+        names = (name for name in self._files.list(self.directory) if name.endswith(SUFFIX))
+        return sorted(int(stem) for name in names if (stem := name.removesuffix(SUFFIX)).isdigit())
+
+    def load(self, log_start_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int) -> None:
+        """Takes the newest readable snapshot up to the log's end; removes those beyond it and broken ones.
+
+        The caller reads the log from ``end_offset`` on.
+        """
+        self.clear(log_start_offset)
+        self._last_snapshot = -1
+        for offset in reversed(self.snapshots()):
+            path = snapshot_path(self.directory, offset)
+            if offset > log_end_offset:
+                self._files.remove(path)
+                continue
+            if offset < log_start_offset:
+                break
+            try:
+                states = decode_snapshot(self._files.read(path))
+            except SnapshotCorrupt:
+                self._files.remove(path)
+                continue
+            self._states = {state.producer_id: state for state in states}
+            self._open_transactions = {
+                state.producer_id: state.transaction_start for state in states if state.transaction_start >= 0
+            }
+            self.end_offset = self._last_snapshot = offset
+            break
+        self.expire(now_ms, expiration_ms)
+
+    def remove_snapshot(self, offset: int) -> None:
+        self._files.remove(snapshot_path(self.directory, offset))
+
+    def remove_stray_snapshots(self, base_offsets: set[int]) -> None:
+        """Keeps those of segments, and the newest one if it is ahead of all segments (written at a clean stop)."""
+        found = self.snapshots()
+        newest_segment = max(base_offsets, default=-1)
+        for offset in found:
+            if offset not in base_offsets and not (offset == found[-1] and offset > newest_segment):
+                self.remove_snapshot(offset)
+
+    def remove_snapshots_from(self, offset: int) -> None:
+        """Removes snapshots at and after ``offset``: the log was truncated there."""
+        for found in self.snapshots():
+            if found >= offset:
+                self.remove_snapshot(found)
+        self._last_snapshot = max(self.snapshots(), default=-1)
+
+
+def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
+    entries = list(states)
+    body = bytearray()
+    older = bytearray()
+    for state in entries:
+        last = state.batches[-1] if state.batches else None
+        body += _ENTRY.pack(
+            state.producer_id,
+            state.epoch,
+            last.last_sequence if last else NO_SEQUENCE,
+            last.last_offset if last else -1,
+            last.offset_delta if last else 0,
+            state.last_timestamp,
+            state.coordinator_epoch,
+            state.transaction_start,
+        )
+        for batch in state.batches[:-1]:
+            older += _OLDER.pack(state.producer_id, *batch)
+    checked = len(entries).to_bytes(4, "big") + bytes(body)
+    if older:
+        checked += _OLDER_MAGIC + bytes(older)
+    return _VERSION.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
+
+
+def decode_snapshot(data: bytes) -> list[ProducerState]:
+    """Raises SnapshotCorrupt."""
+    if len(data) < _HEAD.size:
+        raise SnapshotCorrupt(f"{len(data)} bytes are too few")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise SnapshotCorrupt(f"unknown version {version}")
+    if crc != crc32c(memoryview(data)[6:]):
+        raise SnapshotCorrupt("wrong CRC")
+    end = _HEAD.size + count * _ENTRY.size
+    if count < 0 or end > len(data):
+        raise SnapshotCorrupt(f"{count} entries do not fit")
+    states: dict[int, ProducerState] = {}
+    for pos in range(_HEAD.size, end, _ENTRY.size):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = _ENTRY.unpack_from(data, pos)
+        state = states[producer_id] = ProducerState(producer_id)
+        state.epoch = epoch
+        state.coordinator_epoch = coordinator_epoch
+        state.last_timestamp = timestamp
+        state.transaction_start = start
+        if offset >= 0:
+            state.batches.append(BatchSeen(sequence, offset, delta, timestamp))
+    older = data[end:]
+    if older.startswith(_OLDER_MAGIC) and (len(older) - len(_OLDER_MAGIC)) % _OLDER.size == 0:
+        for producer_id, *batch in _OLDER.iter_unpack(older[len(_OLDER_MAGIC) :]):
+            if producer_id in states and states[producer_id].batches:
+                states[producer_id].batches.insert(-1, BatchSeen(*batch))
+    return list(states.values())

@@ -1,0 +1,190 @@
+"""What happens to a log's directory before anybody may use the log.
+
+1. Leftovers of an interrupted deletion or compaction are removed or finished.
+2. Segments are opened in order. After an unclean stop those at or past the recovery point are read and checked batch
+   by batch; the first bad one ends the log, whatever follows is removed. Missing or impossible indexes are rebuilt.
+3. Leader epochs and producer states are cut to, and completed from, what the log really holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.batches.header import BatchHeader, Buffer
+from odradek.batches.rows import batch_rows
+from odradek.core.errors import CorruptRecord, StorageError
+from odradek.storage.config import LogConfig
+from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.files import Files
+from odradek.storage.index import IndexCorrupt
+from odradek.storage.producers import Producers
+from odradek.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment, file_name
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A log's parts, ready for use: at least one segment, the last one open for appending."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: Producers
+    log_start_offset: int
+    recovery_point: int
+
+    @staticmethod
+    def rebuild_producers(
+        producers: Producers, segments: list[Segment], log_start_offset: int, config: LogConfig, now_ms: int
+    ) -> None:
+        """Newest snapshot up to the log's end, then the batches behind it."""
+        end_offset = segments[-1].next_offset
+        producers.load(log_start_offset, end_offset, now_ms, config.producer_id_expiration_ms)
+        start = producers.end_offset
+        for segment in segments:
+            if segment.next_offset <= start:
+                continue
+            for position, header in segment.batches_from(segment.offset_index.lookup(start).position):
+                if header.last_offset < start or header.producer_id < 0:
+                    continue
+                data: Buffer = segment.read_batch(position, header) if header.is_control else b""
+                note_batch(
+                    producers, header, data, 0, base_offset=header.base_offset, max_timestamp=header.max_timestamp
+                )
+        producers.end_offset = end_offset
+        producers.expire(now_ms, config.producer_id_expiration_ms)
+
+
+def note_batch(
+    producers: Producers, header: BatchHeader, data: Buffer, pos: int, *, base_offset: int, max_timestamp: int
+) -> None:
+    """An idempotent, transactional or control batch stands in the log."""
+    if not header.is_control:
+        producers.apply(header, base_offset, max_timestamp)
+        return
+    for row in batch_rows(data, pos, header):
+        # A marker's key is version and type, its value version and coordinator epoch.
+        value = row.value or b""
+        coordinator_epoch = int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
+        producers.apply_marker(header, coordinator_epoch)
+
+
+def load(
+    path: Path,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int | None,
+    files: Files,
+) -> Loaded:
+    """See ``Log.open``. Raises StorageError."""
+    try:
+        files.make_dirs(path)
+        _sweep(path, files)
+        epochs = LeaderEpochs(path, files)
+        segments = _load_segments(
+            path, config, now_ms, recovery_point=None if clean else recovery_point, epochs=epochs, files=files
+        )
+        start = max(log_start_offset or 0, segments[0].base_offset if segments else 0)
+        producers = Producers(path, files)
+        if segments and segments[-1].next_offset < start:
+            _log.warning("%s ends at %d, before its start %d: emptied", path, segments[-1].next_offset, start)
+            for segment in segments:
+                segment.remove()
+            segments = []
+        if not segments:
+            segments = [Segment.create(path, start, config, files, now_ms)]
+        active = segments[-1]
+        active.open_for_append()
+        end_offset = active.next_offset
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(start)
+        producers.remove_stray_snapshots({segment.base_offset for segment in segments})
+        Loaded.rebuild_producers(producers, segments, start, config, now_ms)
+    except CorruptRecord as error:
+        raise StorageError(f"{path}: {error.message}") from error
+    except OSError as error:
+        raise StorageError(f"{path}: {error}") from error
+    return Loaded(segments, epochs, producers, start, end_offset if clean else min(recovery_point, end_offset))
+
+
+def _sweep(path: Path, files: Files) -> None:
+    """Removes what was marked for removal; finishes or undoes an interrupted compaction, as Kafka does."""
+    names = files.list(path)
+    cleaned = [int(name.split(".")[0]) for name in names if name.endswith(CLEANED_SUFFIX)]
+    for name in names:
+        stale_swap = name.endswith(SWAP_SUFFIX) and cleaned and int(name.split(".")[0]) >= min(cleaned)
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")) or stale_swap:
+            files.remove(path / name)
+    swaps = [name for name in files.list(path) if name.endswith(SWAP_SUFFIX)]
+    for name in swaps:
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            _finish_swap(path, int(name.split(".")[0]), files)
+    for name in swaps:
+        files.rename(path / name, path / name.removesuffix(SWAP_SUFFIX))
+    logs = {name.split(".")[0] for name in files.list(path) if name.endswith(LOG_SUFFIX)}
+    for name in files.list(path):
+        if name.endswith(_INDEX_SUFFIXES) and name.split(".")[0] not in logs:
+            files.remove(path / name)
+
+
+def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
+    """Removes the segments that the compacted one replaces: those that begin inside of its range."""
+    swap = path / (file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
+    segment = Segment(path, base_offset, LogConfig(), files, 0)
+    segment._file = files.open(swap)
+    segment.size = segment._file.size
+    end = base_offset
+    for _, header in segment.batches_from(0):
+        end = header.last_offset + 1
+    for name in files.list(path):
+        stem = name.split(".")[0]
+        if not name.endswith(SWAP_SUFFIX) and stem.isdigit() and base_offset <= int(stem) < end:
+            files.remove(path / name)
+
+
+def _load_segments(
+    path: Path, config: LogConfig, now_ms: int, *, recovery_point: int | None, epochs: LeaderEpochs, files: Files
+) -> list[Segment]:
+    """``recovery_point=None``: nothing needs checking."""
+    bases = sorted(
+        int(stem)
+        for name in files.list(path)
+        if name.endswith(LOG_SUFFIX) and (stem := name.removesuffix(LOG_SUFFIX)).isdigit()
+    )
+
+    def note_epoch(header: BatchHeader, _buffer: Buffer, _pos: int) -> None:
+        if header.leader_epoch > epochs.latest:
+            epochs.assign(header.leader_epoch, header.base_offset)
+
+    segments: list[Segment] = []
+    for number, base in enumerate(bases):
+        following = bases[number + 1] if number + 1 < len(bases) else None
+        unchecked = recovery_point is not None and (following is None or following > recovery_point)
+        lost = 0
+        try:
+            if unchecked:
+                raise IndexCorrupt("past the recovery point")
+            segment = Segment.load(path, base, config, files, now_ms)
+        except IndexCorrupt as reason:
+            if not unchecked:
+                _log.warning("%s is rebuilt: %s", path / file_name(base, LOG_SUFFIX), reason)
+            segment = Segment(path, base, config, files, now_ms)
+            lost = segment.recover(note_epoch)
+        segments.append(segment)
+        if lost:
+            _log.warning("%s: %d bytes behind offset %d cut off", path, lost, segment.next_offset)
+        if lost and following is not None:
+            for later in bases[number + 1 :]:
+                Segment(path, later, config, files, now_ms).remove()
+            break
+    return segments

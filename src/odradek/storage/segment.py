@@ -1,0 +1,346 @@
+"""One segment of a log: the record batches in a file named by its first offset, with its two indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer, check_header, crc_is_valid, read_header
+from odradek.batches.rows import Row, batch_rows
+from odradek.core.errors import CorruptRecord
+from odradek.storage.config import LogConfig
+from odradek.storage.files import File, Files
+from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+_PROBE_BYTES = 8192
+_RECOVERY_BYTES = 1 << 20
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    """Kafka's name: the base offset in 20 digits."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class Placed(NamedTuple):
+    """A batch about to stand in the log."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    size: int
+
+
+class Slice:
+    """Bytes of a segment file: whole batches, perhaps a part of one behind them.
+
+    ``fd``, ``position`` and ``size`` serve ``sendfile``; the file stays open as long as the slice lives, whatever
+    becomes of the segment. ``base_offset`` is the first batch's, at most the offset that was asked for.
+    """
+
+    __slots__ = ("base_offset", "file", "position", "size")
+
+    def __init__(self, file: File | None, position: int, size: int, base_offset: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+        self.base_offset = base_offset
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def fd(self) -> int:
+        """Raises OSError for an empty slice and for files in memory."""
+        if self.file is None:
+            raise OSError("an empty slice has no file")
+        return self.file.fileno()
+
+    def bytes(self) -> bytes:
+        """The bytes, read now. Raises OSError."""
+        return self.file.pread(self.position, self.size) if self.file is not None and self.size else b""
+
+    def memoryview(self) -> memoryview:
+        return memoryview(self.bytes())
+
+
+class Segment:
+    """``next_offset`` is the offset behind the last record; ``size`` the bytes in the file."""
+
+    def __init__(self, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.created_ms = now_ms
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.offset_index = OffsetIndex(self.path(INDEX_SUFFIX), base_offset, files)
+        self.time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), base_offset, files)
+        self.config = config
+        self._files = files
+        self._file: File | None = None
+        self._first_timestamp: int | None = None
+        self._bytes_since_index = 0
+
+    def path(self, suffix: str) -> Path:
+        return self.directory / file_name(self.base_offset, suffix)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path(LOG_SUFFIX))
+        return self._file
+
+    # opening
+
+    @classmethod
+    def create(cls, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> Segment:
+        """A new, empty segment to append to. A file of that name is emptied."""
+        segment = cls(directory, base_offset, config, files, now_ms)
+        segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
+        if segment._file.size:
+            segment._file.truncate(0)
+        segment.offset_index.open_for_append(fresh=True)
+        segment.time_index.open_for_append(fresh=True)
+        return segment
+
+    @classmethod
+    def load(cls, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> Segment:
+        """A segment that is on disk, trusted: no CRC is checked.
+
+        Raises IndexCorrupt when an index is missing or cannot be right, or the file does not end with a batch:
+        ``recover`` is due then.
+        """
+        segment = cls(directory, base_offset, config, files, now_ms)
+        segment.size = files.size(segment.path(LOG_SUFFIX))
+        for index in (segment.offset_index, segment.time_index):
+            if not files.exists(index.path):
+                raise IndexCorrupt(f"{index.path} is missing")
+        segment.offset_index.check(segment.size)
+        segment.time_index.check()
+        segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last
+        end = start = segment.offset_index.last.position
+        try:
+            for position, header in segment.batches_from(start):
+                end = position + header.size_in_bytes
+                segment._note(header.last_offset, header.max_timestamp)
+        except CorruptRecord as error:
+            raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)}: {error}") from error
+        if end != segment.size:
+            raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)} has {segment.size - end} bytes behind its last batch")
+        segment._bytes_since_index = segment.size - start
+        return segment
+
+    def open_for_append(self) -> None:
+        self.offset_index.open_for_append()
+        self.time_index.open_for_append()
+
+    def recover(self, on_batch: Callable[[BatchHeader, Buffer, int], None]) -> int:
+        """Reads everything, checks each CRC, cuts off what follows the last good batch, rebuilds both indexes.
+
+        ``on_batch(header, buffer, position in buffer)`` sees each good batch. Returns the number of bytes cut off.
+        """
+        self.offset_index.open_for_append(fresh=True)
+        self.time_index.open_for_append(fresh=True)
+        self.next_offset = self.max_timestamp_offset = self.base_offset
+        self.max_timestamp = -1
+        self._first_timestamp = None
+        self._bytes_since_index = 0
+        file_size = self.file.size
+        self.size = 0
+        for buffer, pos, header in self._good_batches(file_size):
+            self._index(header.last_offset, header.max_timestamp, header.size_in_bytes)
+            on_batch(header, buffer, pos)
+        if self.size < file_size:
+            self.file.truncate(self.size)
+        self.seal()
+        return file_size - self.size
+
+    def _good_batches(self, file_size: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
+        position = 0
+        buffer = b""
+        start = 0
+        while position + HEADER_BYTES <= file_size:
+            at = position - start
+            if at + HEADER_BYTES > len(buffer):
+                start, at = position, 0
+                buffer = self.file.pread(start, _RECOVERY_BYTES)
+            header = read_header(buffer, at)
+            try:
+                check_header(header)
+            except CorruptRecord:
+                return
+            size = header.size_in_bytes
+            if position + size > file_size or header.base_offset < self.next_offset:
+                return
+            if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+                return
+            if at + size > len(buffer):
+                start, at = position, 0
+                buffer = self.file.pread(start, max(size, _RECOVERY_BYTES))
+            if not crc_is_valid(buffer, at, header):
+                return
+            position += size
+            yield buffer, at, header
+
+    # appending
+
+    def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether a batch of that size, last offset and timestamp belongs into a new segment."""
+        if self.size == 0:
+            return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        config = self.config
+        if self.size + size > config.segment_bytes:
+            return True
+        first = self.first_timestamp
+        waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        return (
+            waited > config.segment_ms
+            or (self.offset_index.entries + 1) * self.offset_index.entry.size > config.segment_index_bytes
+            or (self.time_index.entries + 2) * self.time_index.entry.size > config.segment_index_bytes
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def append(self, parts: Sequence[Buffer], batches: Sequence[Placed]) -> None:
+        """Writes ``parts``, which are ``batches``, with one call to the kernel. Raises OSError."""
+        self.file.append(parts)
+        for batch in batches:
+            if self._first_timestamp is None:
+                self._first_timestamp = batch.max_timestamp
+            self._index(batch.last_offset, batch.max_timestamp, batch.size)
+
+    def _index(self, last_offset: int, max_timestamp: int, size: int) -> None:
+        self._note(last_offset, max_timestamp)
+        if self._bytes_since_index > self.config.index_interval_bytes:
+            self.offset_index.append(last_offset, self.size)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        self.size += size
+
+    def _note(self, last_offset: int, max_timestamp: int) -> None:
+        self.next_offset = last_offset + 1
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+
+    def seal(self) -> None:
+        """No more appends: the indexes are written, the time index with its last entry."""
+        if self.size:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self.offset_index.seal()
+        self.time_index.seal()
+
+    def save_indexes(self, *, final: bool = False) -> None:
+        """``final`` adds the last time entry, as at a clean stop."""
+        if final and self.size:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self.offset_index.save()
+        self.time_index.save()
+
+    def sync(self) -> None:
+        self.file.sync()
+        self.offset_index.save(sync=True)
+        self.time_index.save(sync=True)
+
+    # reading
+
+    def batches_from(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from ``position`` on, reading little besides the headers.
+
+        Ends before a batch that is cut off. Raises CorruptRecord and OSError.
+        """
+        end = self.size if end is None else end
+        buffer = b""
+        start = position
+        while position + HEADER_BYTES <= end:
+            at = position - start
+            if at + HEADER_BYTES > len(buffer):
+                start, at = position, 0
+                buffer = self.file.pread(start, _PROBE_BYTES)
+                if len(buffer) < HEADER_BYTES:
+                    return
+            header = read_header(buffer, at)
+            check_header(header)
+            if position + header.size_in_bytes > end:
+                return
+            yield position, header
+            position += header.size_in_bytes
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch that ends at or after ``offset``."""
+        for position, header in self.batches_from(self.offset_index.lookup(offset).position):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        return self.file.pread(position, header.size_in_bytes)
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> Row | None:
+        """The first record at or after ``start_offset`` whose timestamp is at least ``timestamp`` (behaviour 48)."""
+        known = max(self.time_index.lookup(timestamp).offset, start_offset)
+        for position, header in self.batches_from(self.offset_index.lookup(known).position):
+            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+                continue
+            for row in batch_rows(self.read_batch(position, header), 0, header):
+                if row.timestamp >= timestamp and row.offset >= start_offset:
+                    return row
+        return None
+
+    @property
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, which decides about rolling; -1 when there is none."""
+        if self._first_timestamp is None:
+            first = next(self.batches_from(0), None)
+            if first is None:
+                return -1
+            self._first_timestamp = first[1].max_timestamp
+        return self._first_timestamp
+
+    @property
+    def age_timestamp(self) -> int:
+        """What retention compares: the largest timestamp, or when the file was last written if there is none."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self._files.modified_ms(self.path(LOG_SUFFIX))
+
+    # shrinking
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Drops the batch that holds ``offset`` and all behind it."""
+        found = self.locate(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        if found is None:
+            return
+        self.file.truncate(found[0])
+        self.size = found[0]
+        self.next_offset = self.base_offset
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last
+        start = self.offset_index.last.position
+        for _, header in self.batches_from(start):
+            self._note(header.last_offset, header.max_timestamp)
+        self._bytes_since_index = self.size - start
+        if not self.size:
+            self._first_timestamp = None
+            self.created_ms = now_ms
+
+    def remove(self) -> None:
+        """Removes the files, the log first: indexes without a log are swept at the next start."""
+        self.forget()
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            self._files.remove(self.path(suffix))
+
+    def forget(self) -> None:
+        """Lets go of the files; slices that are still being sent keep theirs open."""
+        self._file = None
+        self.offset_index.forget()
+        self.time_index.forget()
