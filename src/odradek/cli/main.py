@@ -134,7 +134,7 @@ def demo(
     short_help="A broker on a data directory.",
     epilog="Examples:\n\n\b\n"
     "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
-    "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:0 --config num.partitions=4",
+    "  odradek serve --data-dir ./data --listen 127.0.0.1:0 --config num.partitions=4",
 )
 def serve(
     data_dir: Annotated[Path, typer.Option(help="Where the broker keeps its logs; created if missing.")],
@@ -154,7 +154,7 @@ def serve(
 
 
 def _nearest(given: str, known: Sequence[str]) -> str:
-    matches = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
     return f" (did you mean {matches[0]}?)" if matches else ""
 
 

@@ -61,9 +61,12 @@ class CheckReport:
 
 def check(spark: SparkSession, lake: Lake, feed: Feed, skipped: Mapping[int, Sequence[Range]]) -> CheckReport:
     """Compares the table with the feed it was made from."""
-    rows = read_rows(lake)
+    return judge(read_rows(lake), count_with_spark(spark, lake), feed, skipped)
+
+
+def judge(rows: pa.Table, by_spark: Count, feed: Feed, skipped: Mapping[int, Sequence[Range]]) -> CheckReport:
+    """Compares the rows pyarrow read, and what Spark counted, with the feed."""
     by_pyarrow = count_rows(rows)
-    by_spark = count_with_spark(spark, lake)
     missing_allowed = _allowed_gaps(feed, rows, skipped)
     expected_distinct = feed.target - int(sum(gap.sum() for gap in missing_allowed))
     total = int(feed.flights.distances_of(np.arange(feed.target)).sum())

@@ -1,0 +1,348 @@
+"""The demo's parts without a broker or Spark: what is left to send, rewinds, state, table, check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from odradek.client.errors import UnknownTopic
+from odradek.client.model import EARLIEST, LATEST, ListedOffset
+from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.pipelines.checks import CheckReport, Count, count_rows, judge, read_rows
+from odradek.pipelines.demo_state import DemoState
+from odradek.pipelines.flights import Feed, Flights
+from odradek.pipelines.ingest import cause_of
+from odradek.pipelines.lake import Lake
+from odradek.pipelines.publish import event_number, missing_events
+from odradek.pipelines.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, plan_rewind
+
+TARGET = 600
+
+
+@pytest.fixture(scope="module")
+def feed() -> Feed:
+    return Feed(Flights.load(), TARGET)
+
+
+# --- what is left to send -------------------------------------------------------------------------------------------
+
+
+def test_nothing_found_means_everything_is_missing(feed: Feed) -> None:
+    assert missing_events(feed.sequences, [0] * 6).tolist() == list(range(TARGET))
+
+
+def test_nothing_is_missing_when_all_is_there(feed: Feed) -> None:
+    assert missing_events(feed.sequences, [len(sequence) for sequence in feed.sequences]).tolist() == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_partition_goes_on_where_its_log_ends(feed: Feed, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    found = [int(random.integers(0, len(sequence) + 1)) for sequence in feed.sequences]
+    missing = missing_events(feed.sequences, found).tolist()
+    held = [number for sequence, count in zip(feed.sequences, found, strict=True) for number in sequence[:count]]
+    assert sorted([*missing, *held]) == list(range(TARGET))
+    assert missing == sorted(missing)
+
+
+@pytest.mark.parametrize("value", [b"", None, b"x", b"[]", b"3", b'{"event":"7"}', b'{"other":1}', b"\xff\xfe"])
+def test_bytes_that_are_no_event_have_no_number(value: bytes | None) -> None:
+    assert event_number(value) is None
+
+
+def test_an_event_has_its_number(feed: Feed) -> None:
+    assert [event_number(event.value) for event in feed.flights.events(7, 10)] == [7, 8, 9]
+
+
+# --- rewinds --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", Rewind(RewindKind.EARLIEST)),
+        ("LATEST", Rewind(RewindKind.LATEST)),
+        ("-100", Rewind(RewindKind.BACK, 100)),
+        ("1970-01-01", Rewind(RewindKind.TIME, 0)),
+        ("1970-01-01T00:00:01.5", Rewind(RewindKind.TIME, 1500)),
+        ("1970-01-01T01:00:00+01:00", Rewind(RewindKind.TIME, 0)),
+        ("2026-01-31T12:00:00Z", Rewind(RewindKind.TIME, 1769860800000)),
+    ],
+)
+def test_where_to_is_read(text: str, expected: Rewind) -> None:
+    assert parse_rewind(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("yesterday", "is not earliest, latest, -N or a time like"),
+        ("2026-13-01", "is not earliest"),
+        ("", "is not earliest"),
+        ("--100", "is not earliest"),
+        ("-0", "1 or more"),
+        ("100", "write --rewind -100"),
+    ],
+)
+def test_what_is_no_place_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse_rewind(text)
+
+
+class _Cluster:
+    """Stands for Admin: one topic, three partitions, offsets as given."""
+
+    def __init__(self, committed: Mapping[int, int]) -> None:
+        self.committed = {TopicPartition("flights", p): OffsetAndMetadata(o) for p, o in committed.items()}
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        if topic != "flights":
+            raise UnknownTopic(topic)
+        return [TopicPartition(topic, partition) for partition in range(3)]
+
+    def list_group_offsets(self, group: str, partitions: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self.committed
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        starts, ends = [0, 5, 0], [50, 500, 0]
+        answers = {}
+        for place, time in wanted.items():
+            by_time = 30 if time <= 1000 and place.partition < 2 else -1
+            known = {EARLIEST: starts[place.partition], LATEST: ends[place.partition]}
+            answers[place] = ListedOffset(known.get(time, by_time))
+        return answers
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self.committed.update(offsets)
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [("earliest", [0, 5, 0]), ("latest", [50, 500, 0]), ("-20", [0, 380, 0]), ("1970-01-01", [30, 30, 0])],
+)
+def test_a_reset_lands_inside_the_log(text: str, after: list[int]) -> None:
+    cluster: Any = _Cluster({0: 10, 1: 400, 2: 0})
+    moves = plan_rewind(cluster, "g", "flights", parse_rewind(text))
+    assert [move.after for move in moves] == after
+    execute_rewind(cluster, "g", "flights", moves)
+    assert [cluster.committed[TopicPartition("flights", p)].offset for p in range(3)] == after
+
+
+def test_going_back_too_far_is_clamped_and_said() -> None:
+    cluster: Any = _Cluster({0: 10, 1: 25, 2: 0})
+    moves = plan_rewind(cluster, "g", "flights", Rewind(RewindKind.BACK, 21))
+    assert [move.clamped for move in moves] == [True, True, True]
+    assert moves[1] == Move(partition=1, before=25, wanted=4, after=5)
+
+
+def test_a_time_after_the_last_record_means_the_end() -> None:
+    cluster: Any = _Cluster({0: 10, 1: 25, 2: 0})
+    moves = plan_rewind(cluster, "g", "flights", Rewind(RewindKind.TIME, 10**15))
+    assert [move.after for move in moves] == [50, 500, 0]
+
+
+def test_a_partition_without_a_commit_stands_at_its_start() -> None:
+    cluster: Any = _Cluster({0: 10})
+    assert [move.before for move in plan_rewind(cluster, "g", "flights", parse_rewind("latest"))] == [10, 5, 0]
+
+
+# --- state ----------------------------------------------------------------------------------------------------------
+
+
+def test_state_survives(tmp_path: Path) -> None:
+    state = DemoState(target=17)
+    state.skip(3, 5, 9)
+    state.skip(3, 9, 9)
+    state.save(tmp_path)
+    assert DemoState.load(tmp_path) == DemoState(17, {3: [(5, 9)]})
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
+
+
+def test_no_state_yet(tmp_path: Path) -> None:
+    assert DemoState.load(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version":9,"target":1,"skipped":{}}', '{"version":1,"target":null}']
+)
+def test_a_foreign_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "demo.json").write_text(text)
+    with pytest.raises(ConfigError, match="another --data-dir"):
+        DemoState.load(tmp_path)
+
+
+def test_state_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be written"):
+        DemoState(1).save(tmp_path / "missing")
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+def _rows(feed: Feed, partition: int, start: int, stop: int) -> pa.Table:
+    events = feed.sequences[partition][start:stop]
+    columns = {
+        "partition": pa.array([partition] * len(events), pa.int32()),
+        "offset": pa.array(range(start, start + len(events)), pa.int64()),
+        "event": pa.array(events, pa.int64()),
+        "distance": pa.array(feed.flights.distances_of(events), pa.int32()),
+    }
+    return pa.table(columns)
+
+
+def _stage(root: Path, tables: Mapping[str, pa.Table]) -> Path:
+    """What Spark leaves: data files in month folders, and its own files that are no data."""
+    staged = root / "staged"
+    for month, table in tables.items():
+        (staged / month).mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, staged / month / "part-00000-x.snappy.parquet")
+        (staged / month / ".part-00000-x.snappy.parquet.crc").write_bytes(b"crc")
+    (staged / "_SUCCESS").touch()
+    return staged
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path, "month")
+    lake.prepare()
+    lake.checkpoint.mkdir()
+    return lake
+
+
+def test_a_batch_that_comes_again_replaces_itself(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+    first = {"month=1": _rows(feed, 0, 0, 10), "month=2": _rows(feed, 1, 0, 5)}
+    assert lake.take_in(_stage(tmp_path, first), "batch-000000-a") == 15
+    assert lake.take_in(_stage(tmp_path, {"month=1": _rows(feed, 0, 0, 10)}), "batch-000001-a") == 10
+    again = {"month=1": _rows(feed, 0, 0, 10), "month=3": _rows(feed, 1, 0, 4)}
+    assert lake.take_in(_stage(tmp_path, again), "batch-000000-a") == 14
+    assert read_rows(lake).num_rows == 24
+    assert sorted(str(path.relative_to(lake.table)) for path in lake.table.glob("**/*.*")) == [
+        "month=1/batch-000000-a-part-00000.parquet",
+        "month=1/batch-000001-a-part-00000.parquet",
+        "month=3/batch-000000-a-part-00001.parquet",
+    ]
+
+
+def test_a_new_checkpoint_does_not_replace_old_batches(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+    names = []
+    for query in ("11111111-x", "22222222-y"):
+        (lake.checkpoint / "metadata").write_text(json.dumps({"id": query}))
+        names.append(lake._prefix(4))
+        lake.take_in(_stage(tmp_path, {"month=1": _rows(feed, 0, 0, 3)}), names[-1])
+    assert names == ["batch-000004-11111111", "batch-000004-22222222"]
+    assert read_rows(lake).num_rows == 6
+
+
+def test_what_a_killed_writer_left_is_never_seen_and_goes(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+    left = tmp_path / "staging" / "killed" / "batch-0" / "month=1"
+    left.mkdir(parents=True)
+    (left / "part-0.parquet").write_bytes(b"PAR1 torn")
+    unfinished = lake.table / "_temporary" / "0"
+    unfinished.mkdir(parents=True)
+    (unfinished / "part-0.parquet").write_bytes(b"PAR1 torn")
+    assert list(lake.files()) == []
+    Lake(tmp_path, "month").prepare()
+    assert not left.exists()
+
+
+def test_files_without_rows_stay_out(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+    assert lake.take_in(_stage(tmp_path, {"month=1": _rows(feed, 0, 0, 0)}), "batch-000000-a") == 0
+    assert list(lake.files()) == []
+
+
+# --- the check ------------------------------------------------------------------------------------------------------
+
+
+def _judge(feed: Feed, *tables: pa.Table, skipped: dict[int, list[tuple[int, int]]] | None = None) -> CheckReport:
+    rows = pa.concat_tables(tables).combine_chunks()
+    return judge(rows, count_rows(rows), feed, skipped or {})
+
+
+def _all(feed: Feed) -> list[pa.Table]:
+    return [_rows(feed, partition, 0, TARGET) for partition in range(6)]
+
+
+def test_the_whole_feed_holds(feed: Feed) -> None:
+    report = _judge(feed, *_all(feed))
+    assert report.holds
+    assert report.by_pyarrow == Count(TARGET, TARGET, int(feed.flights.distances[:TARGET].sum()))
+
+
+def test_rows_read_again_are_counted_apart(feed: Feed) -> None:
+    report = _judge(feed, *_all(feed), _rows(feed, 2, 10, 20), _rows(feed, 2, 15, 20))
+    assert report.holds
+    assert (report.by_pyarrow.rows, report.by_pyarrow.distinct, report.by_pyarrow.again) == (TARGET + 15, TARGET, 15)
+
+
+def test_a_lost_record_is_found(feed: Feed) -> None:
+    tables = _all(feed)
+    tables[4] = pa.concat_tables([_rows(feed, 4, 0, 7), _rows(feed, 4, 8, TARGET)])
+    report = _judge(feed, *tables)
+    assert not report.holds
+    assert "1 offsets of flights-4 are missing, the first is 7" in report.problems
+
+
+def test_a_record_read_twice_does_not_hide_a_lost_one(feed: Feed) -> None:
+    tables = _all(feed)
+    tables[4] = pa.concat_tables([_rows(feed, 4, 0, 7), _rows(feed, 4, 6, 7), _rows(feed, 4, 8, TARGET)])
+    assert not _judge(feed, *tables).holds
+
+
+def test_a_row_at_the_wrong_place_is_found(feed: Feed) -> None:
+    tables = _all(feed)
+    events = tables[1]["event"].to_pylist()
+    events[0], events[1] = events[1], events[0]
+    tables[1] = tables[1].set_column(2, "event", pa.array(events, pa.int64()))
+    report = _judge(feed, *tables)
+    assert report.problems == [
+        f"2 rows are not the event published there, first at flights-1 offset 0 (event {events[0]})"
+    ]
+
+
+def test_rows_nobody_published_are_found(feed: Feed) -> None:
+    stray = _rows(feed, 0, 0, 1).set_column(1, "offset", pa.array([10**6], pa.int64()))
+    assert not _judge(feed, *_all(feed), stray).holds
+
+
+def test_a_row_whose_event_could_not_be_parsed_is_found(feed: Feed) -> None:
+    tables = _all(feed)
+    tables[0] = tables[0].set_column(2, "event", pa.array([None] * len(tables[0]), pa.int64()))
+    assert not _judge(feed, *tables).holds
+
+
+def test_only_what_a_rewind_jumped_over_may_be_missing(feed: Feed) -> None:
+    tables = _all(feed)
+    tables[3] = pa.concat_tables([_rows(feed, 3, 0, 10), _rows(feed, 3, 20, TARGET)])
+    report = _judge(feed, *tables, skipped={3: [(8, 20)]})
+    assert report.holds
+    assert (report.skipped, report.expected_distinct) == (10, TARGET - 10)
+    assert not _judge(feed, *tables, skipped={3: [(8, 19)]}).holds
+
+
+def test_readers_that_disagree_are_a_problem(feed: Feed) -> None:
+    rows = pa.concat_tables(_all(feed)).combine_chunks()
+    honest = count_rows(rows)
+    assert not judge(rows, Count(honest.rows + 1, honest.distinct, honest.distance), feed, {}).holds
+    assert not judge(rows, Count(honest.rows, honest.distinct, honest.distance + 1), feed, {}).holds
+
+
+def test_an_empty_table_is_missing_everything(feed: Feed) -> None:
+    assert len([p for p in _judge(feed, _rows(feed, 0, 0, 0)).problems if "missing" in p]) == 6
+
+
+# --- errors of a query ----------------------------------------------------------------------------------------------
+
+
+def test_the_cause_of_a_failed_query_is_ours_if_there_is_one() -> None:
+    text = "Query failed\nTraceback\n  File x\nodradek.client.errors.UnknownTopic: flights is gone\n\tat org.apache…"
+    assert cause_of(RuntimeError(text)) == "flights is gone"
+    assert cause_of(RuntimeError("first line\nsecond")) == "first line"
+    assert cause_of(RuntimeError("")) == "RuntimeError"
