@@ -294,7 +294,7 @@ def format_line(key: bytes | None, value: bytes | None) -> str | None:
 def format_json(key: bytes | None, value: bytes | None, types: tuple[int, ...] = OFFSET_COMMIT_TYPES) -> str | None:
     """The JSON of Kafka 4's OffsetsMessageFormatter; None for records of other types, or unreadable ones.
 
-    With ``types=(2,)`` that of its GroupMetadataMessageFormatter.
+    With ``types=(2,)`` that of its GroupMetadataMessageFormatter. Other types are not meant.
     """
     if key is None or len(key) < 2:
         return None
@@ -325,8 +325,8 @@ def _as_json(value: Any) -> Any:
 
 
 def _left_out(name: str, value: Any) -> bool:
-    """Kafka leaves tagged fields out that have their default. (Untagged ones of the same name never have it.)"""
-    return name in TAG_DEFAULTS and bool(value == TAG_DEFAULTS[name])
+    """The tagged field of these types: Kafka leaves it out where it was not written."""
+    return name == "topic_id" and bool(value == TAG_DEFAULTS[name])
 
 
 @lru_cache(maxsize=256)

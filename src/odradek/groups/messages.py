@@ -141,7 +141,7 @@ class JoinGroup:
     can_skip_assignment: bool = True  # v9 on
 
     def failed(self, error: ErrorCode) -> JoinGroupReply:
-        return JoinGroupReply(error, member_id=self.member_id)
+        return JoinGroupReply(error)
 
 
 class JoinedMember(NamedTuple):

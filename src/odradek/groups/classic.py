@@ -1,0 +1,341 @@
+"""A classic group: who is in it, and which state it is in.
+
+Rules
+* Members join; the first becomes leader. When all known members have joined (or the rebalance timeout ran out, which
+  drops those that have not), a generation starts: members vote for a protocol all of them support, the leader alone
+  learns who is in and what they said, computes the assignment and hands it in with SyncGroup.
+* Only then is the generation written to the log; a coordinator that restarts knows the last *synced* generation.
+* A member that does not heartbeat for its session timeout is removed, unless it waits for us to answer.
+* A static member (one with a group instance id) keeps its place over a restart: it comes back under a new member id,
+  takes over assignment and, in a Stable group, causes no rebalance; its old id is fenced from then on.
+
+==================== ========================================= ===============================================
+State                means                                     goes to
+==================== ========================================= ===============================================
+Empty                no members; maybe committed offsets       PreparingRebalance (a join), Dead (deleted)
+PreparingRebalance   joins are gathered                        CompletingRebalance (generation starts),
+                                                               Empty (all left), Dead
+CompletingRebalance  the leader's SyncGroup is awaited         Stable (it came), PreparingRebalance, Dead
+Stable               members work on their assignment          PreparingRebalance (join, leave, death), Dead
+Dead                 removed                                   –
+==================== ========================================= ===============================================
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import java_string_hash
+from odradek.core.records import GroupMember, GroupMetadata
+from odradek.groups.messages import JoinedMember, MemberProtocol
+
+CONSUMER = "consumer"
+
+
+class State(Enum):
+    """Values are the names that clients see."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+FROM: dict[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.PREPARING_REBALANCE}),
+    State.PREPARING_REBALANCE: frozenset({State.STABLE, State.COMPLETING_REBALANCE, State.EMPTY}),
+    State.COMPLETING_REBALANCE: frozenset({State.PREPARING_REBALANCE}),
+    State.STABLE: frozenset({State.COMPLETING_REBALANCE}),
+    State.DEAD: frozenset(State),
+}
+"""The states each state may be entered from."""
+
+
+class IllegalTransition(RuntimeError):
+    """A bug in here: the state table forbids this step."""
+
+
+@dataclass(slots=True)
+class Member:
+    """Everything about one member; what follows ``assignment`` is soft and gone after a restart."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[MemberProtocol, ...]
+    assignment: bytes = b""
+    parked_join: Hashable | None = None
+    parked_sync: Hashable | None = None
+    is_new: bool = False  # has never finished a join
+    session_deadline_ms: int = 0
+    session_timer_ms: int | None = None  # when its timer fires: a renewed session moves the deadline only
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it said about itself for a protocol."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+    def supports(self, protocol: str) -> bool:
+        return any(name == protocol for name, _ in self.protocols)
+
+    def vote(self, candidates: Iterable[str]) -> str:
+        """The first of its protocols that is a candidate."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    @property
+    def waits_for_us(self) -> bool:
+        """Excused from heartbeats. A new member's join may time out, as it may have gone without a word."""
+        return not self.is_new and (self.parked_join is not None or self.parked_sync is not None)
+
+
+@dataclass(slots=True)
+class ClassicGroup:
+    """State and membership. ``persisted`` is the last record of this group in the log; only replay sets it."""
+
+    group_id: str
+    state: State
+    state_since_ms: int  # -1: not known, from records before version 2
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    pending_joins: set[str] = field(default_factory=set)  # told their id, expected to join with it
+    pending_syncs: set[str] = field(default_factory=set)
+    subscribed_topics: frozenset[str] | None = None  # None: not known
+    previous_state: State = State.DEAD
+    initial_delay_ms: int | None = None  # while the first rebalance waits for more members: the current wait
+    initial_remaining_ms: int = 0
+    new_member_added: bool = False
+    persisted: GroupMetadata | None = None
+
+    @classmethod
+    def from_metadata(cls, group_id: str, value: GroupMetadata) -> ClassicGroup:
+        """The group as a record of the log tells it."""
+        group = cls(
+            group_id,
+            State.STABLE if value.members else State.EMPTY,
+            value.current_state_timestamp_ms,
+            generation=value.generation,
+            protocol_type=value.protocol_type or None,
+            protocol=value.protocol,
+            leader=value.leader,
+            persisted=value,
+        )
+        for loaded in value.members:
+            protocols = (MemberProtocol(value.protocol or "", loaded.subscription),)
+            member = Member(*loaded[:6], protocols=protocols, assignment=loaded.assignment)
+            group.members[member.member_id] = member
+            if member.group_instance_id is not None:
+                group.static_members[member.group_instance_id] = member.member_id
+        group.subscribed_topics = group.parse_subscriptions()
+        return group
+
+    def metadata(self) -> GroupMetadata:
+        """The group as a record for the log."""
+        return GroupMetadata(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.leader,
+            self.state_since_ms,
+            tuple(
+                GroupMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata(self.protocol),
+                    member.assignment,
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    # --- state ------------------------------------------------------------------------------------------------
+
+    def transition(self, state: State, now_ms: int) -> None:
+        """Raises IllegalTransition."""
+        if self.state not in FROM[state]:
+            raise IllegalTransition(f"group {self.group_id}: {self.state.value} → {state.value}")
+        self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in FROM[State.PREPARING_REBALANCE]
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return self.protocol_type == CONSUMER
+
+    def start_generation(self, now_ms: int) -> None:
+        """Begins the next generation with those who are members now; without any, the group becomes Empty."""
+        self.generation += 1
+        self.protocol = self.select_protocol() if self.members else None
+        self.subscribed_topics = self.parse_subscriptions()
+        self.transition(State.COMPLETING_REBALANCE if self.members else State.EMPTY, now_ms)
+        self.pending_syncs.clear()
+
+    # --- members ----------------------------------------------------------------------------------------------
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader is None:
+            self.leader = member.member_id
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self.pending_joins.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Forgets a member, pending or not; if it led, the longest-standing other leads."""
+        member = self.members.pop(member_id, None)
+        if member is not None and member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending_joins.discard(member_id)
+        self.pending_syncs.discard(member_id)
+
+    def replace_static(self, instance_id: str, new_member_id: str) -> Member:
+        """Lets a static member go on under a new id."""
+        old = self.members.pop(self.static_members[instance_id])
+        new = Member(
+            new_member_id,
+            instance_id,
+            old.client_id,
+            old.client_host,
+            old.rebalance_timeout_ms,
+            old.session_timeout_ms,
+            old.protocols,
+            old.assignment,
+        )
+        self.members[new_member_id] = new
+        if self.leader == old.member_id:
+            self.leader = new_member_id
+        if old.member_id in self.pending_syncs:
+            self.pending_syncs.discard(old.member_id)
+            self.pending_syncs.add(new_member_id)
+        self.static_members[instance_id] = new_member_id
+        return new
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """none, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                return ErrorCode.unknown_member_id
+            if known != member_id:
+                return ErrorCode.fenced_instance_id
+        return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
+
+    @property
+    def awaiting_join(self) -> int:
+        return sum(member.parked_join is not None for member in self.members.values())
+
+    @property
+    def all_joined(self) -> bool:
+        return not self.pending_joins and self.awaiting_join == len(self.members)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def elect_joined_leader(self) -> bool:
+        """If the leader has not joined, one that has takes over; False when there is none to lead."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].parked_join is not None:
+            return True
+        for member in self.members.values():
+            if member.parked_join is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def joined_members(self) -> list[JoinedMember]:
+        """What the leader is told."""
+        return [
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol))
+            for member in self.members.values()
+        ]
+
+    # --- protocols --------------------------------------------------------------------------------------------
+
+    def _candidates(self) -> set[str]:
+        members = iter(self.members.values())
+        common = {name for name, _ in next(members).protocols}
+        for member in members:
+            common &= {name for name, _ in member.protocols}
+        return common
+
+    def select_protocol(self) -> str:
+        """The vote: of the protocols all support, each member names its first; ties as Java's HashMap has them."""
+        candidates = self._candidates()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            name = member.vote(candidates)
+            votes[name] = votes.get(name, 0) + 1
+        return max(sorted(votes, key=_bucket), key=lambda name: votes[name])
+
+    def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
+        """Whether a member that speaks these can be in the group together with those who are."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        return any(all(m.supports(name) for m in self.members.values()) for name, _ in protocols)
+
+    def parse_subscriptions(self) -> frozenset[str] | None:
+        """The topics the members of a consumer group read; None where that cannot be told."""
+        if self.protocol_type != CONSUMER:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol is None:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                topics.update(_subscription(member.metadata(self.protocol)))
+        except (struct.error, UnicodeDecodeError, IndexError):
+            return None
+        return frozenset(topics)
+
+    def reads(self, topic: str) -> bool:
+        """Whether the topic counts as subscribed; where a consumer group's topics cannot be told, all do."""
+        return self.is_consumer_group if self.subscribed_topics is None else topic in self.subscribed_topics
+
+
+def _bucket(name: str) -> int:
+    """Where a small java.util.HashMap keeps a string."""
+    value = java_string_hash(name) & 0xFFFFFFFF
+    return (value ^ value >> 16) & 15
+
+
+def _subscription(metadata: bytes) -> list[str]:
+    """The topics of a consumer's subscription: version, then an array of names; what newer versions add follows."""
+    (count,) = struct.unpack_from(">i", metadata, 2)
+    at, topics = 6, []
+    for _ in range(count):
+        (size,) = struct.unpack_from(">h", metadata, at)
+        at += 2
+        if size < 0 or at + size > len(metadata):
+            raise IndexError("topic name runs past the subscription")
+        topics.append(metadata[at : at + size].decode())
+        at += size
+    return topics

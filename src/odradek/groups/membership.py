@@ -1,0 +1,461 @@
+"""The classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup and their timeouts, on the groups of one shard.
+
+Rules (state table: groups/classic)
+* A JoinGroup that starts or joins a rebalance is parked until the rebalance completes; a SyncGroup until the
+  leader's has come and is in the log.
+* Three timers a group: ``join`` (the initial delay, or the rebalance timeout), ``sync`` (who has joined must sync
+  within the rebalance timeout), and ``session`` for each member.
+* A session is renewed by moving its deadline; its timer, when it fires early, is set again.
+* What comes too late for a rebalance is dropped and must join anew; static members keep their place until their
+  session or the sync timeout ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer
+from odradek.core.errors import ErrorCode
+from odradek.core.records import group_key, group_value
+from odradek.groups.classic import ClassicGroup, Member, State
+from odradek.groups.config import GroupConfig
+from odradek.groups.messages import (
+    Heartbeat,
+    JoinGroup,
+    JoinGroupReply,
+    LeaveGroup,
+    LeaveGroupReply,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupReply,
+)
+
+JOIN, SYNC, SESSION = "join", "sync", "session"
+
+
+class Membership:
+    """Handles membership requests and timers for ``groups``, which it shares with the shard."""
+
+    def __init__(self, config: GroupConfig, groups: dict[str, ClassicGroup]) -> None:
+        self._config = config
+        self._groups = groups
+        self._parked = 0
+
+    # --- JoinGroup --------------------------------------------------------------------------------------------
+
+    def handle_join(self, now_ms: int, request: JoinGroup) -> Result:
+        out = Result()
+        error = self._refuse_join(request)
+        if error is not ErrorCode.none:
+            out.reply = JoinGroupReply(error, member_id=request.member_id)
+            return out
+        group = self._groups.get(request.group_id)
+        is_new_group = group is None
+        if group is None:
+            if request.member_id:
+                out.reply = JoinGroupReply(ErrorCode.unknown_member_id, member_id=request.member_id)
+                return out
+            group = self._groups[request.group_id] = ClassicGroup(request.group_id, State.EMPTY, now_ms)
+        if not self._has_room(group, request.member_id):
+            group.remove(request.member_id)
+            out.reply = JoinGroupReply(ErrorCode.group_max_size_reached)
+        elif not group.supports(request.protocol_type, request.protocols):
+            out.reply = JoinGroupReply(ErrorCode.inconsistent_group_protocol, member_id=request.member_id)
+        elif request.member_id:
+            self._join_known(now_ms, group, request, out)
+        else:
+            self._join_new(now_ms, group, request, out)
+        if is_new_group and not out.records:
+            out.records.append(_record(group))
+        return out
+
+    def _refuse_join(self, request: JoinGroup) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.invalid_group_id
+        config = self._config
+        timeout = request.session_timeout_ms
+        if not config.group_min_session_timeout_ms <= timeout <= config.group_max_session_timeout_ms:
+            return ErrorCode.invalid_session_timeout
+        return ErrorCode.none
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        limit = self._config.group_max_size
+        if group.state is State.PREPARING_REBALANCE:
+            # Who is waiting already may stay; of the others, so many as still fit: the last to rejoin are left out.
+            member = group.members.get(member_id)
+            return (member is not None and member.parked_join is not None) or group.awaiting_join < limit
+        if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
+            return member_id in group.members or len(group.members) < limit
+        return True
+
+    def _join_new(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> None:
+        member_id = request.new_member_id
+        if request.group_instance_id is not None:
+            if request.group_instance_id in group.static_members:
+                self._replace_static(now_ms, group, request, out)
+            else:
+                self._add(now_ms, group, member_id, request, out)
+        elif request.requires_known_member_id:
+            # Only who shows that it received its id becomes a member: else every retry would leave one behind.
+            group.pending_joins.add(member_id)
+            out.effects.append(SetTimer((SESSION, group.group_id, member_id), now_ms + request.session_timeout_ms))
+            out.reply = JoinGroupReply(ErrorCode.member_id_required, member_id=member_id)
+        else:
+            self._add(now_ms, group, member_id, request, out)
+
+    def _join_known(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> None:
+        member_id = request.member_id
+        if member_id in group.pending_joins:
+            if request.group_instance_id is not None:  # static members are never told an id to come back with
+                out.reply = JoinGroupReply(ErrorCode.unknown_server_error, member_id=member_id)
+                return
+            self._add(now_ms, group, member_id, request, out)
+            return
+        error = group.check_member(member_id, request.group_instance_id)
+        if error is not ErrorCode.none or group.state is State.EMPTY:
+            out.reply = JoinGroupReply(
+                ErrorCode.unknown_member_id if error is ErrorCode.none else error, member_id=member_id
+            )
+            return
+        member = group.members[member_id]
+        is_leader = group.leader == member_id
+        unchanged = member.protocols == request.protocols
+        if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
+            # It has not got our reply, or nothing changed for it: it may go on to sync with this generation.
+            # A leader that joins a Stable group wants a new assignment, e.g. as partitions were added.
+            out.reply = self._joined(group, member_id)
+            return
+        self._update(group, member, request, out)
+        self._rebalance_or_complete(now_ms, group, out)
+
+    def _add(self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: Result) -> None:
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocols,
+            is_new=True,
+        )
+        if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+            group.new_member_added = True
+        if member_id in group.pending_joins:
+            out.effects.append(CancelTimer((SESSION, group.group_id, member_id)))
+        group.add(member, request.protocol_type)
+        member.parked_join = self._park(JOIN, group, out)
+        self._renew(group, member, now_ms + self._config.new_member_join_timeout_ms, out)
+        self._rebalance_or_complete(now_ms, group, out)
+
+    def _update(self, group: ClassicGroup, member: Member, request: JoinGroup, out: Result) -> None:
+        member.protocols = request.protocols
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        # An earlier join of the same member, given up by it: nobody waits for that answer any more.
+        self._answer_join(member, JoinGroupReply(ErrorCode.rebalance_in_progress, member_id=member.member_id), out)
+        member.parked_join = self._park(JOIN, group, out)
+
+    def _replace_static(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> None:
+        instance_id = request.group_instance_id or ""
+        leader_before = group.leader
+        old = group.members[group.static_members[instance_id]]
+        fenced = ErrorCode.fenced_instance_id
+        self._answer_join(old, JoinGroupReply(fenced, member_id=old.member_id), out)
+        self._answer_sync(old, SyncGroupReply(fenced), out)
+        out.effects.append(CancelTimer((SESSION, group.group_id, old.member_id)))
+        member = group.replace_static(instance_id, request.new_member_id)
+        self._renew(group, member, now_ms + member.session_timeout_ms, out)
+        member.protocols = request.protocols
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        if group.state is State.STABLE and group.select_protocol() == group.protocol:
+            # The assignment still fits: the new id is written down, and nobody else notices.
+            out.records.append(_record(group))
+            if request.can_skip_assignment:
+                out.reply = self._joined(group, member.member_id)
+                out.reply.skip_assignment = group.leader == member.member_id
+            else:  # told the old leader's id, it takes itself for a follower and only syncs
+                out.reply = self._joined(group, member.member_id)
+                out.reply.leader, out.reply.members = leader_before or "", ()
+            return
+        member.parked_join = self._park(JOIN, group, out)
+        if group.state is State.COMPLETING_REBALANCE:
+            # The leader may be assigning to the old id just now.
+            self._prepare_rebalance(now_ms, group, out)
+        else:
+            self._rebalance_or_complete(now_ms, group, out)
+
+    def _joined(self, group: ClassicGroup, member_id: str) -> JoinGroupReply:
+        return JoinGroupReply(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            leader=group.leader or "",
+            member_id=member_id,
+            members=group.joined_members() if group.leader == member_id else (),
+        )
+
+    # --- the rebalance ----------------------------------------------------------------------------------------
+
+    def _rebalance_or_complete(self, now_ms: int, group: ClassicGroup, out: Result) -> None:
+        if group.can_rebalance:
+            self._prepare_rebalance(now_ms, group, out)
+        else:
+            self._complete_if_all_joined(now_ms, group, out)
+
+    def _complete_if_all_joined(self, now_ms: int, group: ClassicGroup, out: Result) -> None:
+        # The first rebalance of an empty group always waits out its delay.
+        if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.all_joined:
+            self._complete_join(now_ms, group, out)
+
+    def _prepare_rebalance(self, now_ms: int, group: ClassicGroup, out: Result) -> None:
+        if group.state is State.COMPLETING_REBALANCE:
+            for member in group.members.values():
+                member.assignment = b""
+                if self._answer_sync(member, SyncGroupReply(ErrorCode.rebalance_in_progress), out):
+                    self._renew(group, member, now_ms + member.session_timeout_ms, out)
+        group.pending_syncs.clear()
+        out.effects.append(CancelTimer((SYNC, group.group_id)))
+        was_empty = group.state is State.EMPTY
+        group.transition(State.PREPARING_REBALANCE, now_ms)
+        if was_empty:
+            delay = self._config.group_initial_rebalance_delay_ms
+            group.initial_delay_ms = delay
+            group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay, 0)
+            group.new_member_added = False
+            out.effects.append(SetTimer((JOIN, group.group_id), now_ms + delay))
+        elif group.all_joined:
+            self._complete_join(now_ms, group, out)
+        else:
+            out.effects.append(SetTimer((JOIN, group.group_id), now_ms + group.rebalance_timeout_ms))
+
+    def _complete_join(self, now_ms: int, group: ClassicGroup, out: Result) -> None:
+        out.effects.append(CancelTimer((JOIN, group.group_id)))
+        group.initial_delay_ms = None
+        for member in list(group.members.values()):
+            if member.parked_join is None and member.group_instance_id is None:
+                self._forget(group, member, out)
+        if not group.elect_joined_leader() and group.members:
+            # Only static members that are away: wait until they come back or their sessions end.
+            out.effects.append(SetTimer((JOIN, group.group_id), now_ms + group.rebalance_timeout_ms))
+            return
+        group.start_generation(now_ms)
+        if group.state is State.EMPTY:
+            out.records.append(_record(group))
+            return
+        for member in group.members.values():
+            self._answer_join(member, self._joined(group, member.member_id), out)
+            self._renew(group, member, now_ms + member.session_timeout_ms, out)
+            member.is_new = False
+            group.pending_syncs.add(member.member_id)
+        out.effects.append(SetTimer((SYNC, group.group_id), now_ms + group.rebalance_timeout_ms))
+
+    def _remove(self, now_ms: int, group: ClassicGroup, member: Member, out: Result) -> None:
+        """A member is gone for good; the others rebalance."""
+        self._forget(group, member, out)
+        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            self._prepare_rebalance(now_ms, group, out)
+        elif group.state is State.PREPARING_REBALANCE and group.all_joined:
+            self._complete_join(now_ms, group, out)
+
+    def _forget(self, group: ClassicGroup, member: Member, out: Result) -> None:
+        # It may be alive and waiting: then it joins anew.
+        self._answer_join(member, JoinGroupReply(ErrorCode.unknown_member_id), out)
+        self._answer_sync(member, SyncGroupReply(ErrorCode.unknown_member_id), out)
+        group.remove(member.member_id)
+        out.effects.append(CancelTimer((SESSION, group.group_id, member.member_id)))
+
+    # --- SyncGroup --------------------------------------------------------------------------------------------
+
+    def handle_sync(self, now_ms: int, request: SyncGroup) -> Result:
+        out = Result()
+        group = self._groups.get(request.group_id)
+        error = self._refuse_sync(group, request)
+        if error is not ErrorCode.none or group is None:
+            out.reply = SyncGroupReply(error)
+            return out
+        member = group.members[request.member_id]
+        group.pending_syncs.discard(member.member_id)
+        if group.state is State.STABLE:
+            self._end_sync_phase(group, out)
+            out.reply = _synced(group, member)
+            return out
+        self._answer_sync(member, SyncGroupReply(ErrorCode.rebalance_in_progress), out)
+        member.parked_sync = self._park(SYNC, group, out)
+        self._end_sync_phase(group, out)
+        if group.leader == member.member_id:
+            for other in group.members.values():
+                other.assignment = request.assignments.get(other.member_id, b"")
+            out.records.append(_record(group))
+            group.transition(State.STABLE, now_ms)
+            for other in group.members.values():
+                if self._answer_sync(other, _synced(group, other), out):
+                    self._renew(group, other, now_ms + other.session_timeout_ms, out)
+        return out
+
+    def _refuse_sync(self, group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.invalid_group_id
+        if group is None or group.state is State.EMPTY:
+            return ErrorCode.unknown_member_id
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.none:
+            return error
+        if request.generation_id != group.generation:
+            return ErrorCode.illegal_generation
+        if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol):
+            return ErrorCode.inconsistent_group_protocol
+        return ErrorCode.rebalance_in_progress if group.state is State.PREPARING_REBALANCE else ErrorCode.none
+
+    def _end_sync_phase(self, group: ClassicGroup, out: Result) -> None:
+        if not group.pending_syncs:
+            out.effects.append(CancelTimer((SYNC, group.group_id)))
+
+    # --- Heartbeat and LeaveGroup -----------------------------------------------------------------------------
+
+    def handle_heartbeat(self, now_ms: int, request: Heartbeat) -> Result:
+        if not request.group_id:
+            return Result(ErrorCode.invalid_group_id)
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return Result(ErrorCode.unknown_member_id)
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.none:
+            return Result(error)
+        if request.generation_id != group.generation:
+            return Result(ErrorCode.illegal_generation)
+        out = Result(ErrorCode.none)
+        if group.state is State.PREPARING_REBALANCE:
+            out.reply = ErrorCode.rebalance_in_progress
+        self.renew_session(now_ms, group, request.member_id, out)
+        return out
+
+    def handle_leave(self, now_ms: int, request: LeaveGroup) -> Result:
+        if not request.group_id:
+            return Result(LeaveGroupReply(ErrorCode.invalid_group_id))
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return Result(request.failed(ErrorCode.unknown_member_id))
+        out = Result()
+        answers = [(leaving, self._leave(group, leaving, out)) for leaving in request.members]
+        out.reply = LeaveGroupReply(members=answers)
+        if any(error is ErrorCode.none for _, error in answers):
+            if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+                self._prepare_rebalance(now_ms, group, out)
+            else:
+                self._complete_if_all_joined(now_ms, group, out)
+        return out
+
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: Result) -> ErrorCode:
+        member_id = leaving.member_id
+        if not member_id:  # an administrator names static members by their instance alone
+            member_id = group.static_members.get(leaving.group_instance_id or "", "")
+            if not member_id:
+                return ErrorCode.unknown_member_id
+        elif member_id in group.pending_joins:
+            group.remove(member_id)
+            out.effects.append(CancelTimer((SESSION, group.group_id, member_id)))
+            return ErrorCode.none
+        else:
+            error = group.check_member(member_id, leaving.group_instance_id)
+            if error is not ErrorCode.none:
+                return error
+        self._forget(group, group.members[member_id], out)
+        return ErrorCode.none
+
+    # --- timers -----------------------------------------------------------------------------------------------
+
+    def on_join_timer(self, now_ms: int, group: ClassicGroup) -> Result:
+        out = Result()
+        if group.state is not State.PREPARING_REBALANCE:
+            return out
+        delay = group.initial_delay_ms
+        if delay is not None and group.new_member_added and group.initial_remaining_ms:
+            # Somebody came during the last wait: others may follow.
+            group.new_member_added = False
+            next_delay = min(self._config.group_initial_rebalance_delay_ms, group.initial_remaining_ms)
+            group.initial_delay_ms = next_delay
+            group.initial_remaining_ms = max(group.initial_remaining_ms - delay, 0)
+            out.effects.append(SetTimer((JOIN, group.group_id), now_ms + next_delay))
+        else:
+            self._complete_join(now_ms, group, out)
+        return out
+
+    def on_sync_timer(self, now_ms: int, group: ClassicGroup) -> Result:
+        """Who joined this generation but never synced is dropped."""
+        out = Result()
+        if group.state in (State.COMPLETING_REBALANCE, State.STABLE) and group.pending_syncs:
+            for member_id in list(group.pending_syncs):
+                self._forget(group, group.members[member_id], out)
+            self._prepare_rebalance(now_ms, group, out)
+        return out
+
+    def on_session_timer(self, now_ms: int, group: ClassicGroup, member_id: str) -> Result:
+        out = Result()
+        if member_id in group.pending_joins:
+            group.remove(member_id)
+            if group.state is State.PREPARING_REBALANCE and group.all_joined:
+                self._complete_join(now_ms, group, out)
+            return out
+        member = group.members.get(member_id)
+        if member is None:
+            return out
+        member.session_timer_ms = None
+        if now_ms < member.session_deadline_ms:
+            self._renew(group, member, member.session_deadline_ms, out)
+        elif not member.waits_for_us:
+            self._remove(now_ms, group, member, out)
+        return out
+
+    def on_loaded(self, now_ms: int, out: Result) -> None:
+        """Every member gets a full session to find us."""
+        for group in list(self._groups.values()):
+            for member in group.members.values():
+                self._renew(group, member, now_ms + member.session_timeout_ms, out)
+            if len(group.members) > self._config.group_max_size:
+                self._prepare_rebalance(now_ms, group, out)
+
+    def renew_session(self, now_ms: int, group: ClassicGroup, member_id: str, out: Result) -> None:
+        """A sign of life."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self._renew(group, member, now_ms + member.session_timeout_ms, out)
+
+    def _renew(self, group: ClassicGroup, member: Member, deadline_ms: int, out: Result) -> None:
+        member.session_deadline_ms = deadline_ms
+        if member.session_timer_ms is None or deadline_ms < member.session_timer_ms:
+            member.session_timer_ms = deadline_ms
+            out.effects.append(SetTimer((SESSION, group.group_id, member.member_id), deadline_ms))
+
+    # --- parked requests --------------------------------------------------------------------------------------
+
+    def _park(self, kind: str, group: ClassicGroup, out: Result) -> Hashable:
+        self._parked += 1
+        key = (kind, group.group_id, self._parked)
+        out.effects.append(Park(key))
+        return key
+
+    def _answer_join(self, member: Member, reply: JoinGroupReply, out: Result) -> None:
+        if member.parked_join is not None:
+            out.effects.append(Complete(member.parked_join, reply))
+            member.parked_join = None
+
+    def _answer_sync(self, member: Member, reply: SyncGroupReply, out: Result) -> bool:
+        if member.parked_sync is None:
+            return False
+        out.effects.append(Complete(member.parked_sync, reply))
+        member.parked_sync = None
+        return True
+
+
+def _record(group: ClassicGroup) -> Record:
+    return Record(group_key(group.group_id), group_value(group.metadata()))
+
+
+def _synced(group: ClassicGroup, member: Member) -> SyncGroupReply:
+    return SyncGroupReply(protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment)
+
+
+def _differs(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known

@@ -1,0 +1,217 @@
+"""Committed offsets: commit, fetch, delete, expire.
+
+Rules
+* Offsets live by group, topic name and partition; only ``replay`` changes them.
+* Who may commit: a member of the current generation, unless it is being formed (then REBALANCE_IN_PROGRESS); or, to
+  a group without members, anybody who names no generation: consumers that assign partitions themselves, and tools.
+  The latter create the group: a "simple" one, which has no record of its own and exists through its offsets.
+* A commit carries no check of the offset: any number is taken.
+* Expiry: an offset with an expiry of its own at that time; else ``offsets.retention`` after the group became empty
+  (groups that had members), after the commit (simple groups, and topics a Stable group does not read any more).
+  Nothing expires while a group rebalances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from odradek.core.effects import Record, Result
+from odradek.core.errors import ErrorCode
+from odradek.core.records import OffsetCommitValue, OffsetKey, offset_key, offset_value
+from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.config import GroupConfig
+from odradek.groups.membership import Membership
+from odradek.groups.messages import (
+    FetchedOffset,
+    OffsetCommit,
+    OffsetCommitReply,
+    OffsetDelete,
+    OffsetDeleteReply,
+    OffsetFetch,
+    OffsetFetchReply,
+)
+
+NO_OFFSET = -1
+
+
+class Offsets:
+    """The offsets of one shard's groups."""
+
+    def __init__(self, config: GroupConfig, groups: dict[str, ClassicGroup], membership: Membership) -> None:
+        self._config = config
+        self._groups = groups
+        self._membership = membership
+        self._by_group: dict[str, dict[str, dict[int, OffsetCommitValue]]] = {}
+
+    # --- the store --------------------------------------------------------------------------------------------
+
+    def replay(self, key: OffsetKey, value: OffsetCommitValue | None) -> None:
+        group_id, topic, partition = key
+        if value is not None:
+            by_topic = self._by_group.get(group_id)
+            if by_topic is None:
+                by_topic = self._by_group[group_id] = {}
+            by_partition = by_topic.get(topic)
+            if by_partition is None:
+                by_partition = by_topic[topic] = {}
+            by_partition[partition] = value
+            return
+        by_topic = self._by_group.get(group_id, {})
+        by_partition = by_topic.get(topic, {})
+        by_partition.pop(partition, None)
+        if not by_partition:
+            by_topic.pop(topic, None)
+        if not by_topic:
+            self._by_group.pop(group_id, None)
+
+    def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
+        return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+
+    def items(self) -> Iterator[tuple[OffsetKey, OffsetCommitValue]]:
+        for group_id in self._by_group:
+            yield from self._of_group(group_id)
+
+    def _of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, OffsetCommitValue]]:
+        for topic, by_partition in self._by_group.get(group_id, {}).items():
+            for partition, value in by_partition.items():
+                yield OffsetKey(group_id, topic, partition), value
+
+    # --- OffsetCommit -----------------------------------------------------------------------------------------
+
+    def handle_commit(self, now_ms: int, request: OffsetCommit) -> Result:
+        group = self._groups.get(request.group_id)
+        error = _refuse_commit(group, request)
+        if error is not ErrorCode.none:
+            return Result(OffsetCommitReply(error))
+        out = Result()
+        if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+            self._membership.renew_session(now_ms, group, request.member_id, out)
+        limit = self._config.offset_metadata_max_bytes
+        expire_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+        refused: dict[tuple[str, int], ErrorCode] | None = None
+        records = out.records
+        group_id = request.group_id
+        for topic, topic_id, partitions in request.topics:
+            for partition, offset, leader_epoch, metadata in partitions:
+                if metadata and len(metadata) > limit:
+                    refused = refused or {}
+                    refused[topic, partition] = ErrorCode.offset_metadata_too_large
+                    continue
+                value = OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
+                records.append(Record(offset_key(group_id, topic, partition), offset_value(value)))
+        out.reply = OffsetCommitReply(ErrorCode.none, refused)
+        return out
+
+    # --- OffsetFetch ------------------------------------------------------------------------------------------
+
+    def handle_fetch(self, now_ms: int, request: OffsetFetch) -> Result:
+        by_topic = self._by_group.get(request.group_id, {})
+        if request.topics is None:
+            everything = [
+                (topic, [_fetched(partition, value) for partition, value in by_partition.items()])
+                for topic, by_partition in by_topic.items()
+            ]
+            return Result(OffsetFetchReply(topics=everything))
+        topics = []
+        for topic, partitions in request.topics:
+            by_partition = by_topic.get(topic, {})
+            topics.append((topic, [_fetched(partition, by_partition.get(partition)) for partition in partitions]))
+        return Result(OffsetFetchReply(topics=topics))
+
+    # --- deletion ---------------------------------------------------------------------------------------------
+
+    def handle_delete(self, now_ms: int, request: OffsetDelete) -> Result:
+        group = self._groups.get(request.group_id)
+        if group is None or group.state is State.DEAD:
+            return Result(OffsetDeleteReply(ErrorCode.group_id_not_found))
+        if group.state is not State.EMPTY and not group.is_consumer_group:
+            return Result(OffsetDeleteReply(ErrorCode.non_empty_group))
+        out = Result()
+        topics = []
+        for topic, partitions in request.topics:
+            error = ErrorCode.group_subscribed_to_topic if group.reads(topic) else ErrorCode.none
+            topics.append((topic, [(partition, error) for partition in partitions]))
+            if error is ErrorCode.none:
+                out.records += [
+                    _tombstone(OffsetKey(request.group_id, topic, partition))
+                    for partition in partitions
+                    if self.get(request.group_id, topic, partition) is not None
+                ]
+        out.reply = OffsetDeleteReply(topics=topics)
+        return out
+
+    def delete_all(self, group_id: str) -> list[Record]:
+        return [_tombstone(key) for key, _ in self._of_group(group_id)]
+
+    def on_topics_deleted(self, topics: Collection[str]) -> list[Record]:
+        return [_tombstone(key) for key, _ in self.items() if key.topic in topics]
+
+    # --- expiry -----------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int, group: ClassicGroup, records: list[Record]) -> bool:
+        """Appends tombstones of what expired to ``records``; says whether nothing of the group is left."""
+        group_id = group.group_id
+        if group_id not in self._by_group:
+            return True
+        counted_from = _retention_start(group)
+        if counted_from is None:
+            return False
+        retention_ms = self._config.offsets_retention_ms
+        left = False
+        for key, value in self._of_group(group_id):
+            if value.expire_timestamp_ms != -1:
+                expired = now_ms >= value.expire_timestamp_ms
+            else:
+                expired = now_ms - counted_from(value) >= retention_ms
+            if expired and not group.reads(key.topic):
+                records.append(_tombstone(key))
+            else:
+                left = True
+        return not left
+
+
+def _refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
+    if group is None:
+        if request.generation_id < 0:
+            return ErrorCode.none
+        return ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
+    if group.state is State.DEAD:
+        return ErrorCode.coordinator_not_available
+    if request.generation_id < 0 and group.state is State.EMPTY:
+        return ErrorCode.none
+    if request.generation_id >= 0 or request.member_id or request.group_instance_id is not None:
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.none:
+            return error
+        if request.generation_id != group.generation:
+            return ErrorCode.illegal_generation
+    elif group.state is not State.EMPTY:
+        return ErrorCode.unknown_member_id
+    # Its member knows the new generation already, but the assignment to commit for is still being made.
+    return ErrorCode.rebalance_in_progress if group.state is State.COMPLETING_REBALANCE else ErrorCode.none
+
+
+def _retention_start(group: ClassicGroup) -> Callable[[OffsetCommitValue], int] | None:
+    """From when an offset's retention counts; None: nothing of the group expires now."""
+    if group.protocol_type is None:
+        return _commit_time
+    if group.state is State.EMPTY:
+        since = group.state_since_ms
+        return _commit_time if since == -1 else lambda _: since
+    if group.state is State.STABLE and group.is_consumer_group and group.subscribed_topics is not None:
+        return _commit_time
+    return None
+
+
+def _commit_time(value: OffsetCommitValue) -> int:
+    return value.commit_timestamp_ms
+
+
+def _fetched(partition: int, value: OffsetCommitValue | None) -> FetchedOffset:
+    if value is None:
+        return FetchedOffset(partition, NO_OFFSET, -1, "", ErrorCode.none)
+    return FetchedOffset(partition, value.offset, value.leader_epoch, value.metadata, ErrorCode.none)
+
+
+def _tombstone(key: OffsetKey) -> Record:
+    return Record(offset_key(*key), None)
