@@ -6,17 +6,26 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-from brokers import eventually
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from brokers import Wire, eventually
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.core.errors import ErrorCode
+
 T = TypeVar("T")
+OFFSET_FETCH = 9
+# What a coordinator answers while it starts.
+STARTING = (
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
 
 
 @cache
 def admin(bootstrap: str) -> AdminClient:
     """One admin client per broker; dropping one drops the answers it still owes."""
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
@@ -43,7 +52,7 @@ def publish(
     **config: Any,
 ) -> list[int]:
     """Produces to one partition with acks=all; returns the offset of each record, in the order of ``values``."""
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5}
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "log_level": 2}
     producer = Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
     offsets: dict[int, int] = {}
     failures: list[str] = []
@@ -105,6 +114,7 @@ def consumer(bootstrap: str, group: str, **config: Any) -> Consumer:
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": 500,
         "fetch.wait.max.ms": 100,
+        "log_level": 2,
     }
     callbacks = {name: config.pop(name) for name in [*config] if name.startswith("on_")}
     return Consumer(settings | callbacks | {name.replace("_", "."): value for name, value in config.items()})
@@ -138,10 +148,24 @@ def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int], m
 
 
 def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
-    """All committed offsets of a group."""
-    wanted = [ConsumerGroupTopicPartitions(group)]
-    asked = patiently(lambda: admin(bootstrap).list_consumer_group_offsets(wanted)[group].result(20))
-    return {(row.topic, row.partition): row.offset for row in asked.topic_partitions}
+    """All committed offsets of a group, as OffsetFetch tells them.
+
+    Through a raw connection: confluent-kafka crashes the process when a coordinator answers "still loading".
+    """
+    wanted = {"group_id": group, "topics": None, "member_id": None, "member_epoch": -1}
+    with Wire(bootstrap) as wire:
+
+        def answer() -> Any:
+            (found,) = wire.call(OFFSET_FETCH, 8, {"groups": [wanted], "require_stable": False}).groups
+            return found if found.error_code not in STARTING else None
+
+        found = eventually(answer, every_s=0.1, what=f"the coordinator of {group}")
+    assert found.error_code == ErrorCode.none
+    return {
+        (str(topic.name), int(row.partition_index)): int(row.committed_offset)
+        for topic in found.topics
+        for row in topic.partitions
+    }
 
 
 def log_end(bootstrap: str, topic: str, partition: int = 0) -> int:

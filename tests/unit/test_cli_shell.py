@@ -154,9 +154,9 @@ def test_the_shell_loads_nothing_heavy(line: list[str]) -> None:
 
 def test_it_runs_as_a_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "odradek.cli.main", "demo", "--nope"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "odradek.cli.main", "demo", "--qqq"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "odradek: no such option --nope\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "odradek: no such option --qqq\n")
 
 
 def test_output_that_nobody_reads_is_no_traceback() -> None:
