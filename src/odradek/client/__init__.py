@@ -3,6 +3,7 @@
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, NewTopic
+from odradek.client.reader import PartitionReader, read_range
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 __all__ = [
@@ -14,5 +15,7 @@ __all__ = [
     "ListedOffset",
     "NewTopic",
     "OffsetAndMetadata",
+    "PartitionReader",
     "TopicPartition",
+    "read_range",
 ]

@@ -1,0 +1,222 @@
+"""Fetched record sets as Arrow RecordBatches, with the columns of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.batches import decode as kernels
+from odradek.batches.decode import (
+    ATTRIBUTES,
+    BASE,
+    COUNT,
+    EPOCH,
+    FROM,
+    LAST_DELTA,
+    PRODUCER,
+    TO,
+    Buffer,
+    Bytes,
+    Columns,
+    Int64s,
+)
+from odradek.core.errors import CorruptRecord
+
+CHUNK_BYTES = 64 << 20
+"""Roughly how many bytes of records go into one RecordBatch at most."""
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": _HEADERS,
+}
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""All but ``headers``, in the order of Spark's Kafka source."""
+
+_CONTROL, _TRANSACTIONAL = 0x20, 0x10
+
+
+class AbortedTransaction(NamedTuple):
+    """From a fetch reply under read_committed: this producer's records from ``first_offset`` on were rolled back."""
+
+    producer_id: int
+    first_offset: int
+
+
+@lru_cache(maxsize=64)
+def schema(columns: tuple[str, ...] = DEFAULT_COLUMNS) -> pa.Schema:
+    """The schema of the batches for these columns. Raises ValueError naming an unknown one."""
+    for name in columns:
+        if name not in TYPES:
+            raise ValueError(f"unknown column {name!r}: one of {', '.join(TYPES)}")
+    return pa.schema([pa.field(name, TYPES[name]) for name in columns])
+
+
+class RecordSet:
+    """The whole batches in the bytes that a fetch returned for one partition.
+
+    Making one reads the batch headers only; ``next_offset`` and ``leader_epoch`` are those after and of its last
+    batch (-1 where it is empty). Raises CorruptRecord.
+    """
+
+    __slots__ = ("_array", "_data", "_table", "leader_epoch", "next_offset")
+
+    def __init__(self, data: Buffer) -> None:
+        self._data = data
+        self._array = kernels.as_bytes(data)
+        self._table = kernels.scan(self._array)
+        self.next_offset = self.leader_epoch = -1
+        if len(self._table):
+            last = self._table[-1]
+            self.next_offset = int(last[BASE] + last[LAST_DELTA]) + 1
+            self.leader_epoch = int(last[EPOCH])
+
+    @property
+    def batch_count(self) -> int:
+        return len(self._table)
+
+    @property
+    def first_offset(self) -> int:
+        """The first batch's base offset, -1 where there is none."""
+        return int(self._table[0, BASE]) if len(self._table) else -1
+
+    def record_batches(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start: int = 0,
+        end: int = 1 << 62,
+        columns: tuple[str, ...] = DEFAULT_COLUMNS,
+        check_crcs: bool = True,
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Records with ``start <= offset < end``; control records never, nor those of ``aborted`` transactions.
+
+        Usually one RecordBatch, more where the bytes are many, none where no record qualifies. Timestamps that
+        microseconds cannot hold are clamped. Raises CorruptRecord.
+        """
+        table = self._table
+        last_offsets = table[:, BASE] + table[:, LAST_DELTA]
+        chosen = (last_offsets >= start) & (table[:, BASE] < end) & (table[:, ATTRIBUTES] & _CONTROL == 0)
+        if aborted:
+            chosen &= ~self._rolled_back(aborted)
+        if not chosen.all():
+            table = table[chosen]
+        if check_crcs:
+            kernels.check_crcs(self._data, table)
+        at = 0
+        while at < len(table):
+            found, at = self._columns(table, at, start, end)
+            if found.rows:
+                yield _record_batch(found, topic, partition, columns)
+
+    def _columns(self, table: Int64s, at: int, start: int, end: int) -> tuple[Columns, int]:
+        """The records of the batches from number ``at`` on, and the number of the first that was left for later:
+        unpacked, what is taken stays far below the 2 GiB that one Arrow column can hold."""
+        parts: list[tuple[Bytes, Int64s]] = []
+        room = CHUNK_BYTES
+        for first, last, compressed in kernels.runs_by_compression(table[at:]):
+            run = table[at + first : at + last].copy()
+            if compressed:
+                buffer, count = kernels.inflate(self._data, run, room)
+                taken = len(buffer)
+            else:
+                sizes = np.cumsum(run[:, TO] - run[:, FROM])
+                count = max(1, int(np.searchsorted(sizes, room, side="right")))
+                buffer, taken = self._array, int(sizes[min(count, len(run)) - 1])
+            run = run[:count]
+            parts.append((buffer, run))
+            room -= taken
+            if room <= 0 or count < last - first:
+                break
+        at += sum(len(run) for _, run in parts)
+        found = Columns(sum(_capacity(run) for _, run in parts))
+        for buffer, run in parts:
+            found.parse(buffer, run, start, end)
+        return found, at
+
+    def _rolled_back(self, aborted: Sequence[AbortedTransaction]) -> Any:
+        """Which batches belong to aborted transactions. A control batch ends its producer's transaction."""
+        waiting = sorted(aborted, key=lambda a: a.first_offset, reverse=True)
+        inside: set[int] = set()
+        hidden = np.zeros(len(self._table), dtype=bool)
+        fields = (BASE, LAST_DELTA, ATTRIBUTES, PRODUCER)
+        for i, (base, last_delta, attributes, producer) in enumerate(self._table[:, fields].tolist()):
+            while waiting and waiting[-1].first_offset <= base + last_delta:
+                inside.add(waiting.pop().producer_id)
+            if attributes & _CONTROL:
+                inside.discard(producer)
+            elif attributes & _TRANSACTIONAL and producer in inside:
+                hidden[i] = True
+        return hidden
+
+
+def _capacity(table: Int64s) -> int:
+    """How many records the batches claim. One takes 7 bytes at least: what cannot fit is refused unread."""
+    impossible = np.flatnonzero(table[:, COUNT] > (table[:, TO] - table[:, FROM]) // 7)
+    if len(impossible):
+        raise CorruptRecord(f"batch at offset {table[impossible[0], BASE]}: it cannot hold so many records")
+    return int(table[:, COUNT].sum())
+
+
+def _validity(is_valid: Any) -> tuple[Any, int]:
+    nulls = len(is_valid) - int(np.count_nonzero(is_valid))
+    return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
+
+
+def _binary(found: Columns, at: Any, ends: Any) -> pa.Array:
+    bitmap, nulls = _validity(at[: found.rows] >= 0)
+    buffers = [bitmap, pa.py_buffer(ends[: found.rows + 1]), pa.py_buffer(found.gather(at, ends))]
+    return pa.Array.from_buffers(pa.binary(), found.rows, buffers, nulls)
+
+
+def _headers(found: Columns) -> pa.Array:
+    """A list per record; null, as in Spark, for a record without headers."""
+    name_ends, names, value_ends, values, is_null = found.gather_headers()
+    count = len(is_null)
+    keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(name_ends), pa.py_buffer(names)], 0)
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise CorruptRecord(f"a header's name is not UTF-8: {error}") from error
+    bitmap, nulls = _validity(is_null == 0)
+    content = pa.Array.from_buffers(pa.binary(), count, [bitmap, pa.py_buffer(value_ends), pa.py_buffer(values)], nulls)
+    pairs = pa.StructArray.from_arrays([keys, content], fields=list(_HEADERS.value_type))
+    ends = found.headers_ends[: found.rows + 1]
+    bitmap, nulls = _validity(ends[1:] > ends[:-1])
+    return pa.Array.from_buffers(_HEADERS, found.rows, [bitmap, pa.py_buffer(ends)], nulls, children=[pairs])
+
+
+def _record_batch(found: Columns, topic: str, partition: int, columns: tuple[str, ...]) -> pa.RecordBatch:
+    rows = found.rows
+    wanted = schema(columns)
+    arrays = []
+    for name in columns:
+        if name == "key":
+            arrays.append(_binary(found, found.key_at, found.key_ends))
+        elif name == "value":
+            arrays.append(_binary(found, found.value_at, found.value_ends))
+        elif name == "topic":
+            arrays.append(pa.repeat(pa.scalar(topic, pa.string()), rows))
+        elif name == "partition":
+            arrays.append(pa.repeat(pa.scalar(partition, pa.int32()), rows))
+        elif name == "offset":
+            arrays.append(pa.array(found.offsets[:rows]))
+        elif name == "timestamp":
+            buffers = [None, pa.py_buffer(found.times[:rows])]
+            arrays.append(pa.Array.from_buffers(TYPES[name], rows, buffers, 0))
+        elif name == "timestampType":
+            arrays.append(pa.array(found.time_types[:rows]))
+        else:
+            arrays.append(_headers(found))
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)

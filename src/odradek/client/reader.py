@@ -1,0 +1,321 @@
+"""Reading a partition by offsets, without a group: what Spark's workers and the tools read with.
+
+``read_range`` finds a live broker among the addresses, then the partition's leader, asks for bytes from an offset on,
+asks for the next ones while these are decoded, follows the leader when it moves, and stops exactly at the end.
+Connections are shared by all readers of a process that have the same config; a forked child opens its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.client import fetch, loop, operations
+from odradek.client.admin import isolation
+from odradek.client.cluster import Cluster, Deadline
+from odradek.client.config import ClientConfig, as_config
+from odradek.client.errors import (
+    ConnectionLost,
+    LogTruncated,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    TopicRecreated,
+    error_for,
+)
+from odradek.client.fetch import FetchedPartition
+from odradek.client.model import EARLIEST, LATEST, PartitionDescription
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import NO_EPOCH, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+_lock = threading.Lock()
+_clusters: dict[ClientConfig, Cluster] = {}
+
+
+def shared_cluster(config: ClientConfig) -> Cluster:
+    """This process's connections for ``config``."""
+    with _lock:
+        if config not in _clusters:
+            _clusters[config] = Cluster(config)
+        return _clusters[config]
+
+
+def _forget_after_fork() -> None:
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    _clusters.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What one fetch brought. ``next_offset`` is where the next one goes on; it is the asked offset if none came."""
+
+    record_batches: tuple[pa.RecordBatch, ...]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReader:
+    """A low-level consumer of one partition. Holds no socket, so it can be pickled into a worker.
+
+    ``columns`` are those of ``DEFAULT_COLUMNS`` and ``headers``. ``topic_id`` (from ``Admin.describe_topics``) makes
+    sure that the topic is still the one that the offsets were taken from. With ``isolation_level="read_committed"``
+    records of aborted transactions are left out and those of open ones not reached.
+
+    >>> reader = PartitionReader(ClientConfig("127.0.0.1:9092"), TopicPartition("flights", 0))
+    >>> reader.fetch(5).record_batches                                      # doctest: +SKIP
+    """
+
+    config: ClientConfig
+    partition: TopicPartition
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    isolation_level: str = "read_uncommitted"
+    topic_id: UUID | None = None
+
+    def fetch(self, offset: int, *, max_bytes: int | None = None, max_wait_ms: int | None = None) -> Fetched:
+        """The records from ``offset`` on that one fetch brings, at least one unless ``max_wait_ms`` passes first.
+
+        Whole batches come over the wire; records before ``offset`` are left out. Nothing is remembered: the same
+        offset can be fetched again. Raises OffsetOutOfRange, UnknownTopic, TopicRecreated, CorruptRecord,
+        RequestTimedOut, BrokerUnreachable.
+        """
+        source = self._source(max_bytes, max_wait_ms)
+        reply = loop.run(source.fetch(offset, source.cluster.deadline()))
+        batches, next_offset, epoch = self._decoded(reply, offset, 1 << 62)
+        return Fetched(
+            tuple(batches), next_offset, reply.high_watermark, reply.last_stable_offset, reply.log_start_offset, epoch
+        )
+
+    def read(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[pa.RecordBatch]:
+        """All records with ``start <= offset < end``, in order; gaps that compaction or markers left are passed over.
+
+        ``start_leader_epoch`` (as committed beside an offset) has the leader confirm that ``start`` still belongs
+        to the same history. Raises as ``fetch`` does, LogTruncated, and RequestTimedOut when the log does not reach
+        ``end`` for ``default_api_timeout_ms``.
+        """
+        if start >= end:
+            return
+        source = self._source(None, None)
+        source.last_epoch = start_leader_epoch
+        position = start
+        pending: Future[FetchedPartition | None] = loop.start(source.advance(position, end))
+        try:
+            while True:
+                reply = pending.result()
+                if reply is None:
+                    return
+                batches, after, epoch = self._decoded(reply, position, end)
+                if after < end:
+                    source.last_epoch = epoch
+                    pending = loop.start(source.advance(after, end))
+                yield from batches
+                if after >= end:
+                    return
+                position = after
+        finally:
+            pending.cancel()
+
+    def describe(self) -> PartitionDescription:
+        """The partition's leader, replicas and in-sync replicas now. Raises UnknownTopic."""
+        source = self._source(None, None)
+        return loop.run(source.describe())
+
+    def _source(self, max_bytes: int | None, max_wait_ms: int | None) -> _Source:
+        return _Source(
+            shared_cluster(self.config),
+            self.partition,
+            self.topic_id,
+            isolation(self.isolation_level),
+            self.config.max_partition_fetch_bytes if max_bytes is None else max_bytes,
+            self.config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+        )
+
+    def _decoded(self, reply: FetchedPartition, position: int, end: int) -> tuple[Iterator[pa.RecordBatch], int, int]:
+        """Record batches (decoded when iterated), the offset to go on from, the last batch's leader epoch."""
+        if not reply.records:
+            return iter(()), position, NO_EPOCH
+        from odradek.batches.arrow import AbortedTransaction, RecordSet  # here: loads numba and pyarrow
+
+        try:
+            found = RecordSet(reply.records)
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{self.partition} at offset {position}: {error.message}") from error
+        if found.batch_count == 0:
+            raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch is cut off")
+        if found.next_offset <= position:
+            raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch ends before it")
+        batches = found.record_batches(
+            self.partition.topic,
+            self.partition.partition,
+            start=position,
+            end=end,
+            columns=self.columns,
+            check_crcs=self.config.check_crcs,
+            aborted=[AbortedTransaction(*row) for row in reply.aborted or ()],
+        )
+        return self._named(batches), found.next_offset, found.leader_epoch
+
+    def _named(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{self.partition}: {error.message}") from error
+
+
+def read_range(
+    config: ClientConfig | str,
+    partition: TopicPartition | tuple[str, int],
+    start: int,
+    end: int,
+    *,
+    columns: tuple[str, ...] = DEFAULT_COLUMNS,
+    isolation_level: str = "read_uncommitted",
+    topic_id: UUID | None = None,
+    start_leader_epoch: int = NO_EPOCH,
+    **settings: Any,
+) -> Iterator[pa.RecordBatch]:
+    """RecordBatches with the records ``start <= offset < end`` of one partition; see ``PartitionReader.read``.
+
+    ``settings`` are ``ClientConfig``'s (``max_partition_fetch_bytes=…``).
+    """
+    reader = PartitionReader(
+        as_config(config, **settings), TopicPartition(*partition), tuple(columns), isolation_level, topic_id
+    )
+    return reader.read(start, end, start_leader_epoch=start_leader_epoch)
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    """One partition as the loop reads it: knows its leader's epoch and what it has confirmed."""
+
+    cluster: Cluster
+    partition: TopicPartition
+    topic_id: UUID | None
+    isolation_level: int
+    max_bytes: int
+    max_wait_ms: int
+    last_epoch: int = NO_EPOCH
+    _confirmed_epoch: int | None = None
+
+    async def advance(self, position: int, end: int) -> FetchedPartition | None:
+        """The next reply that holds bytes; None when nothing is left below ``end``."""
+        deadline = self.cluster.deadline()
+        empty = 0
+        while True:
+            reply = await self.fetch(position, deadline)
+            if reply.records:
+                return reply
+            limit = reply.last_stable_offset if self.isolation_level else reply.high_watermark
+            # Twice empty although the log reaches further: compaction left nothing between here and the end.
+            empty = empty + 1 if limit >= end else 0
+            if empty == 2:
+                return None
+            if deadline.left_ms <= self.max_wait_ms + self.cluster.config.retry_backoff_ms:
+                raise RequestTimedOut(
+                    f"{self.partition}: offset {end - 1} did not appear within {deadline.limit_ms} ms; "
+                    f"what can be read ends at {limit}"
+                )
+
+    async def describe(self) -> PartitionDescription:
+        topic, number = self.partition
+        found = (await self.cluster.topics([topic], self.cluster.deadline()))[topic]
+        for row in found.partitions:
+            if row.partition == number:
+                return row
+        raise error_for(ErrorCode.unknown_topic_or_partition, f"topic {topic} has no partition {number}")
+
+    async def fetch(self, offset: int, deadline: Deadline) -> FetchedPartition:
+        """One reply without error, from whoever leads the partition; tried again while that can help."""
+
+        async def attempt() -> FetchedPartition:
+            try:
+                return await self._fetch_from_leader(offset, deadline)
+            except (ConnectionLost, KafkaError):
+                self.cluster.forget_topics([self.partition.topic])
+                raise
+
+        return await self.cluster.retrying(f"reading {self.partition}", attempt, deadline)
+
+    async def _fetch_from_leader(self, offset: int, deadline: Deadline) -> FetchedPartition:
+        leader = (await self.cluster.leaders([self.partition], deadline))[self.partition]
+        self._check_topic_id()
+        epoch = self.cluster.leader_epoch(self.partition)
+        if self.last_epoch >= 0 and epoch != self._confirmed_epoch:
+            await self._check_history(offset, deadline)
+        self._confirmed_epoch = epoch
+        connection = await self.cluster.connection(leader)
+        ceiling = None if self.topic_id is not None else fetch.IDS_FROM - 1
+        version = connection.version(fetch.FETCH, ceiling)
+        message = fetch.request(
+            self.partition,
+            self.topic_id,
+            offset,
+            leader_epoch=epoch,
+            max_bytes=self.max_bytes,
+            min_bytes=1,
+            max_wait_ms=min(self.max_wait_ms, max(deadline.left_ms, 1)),
+            isolation_level=self.isolation_level,
+            rack=self.cluster.config.client_rack,
+        )
+        data = await connection.exchange(fetch.FETCH, version, message)
+        try:
+            reply = fetch.parse_reply(version, data)
+        except ValueError as error:
+            connection.close()
+            raise ConnectionLost(f"{connection.address} sent a reply that cannot be read: {error}") from error
+        if reply.error_code is not ErrorCode.none:
+            raise error_for(reply.error_code, f"{self.partition}: {connection.address} refused the fetch")
+        if not reply.partitions:
+            raise KafkaError(ErrorCode.request_timed_out, f"{self.partition}: {connection.address} is throttling us")
+        row = reply.partitions[0]
+        if row.error_code is ErrorCode.none:
+            return row
+        raise await self._failure(row, offset)
+
+    def _check_topic_id(self) -> None:
+        known = self.cluster.known_topic(self.partition.topic)
+        current = known.topic_id if known is not None else None
+        if self.topic_id is None:
+            self.topic_id = current
+        elif current is not None and current != self.topic_id:
+            raise TopicRecreated(f"topic {self.partition.topic} was deleted and created again ({current})")
+
+    async def _check_history(self, offset: int, deadline: Deadline) -> None:
+        """After a change of leader: does its log hold what was read, up to ``offset``? Raises LogTruncated."""
+        epoch, end = await operations.epoch_end_offset(
+            self.cluster, self.partition, self.last_epoch, max(deadline.left_ms, 1)
+        )
+        if 0 <= end < offset and epoch >= 0:
+            raise LogTruncated(self.partition, offset, end)
+
+    async def _failure(self, row: FetchedPartition, offset: int) -> OdradekError:
+        code = row.error_code
+        if code is ErrorCode.offset_out_of_range:
+            bounds = await self._bounds()
+            return OffsetOutOfRange(self.partition, offset, *bounds)
+        if code in (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id):
+            # Metadata knows it, this broker does not (yet, or any more): ask again; `leaders` says when it is gone.
+            return KafkaError(ErrorCode.leader_not_available, f"{self.partition} is unknown to its leader")
+        return error_for(code, str(self.partition))
+
+    async def _bounds(self) -> tuple[int, int]:
+        earliest = await operations.list_offsets(self.cluster, {self.partition: EARLIEST})
+        latest = await operations.list_offsets(self.cluster, {self.partition: LATEST}, self.isolation_level)
+        return earliest[self.partition].offset, latest[self.partition].offset
