@@ -28,14 +28,27 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import scan
+from odradek.batches.rows import Row, batch_rows
 from odradek.broker.deferred import Deferred
-from odradek.core.errors import ErrorCode
-from odradek.core.ids import partition_for_group
+from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
+from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import Request
+from odradek.groups.shard import GroupShard
+
+log = logging.getLogger("odradek.broker")
+
+LOAD_STEP_BYTES = 256 * 1024
+BATCH_HEADER_BYTES = 61
+MAX_RECORD_OVERHEAD_BYTES = 32  # length, attributes, deltas and the two lengths of a record, as varints
 
 
 class Cancellable(Protocol):
@@ -58,9 +71,6 @@ class OffsetsPartition(Protocol):
 
     @property
     def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
 
     @property
     def high_watermark(self) -> int: ...
@@ -86,8 +96,10 @@ class Runtime:
         self.config = config
         self.clock = clock
         self.partition_count: int | None = None
-        self._call_soon = call_soon
-        self._call_at = call_at
+        self.skipped_records = 0
+        self.call_soon = call_soon
+        self.timers = _Timers(call_at, clock)
+        self._shards: dict[int, _Shard] = {}
 
     def group_partition(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that keeps this group; -1 while the topic does not exist."""
@@ -95,20 +107,343 @@ class Runtime:
 
     def load(self, index: int, partition: OffsetsPartition) -> None:
         """Reads the partition's log, in steps; afterwards its groups are served."""
+        self.unload(index)
+        shard = self._shards[index] = _Shard(self, index, partition)
+        shard.start_load()
 
     def unload(self, index: int) -> None:
         """Forgets the shard; requests that wait in it are answered NOT_COORDINATOR."""
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            shard.stop(ErrorCode.not_coordinator)
 
     def submit(self, index: int, request: Request) -> Deferred[Any]:
         """Handles a request; the promise holds the reply that belongs to it (see groups/messages)."""
-        return Deferred.of(request.failed(ErrorCode.not_coordinator))
+        shard = self._shards.get(index)
+        if shard is None:
+            return Deferred.of(request.failed(ErrorCode.not_coordinator))
+        return shard.submit(request)
 
     def loaded(self) -> list[int]:
         """Partitions that this runtime serves or is reading, in order."""
-        return []
+        return sorted(self._shards)
 
-    def on_topics_deleted(self, topics: list[str]) -> None:
+    def machine(self, index: int) -> GroupShard | None:
+        """The state machine of a partition, for tests and tools that look inside; None unless it is loaded."""
+        shard = self._shards.get(index)
+        return shard.machine if shard is not None and shard.error is ErrorCode.none else None
+
+    def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Deletes what groups have committed for these topics."""
+        for shard in list(self._shards.values()):
+            shard.step(lambda machine, _: machine.on_topics_deleted(topics))
+
+    def on_high_watermark(self, index: int) -> None:
+        """The partition's high watermark moved: replies that waited for it may go."""
+        shard = self._shards.get(index)
+        if shard is not None:
+            shard.release()
 
     def on_clock_moved(self) -> None:
         """Fires the timers that became due because the clock was moved."""
+        self.timers.run_due()
+
+
+class _Timers:
+    """Timers of all shards over one ``call_at``.
+
+    A timer set again leaves its old place in the heap behind, which is passed over when it comes up.
+    """
+
+    def __init__(self, call_at: Callable[[int, Callable[[], None]], Cancellable], clock: Callable[[], int]) -> None:
+        self._call_at = call_at
+        self._clock = clock
+        self._heap: list[tuple[int, int, _Shard, Hashable]] = []
+        self._sequence = 0
+        self._armed: Cancellable | None = None
+        self._armed_at_ms = 0
+
+    def set(self, shard: _Shard, key: Hashable, at_ms: int) -> None:
+        self._sequence += 1
+        shard.timers[key] = self._sequence
+        heapq.heappush(self._heap, (at_ms, self._sequence, shard, key))
+        self._arm()
+
+    def run_due(self) -> None:
+        """Fires what is due by now, in order of time, also what firing makes due."""
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
+        while self._heap:
+            at_ms, sequence, shard, key = self._heap[0]
+            if at_ms > self._clock():
+                break
+            heapq.heappop(self._heap)
+            if shard.timers.get(key) == sequence:
+                del shard.timers[key]
+                shard.on_timer(key)
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self._heap:
+            return
+        at_ms = self._heap[0][0]
+        if self._armed is not None:
+            if self._armed_at_ms <= at_ms:
+                return
+            self._armed.cancel()
+        self._armed_at_ms = at_ms
+        self._armed = self._call_at(at_ms, self.run_due)
+
+
+class _Shard:
+    """One partition: its state machine, what waits to be appended, who waits for an answer.
+
+    ``error`` is what requests are told instead of being handled: NONE while all is well, COORDINATOR_LOAD_IN_PROGRESS
+    while the log is read, NOT_COORDINATOR once it could not be read or the partition is gone.
+    """
+
+    def __init__(self, runtime: Runtime, index: int, partition: OffsetsPartition) -> None:
+        self.machine = GroupShard(runtime.config)
+        self.timers: dict[Hashable, int] = {}
+        self.error = ErrorCode.coordinator_load_in_progress
+        self._runtime = runtime
+        self._index = index
+        self._partition = partition
+        self._parked: dict[Hashable, tuple[Request, Deferred[Any]]] = {}
+        self._records: list[Record] = []
+        self._record_bytes = BATCH_HEADER_BYTES
+        self._answers: list[_Answer] = []  # to go out when ``_records`` are in the log
+        self._uncommitted: list[tuple[int, list[_Answer]]] = []  # in the log, above the high watermark
+        self._flush_due = False
+        self._load_offset = 0
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Deferred[Any]:
+        if self.error is not ErrorCode.none:
+            return Deferred.of(request.failed(self.error))
+        if self._records and not request.batched:
+            self.flush()  # if that fails, a machine rebuilt from the log serves this one
+            if self.error is not ErrorCode.none:
+                return Deferred.of(request.failed(self.error))
+        deferred: Deferred[Any] = Deferred()
+        try:
+            result = self.machine.handle(self._runtime.clock(), request)
+        except Exception:
+            log.exception("%s: %s failed", self, type(request).__name__)
+            deferred.resolve(request.failed(ErrorCode.unknown_server_error))
+            return deferred
+        self._take(result, request, deferred)
+        return deferred
+
+    def step(self, make: Callable[[GroupShard, int], Result]) -> None:
+        """Lets the machine do something nobody asked for; its records may be spread over several batches."""
+        if self.error is ErrorCode.none:
+            self.flush()
+        if self.error is not ErrorCode.none:
+            return
+        try:
+            result = make(self.machine, self._runtime.clock())
+        except Exception:
+            log.exception("%s: a timer or an event failed", self)
+            return
+        self._take(result, None, None)
+
+    def on_timer(self, key: Hashable) -> None:
+        self.step(lambda machine, now_ms: machine.on_timer(now_ms, key))
+
+    def _take(self, result: Result, request: Request | None, deferred: Deferred[Any] | None) -> None:
+        answers: list[_Answer] = []
+        for effect in result.effects:
+            if isinstance(effect, SetTimer):
+                self._runtime.timers.set(self, effect.key, effect.at_ms)
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
+            elif isinstance(effect, Park):
+                assert request is not None
+                assert deferred is not None
+                self._parked[effect.key] = (request, deferred)
+            elif isinstance(effect, Complete):
+                waiting = self._parked.pop(effect.key, None)
+                if waiting is not None:
+                    answers.append((*waiting, effect.reply))
+        if request is not None and deferred is not None and result.reply is not None:
+            answers.append((request, deferred, result.reply))
+        if result.records and not self._make_room(result.records, request, answers):
+            return
+        if self._records:
+            self._answers += answers  # in the order the log has things, even for those that wrote nothing
+            if not self._flush_due:
+                self._flush_due = True
+                self._runtime.call_soon(self._on_tick)
+        elif self._uncommitted:
+            self._uncommitted[-1][1].extend(answers)
+        else:
+            _resolve(answers)
+
+    def _make_room(self, records: Sequence[Record], request: Request | None, answers: list[_Answer]) -> bool:
+        """Adds records to the batch of this tick; a full batch is appended first. False: they never fit."""
+        limit = self._partition.max_message_bytes
+        sizes = [
+            len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
+            for record in records
+        ]
+        total = sum(sizes)
+        if self._record_bytes + total > limit and not self.flush():
+            _fail(answers, ErrorCode.not_coordinator)
+            return False
+        if self._record_bytes + total <= limit:
+            self._records += records
+            self._record_bytes += total
+            return True
+        if request is not None:  # what a request causes is written whole or not at all
+            _fail(answers, ErrorCode.unknown_server_error)
+            if not request.batched:  # the machine believes that its records were written
+                self._restart(ErrorCode.not_coordinator)
+            return False
+        for record, size in zip(records, sizes, strict=True):
+            if self._record_bytes + size > limit and not self.flush():
+                _fail(answers, ErrorCode.not_coordinator)
+                return False
+            self._records.append(record)
+            self._record_bytes += size
+        return True
+
+    # --- appending --------------------------------------------------------------------------------------------
+
+    def _on_tick(self) -> None:
+        self._flush_due = False
+        self.flush()
+
+    def flush(self) -> bool:
+        """Appends and replays what waits, then lets the answers go. False when that failed: the machine is another then."""
+        if not self._records:
+            return True
+        records, answers = self._records, self._answers
+        self._records, self._answers, self._record_bytes = [], [], BATCH_HEADER_BYTES
+        try:
+            data = encode_batch(records, now_ms=self._runtime.clock())
+            offset = self._partition.append(data).base_offset
+        except (KafkaError, StorageError) as error:
+            log.warning("%s: an append failed: %s", self, error)
+            _fail(answers, _append_error(error))
+            self._restart(ErrorCode.not_coordinator)
+            return False
+        for record in records:
+            self.machine.replay(offset, record)
+            offset += 1
+        self._uncommitted.append((offset, answers))
+        self.release()
+        return True
+
+    def release(self) -> None:
+        """Sends the answers whose records the high watermark has passed."""
+        high_watermark = self._partition.high_watermark
+        while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
+            _resolve(self._uncommitted.pop(0)[1])
+
+    def stop(self, error: ErrorCode) -> None:
+        """Answers everybody with ``error`` and forgets everything."""
+        self.error = error
+        self.timers.clear()
+        waiting: list[_Answer] = [(*parked, None) for parked in self._parked.values()]
+        waiting += self._answers
+        for _, answers in self._uncommitted:
+            waiting += answers
+        self._parked, self._records, self._answers, self._uncommitted = {}, [], [], []
+        self._record_bytes = BATCH_HEADER_BYTES
+        _fail(waiting, error)
+
+    def _restart(self, error: ErrorCode) -> None:
+        """What the machine knows may be ahead of the log: it is built anew from it."""
+        self.stop(error)
+        self.machine = GroupShard(self._runtime.config)
+        self.start_load()
+
+    # --- loading ----------------------------------------------------------------------------------------------
+
+    def start_load(self) -> None:
+        self.error = ErrorCode.coordinator_load_in_progress
+        try:
+            self._load_offset = self._partition.log_start_offset
+        except (KafkaError, StorageError) as error:
+            self._give_up(error)
+            return
+        self._load_step()
+
+    def _load_step(self) -> None:
+        if self.error is not ErrorCode.coordinator_load_in_progress:
+            return  # unloaded meanwhile
+        try:
+            data = self._partition.read_bytes(self._load_offset, LOAD_STEP_BYTES)
+            before = self._load_offset
+            for position, header in scan(data):
+                self._load_offset = header.last_offset + 1
+                if not header.is_control:
+                    self._replay_rows(batch_rows(data, position, header), before)
+        except (CorruptRecord, KafkaError, StorageError) as error:
+            self._give_up(error)
+            return
+        if before < self._load_offset < self._partition.high_watermark:
+            self._runtime.call_soon(self._load_step)
+        else:
+            self._finish_load()
+
+    def _replay_rows(self, rows: Iterable[Row], first_offset: int) -> None:
+        for row in rows:
+            if row.offset < first_offset:
+                continue
+            if row.key is None:
+                self.machine.skipped["no key"] += 1
+            elif row.is_transactional:
+                self.machine.skipped["transactional offsets are not supported yet"] += 1
+            else:
+                self.machine.replay(row.offset, Record(row.key, row.value))
+
+    def _finish_load(self) -> None:
+        skipped = self.machine.skipped
+        if skipped:
+            self._runtime.skipped_records += skipped.total()
+            for reason, count in skipped.items():
+                log.warning("%s: skipped %d records: %s", self, count, reason)
+        self.error = ErrorCode.none
+        self._take(self.machine.on_loaded(self._runtime.clock()), None, None)
+
+    def _give_up(self, error: Exception) -> None:
+        log.error("%s: its log cannot be read, its groups are not served: %s", self, error)
+        self.error = ErrorCode.not_coordinator
+
+    def __str__(self) -> str:
+        return f"{OFFSETS_TOPIC}-{self._index}"
+
+
+_Answer = tuple[Request, Deferred[Any], Any]
+
+
+def _resolve(answers: list[_Answer]) -> None:
+    for _, deferred, reply in answers:
+        deferred.resolve(reply)
+
+
+def _fail(answers: list[_Answer], error: ErrorCode) -> None:
+    for request, deferred, _ in answers:
+        deferred.resolve(request.failed(error))
+
+
+_APPEND_ERRORS = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.invalid_fetch_size: ErrorCode.unknown_server_error,
+}
+
+
+def _append_error(error: KafkaError | StorageError) -> ErrorCode:
+    code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
+    return _APPEND_ERRORS.get(code, code)
