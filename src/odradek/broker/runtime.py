@@ -221,12 +221,10 @@ class _Shard:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> Deferred[Any]:
-        if self.error is not ErrorCode.none:
-            return Deferred.of(request.failed(self.error))
         if self._records and not request.batched:
             self.flush()  # if that fails, a machine rebuilt from the log serves this one
-            if self.error is not ErrorCode.none:
-                return Deferred.of(request.failed(self.error))
+        if self.error is not ErrorCode.none:
+            return Deferred.of(request.failed(self.error))
         deferred: Deferred[Any] = Deferred()
         try:
             result = self.machine.handle(self._runtime.clock(), request)
@@ -239,8 +237,7 @@ class _Shard:
 
     def step(self, make: Callable[[GroupShard, int], Result]) -> None:
         """Lets the machine do something nobody asked for; its records may be spread over several batches."""
-        if self.error is ErrorCode.none:
-            self.flush()
+        self.flush()
         if self.error is not ErrorCode.none:
             return
         try:
@@ -317,7 +314,7 @@ class _Shard:
         self.flush()
 
     def flush(self) -> bool:
-        """Appends and replays what waits, then lets the answers go. False when that failed: the machine is another then."""
+        """Appends and replays what waits, then lets the answers go. False: that failed, the machine is another now."""
         if not self._records:
             return True
         records, answers = self._records, self._answers
