@@ -1,0 +1,138 @@
+"""What the source asks of the cluster while it plans: partitions, their logs, the group's offsets."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+
+from odradek.client.admin import Admin
+from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
+from odradek.client.model import EARLIEST, LATEST, TopicDescription
+from odradek.core.errors import OdradekError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.spark.options import ReadOptions
+from odradek.spark.plan import Commits, LogRange, Offsets
+
+
+class GroupInUse(OdradekError):
+    """The group has live members, so its offsets cannot be committed from outside; the message names them."""
+
+
+class Lookups:
+    """The questions of one read, over one connection pool. Every call raises what ``Admin`` raises."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self._admin: Admin | None = None
+        self._closed = threading.Event()
+
+    @property
+    def admin(self) -> Admin:
+        """Connected when first asked for: the reader that holds this is pickled before."""
+        if self._admin is None:
+            self._admin = Admin(self.options.client)
+        return self._admin
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    # --- partitions and their logs
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions to read, as the cluster has them now. Raises UnknownTopic for one that it lacks."""
+        options = self.options
+        if options.pattern is not None:
+            pattern = re.compile(options.pattern)
+            found = [
+                topic
+                for topic in self.admin.describe_topics().values()
+                if not topic.internal and pattern.fullmatch(topic.name)
+            ]
+            return sorted(_all_of(found))
+        names = sorted({tp.topic for tp in options.assigned} or set(options.topics))
+        there = set(_all_of(self._describe(names)))
+        if not options.assigned:
+            return sorted(there)
+        missing = [tp for tp in options.assigned if tp not in there]
+        if missing and options.fail_on_data_loss:
+            raise UnknownTopic(f"the cluster has no partition {', '.join(map(str, missing))}")
+        return [tp for tp in options.assigned if tp in there]
+
+    def _describe(self, names: list[str]) -> Iterable[TopicDescription]:
+        if self.options.fail_on_data_loss:
+            return self.admin.describe_topics(names).values()
+        everything = self.admin.describe_topics()
+        return [everything[name] for name in names if name in everything]
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each log ends for a consumer."""
+        return self._offsets(dict.fromkeys(partitions, LATEST))
+
+    def log(self, ends: Offsets, expected: Offsets | None = None) -> dict[TopicPartition, LogRange]:
+        """What each partition holds.
+
+        A leader that was elected a moment ago may not know its log's end yet, so one that ends before what was read
+        (``expected``) is asked again, ``fetchOffset.numRetries`` times.
+        """
+        ends = dict(ends)
+        for _ in range(self.options.fetch_offset_retries):
+            behind = [tp for tp, end in ends.items() if end < (expected or {}).get(tp, 0)]
+            if not behind or self._closed.wait(self.options.fetch_offset_retry_interval_ms / 1000):
+                break
+            ends.update(self.ends(behind))
+        starts = self._offsets(dict.fromkeys(ends, EARLIEST))
+        return {tp: LogRange(starts[tp], max(end, starts[tp])) for tp, end in ends.items()}
+
+    def at_times(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first offset that is not older than a time in ms, per partition; −1 where there is none."""
+        return self._offsets(wanted)
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if not wanted:
+            return {}
+        found = self.admin.list_offsets(wanted, isolation_level=self.options.isolation_level)
+        return {tp: listed.offset for tp, listed in found.items()}
+
+    # --- the group
+
+    @property
+    def group_id(self) -> str:
+        assert self.options.group_id is not None  # asked only where options say there is one
+        return self.options.group_id
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self.admin.list_group_offsets(self.group_id, partitions)
+
+    def commit(self, commits: Commits) -> None:
+        """Raises GroupInUse while the group has live members."""
+        if not commits:
+            return
+        try:
+            self.admin.alter_group_offsets(self.group_id, commits)
+        except GroupNotEmpty as error:
+            raise self._in_use() from error
+
+    def check_nobody_is_in_the_group(self) -> None:
+        """Says before the first batch what would otherwise fail after it. Raises GroupInUse."""
+        try:
+            description = self.admin.describe_groups([self.group_id])[self.group_id]
+        except GroupIdNotFound:
+            return
+        if description.members:
+            raise self._in_use()
+
+    def _in_use(self) -> GroupInUse:
+        members = self.admin.describe_groups([self.group_id])[self.group_id].members
+        named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in members)
+        return GroupInUse(
+            f"group {self.group_id} has live members, so this query cannot commit its offsets: {named or 'gone'}. "
+            "Stop them, or give the query a kafka.group.id of its own, or set commitOffsets=false"
+        )
+
+
+def _all_of(topics: Iterable[TopicDescription]) -> Iterable[TopicPartition]:
+    return (TopicPartition(topic.name, item.partition) for topic in topics for item in topic.partitions)

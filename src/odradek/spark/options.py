@@ -1,0 +1,356 @@
+"""The options of ``format("odradek")``: those of Spark's Kafka source, and ours beside them. No I/O in here.
+
+Spark lowercases option names before a Python data source sees them, so names are compared without case.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from odradek.client.config import ClientConfig
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+
+SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")  # the first one given counts
+ENDING = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+OTHERS = (
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",  # accepted; reading joins no group here, so there is no id to prefix
+    "commitOffsets",
+    "onGroupReset",
+    "strictOptions",
+)
+KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS)}
+
+REFUSED = {
+    "key.deserializer": "keys are always bytes; decode them with DataFrame operations",
+    "value.deserializer": "values are always bytes; decode them with DataFrame operations",
+    "enable.auto.commit": "offsets are committed after each finished batch, when kafka.group.id is given",
+    "interceptor.classes": "interceptors could change what is read, and the same range must always read the same",
+}
+# Settings of Kafka's consumer that mean nothing here, or are decided by Spark's plan: accepted, so that a query moves
+# over by changing its format. Those of SASL and TLS are not among them: to ignore them would be wrong.
+WITHOUT_EFFECT = frozenset({
+    "allow.auto.create.topics", "auto.commit.interval.ms", "client.dns.lookup", "connections.max.idle.ms",
+    "enable.metrics.push", "exclude.internal.topics", "fetch.max.bytes", "fetch.min.bytes", "group.instance.id",
+    "group.protocol", "group.remote.assignor", "heartbeat.interval.ms", "max.poll.interval.ms", "max.poll.records",
+    "metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
+    "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms", "partition.assignment.strategy",
+    "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes",
+    "session.timeout.ms", "socket.connection.setup.timeout.max.ms",
+})  # fmt: skip
+
+
+class OnGroupReset(StrEnum):
+    """What a query does when somebody else moved its group's offsets."""
+
+    FOLLOW = "follow"
+    IGNORE = "ignore"
+    FAIL = "fail"
+
+
+class Start(StrEnum):
+    """How a starting or ending position is named."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    COMMITTED = "committed"
+    OFFSETS = "offsets"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where to start or end. ``offsets`` may hold −1 (latest) and −2 (earliest); ``timestamp_ms`` is for all."""
+
+    kind: Start
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Checked options of one read. Times in milliseconds; limits are None where not given."""
+
+    client: ClientConfig
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+    starting: Position = Position(Start.EARLIEST)
+    ending: Position = Position(Start.LATEST)
+    latest_where_no_record_is_that_young: bool = False
+    group_id: str | None = None
+    auto_offset_reset: str = "earliest"
+    commit_offsets: bool = False
+    on_group_reset: OnGroupReset = OnGroupReset.IGNORE
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    isolation_level: str = "read_uncommitted"
+    poll_timeout_ms: int = 120_000
+    fetch_offset_retries: int = 3
+    fetch_offset_retry_interval_ms: int = 10
+
+
+def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
+    """Checks what the user gave. Raises ConfigError naming the option, and the nearest one where it is unknown.
+
+    ``streaming`` is None while it is not known whether a stream or a batch is read.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    _check_names(options)
+    kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+    starting = _position(options, STARTING, "latest" if streaming else "earliest")
+    ending = _position(options, ENDING, "latest")
+    group_id = kafka.pop("group.id", None)
+    auto_offset_reset = _auto_offset_reset(kafka.pop("auto.offset.reset", None), starting)
+    isolation_level = _one_of("kafka.isolation.level", kafka.pop("isolation.level", "read_uncommitted"), _ISOLATION)
+    _check_positions(options, starting, ending, group_id, streaming)
+    commit_offsets = _flag(options, "commitOffsets", group_id is not None)
+    if commit_offsets and group_id is None:
+        raise ConfigError("commitOffsets=true needs kafka.group.id: the group to commit to")
+    return ReadOptions(
+        client=_client_config(kafka),
+        **_subscription(options),
+        starting=starting,
+        ending=ending,
+        latest_where_no_record_is_that_young=_strategy(options),
+        group_id=group_id,
+        auto_offset_reset=auto_offset_reset,
+        commit_offsets=commit_offsets,
+        on_group_reset=_on_group_reset(options, commit_offsets),
+        max_offsets_per_trigger=_number(options, "maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=_number(options, "minOffsetsPerTrigger"),
+        max_trigger_delay_ms=_duration_ms(options.get("maxtriggerdelay", "15m")),
+        min_partitions=_number(options, "minPartitions"),
+        max_records_per_partition=_number(options, "maxRecordsPerPartition"),
+        fail_on_data_loss=_flag(options, "failOnDataLoss", True),
+        include_headers=_flag(options, "includeHeaders", False),
+        isolation_level=isolation_level,
+        poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        fetch_offset_retries=_or(_number(options, "fetchOffset.numRetries", 0), 3),
+        fetch_offset_retry_interval_ms=_or(_number(options, "fetchOffset.retryIntervalMs", 0), 10),
+    )
+
+
+_ISOLATION = ("read_uncommitted", "read_committed")
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    for name in options:
+        kafka_name = name.removeprefix("kafka.")
+        if kafka_name != name and kafka_name in REFUSED:
+            raise ConfigError(f"option {name} is not supported: {REFUSED[kafka_name]}")
+    if not _flag(options, "strictOptions", True):
+        return
+    for name in options:
+        if name not in KNOWN and not name.startswith("kafka."):
+            near = difflib.get_close_matches(name, [*KNOWN, "kafka.bootstrap.servers", "kafka.group.id"], 1)
+            hint = f"; did you mean {KNOWN.get(near[0], near[0])}?" if near else ""
+            raise ConfigError(f"unknown option {name}{hint} (strictOptions=false lets unknown options pass)")
+
+
+def _client_config(kafka: Mapping[str, str]) -> ClientConfig:
+    """The ``kafka.*`` settings that are about reaching the cluster."""
+    if not kafka.get("bootstrap.servers"):
+        raise ConfigError("option kafka.bootstrap.servers is required, for example 127.0.0.1:9092")
+    if kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+        raise ConfigError("kafka.security.protocol: only PLAINTEXT is supported")
+    names = {item.name.replace("_", ".") for item in fields(ClientConfig)}
+    settings: dict[str, str] = {}
+    for name, value in kafka.items():
+        if name in names:
+            settings[name] = value
+        elif name not in WITHOUT_EFFECT and name != "security.protocol":
+            near = difflib.get_close_matches(name, [*names, *WITHOUT_EFFECT, "group.id", "isolation.level"], 1)
+            hint = f"; did you mean kafka.{near[0]}?" if near else ""
+            raise ConfigError(f"unknown option kafka.{name}{hint}")
+    return ClientConfig.of(settings)
+
+
+def _subscription(options: Mapping[str, str]) -> dict[str, Any]:
+    given = [name for name in SUBSCRIPTIONS if name.lower() in options]
+    if len(given) != 1:
+        found = f"not {' and '.join(given)} together" if given else "none was given"
+        raise ConfigError(f"exactly one of {', '.join(SUBSCRIPTIONS)} says what to read; {found}")
+    name, text = given[0], options[given[0].lower()].strip()
+    if name == "subscribe":
+        topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        if not topics:
+            raise ConfigError("subscribe: no topic given")
+        return {"topics": topics}
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ConfigError(f"subscribePattern: {text!r} is no regular expression: {error}") from None
+        if not text:
+            raise ConfigError("subscribePattern: no pattern given")
+        return {"pattern": text}
+    return {"assigned": _assignment(text)}
+
+
+def _assignment(text: str) -> tuple[TopicPartition, ...]:
+    example = '{"topicA":[0,1],"topicB":[2]}'
+    value = _json("assign", text, example)
+    assigned: list[TopicPartition] = []
+    for topic, partitions in value.items():
+        if not isinstance(partitions, list) or not all(type(number) is int and number >= 0 for number in partitions):
+            raise ConfigError(f"assign: expected for example {example}, got {text}")
+        assigned += [TopicPartition(topic, number) for number in partitions]
+    if not assigned:
+        raise ConfigError("assign: no partition given")
+    return tuple(sorted(set(assigned)))
+
+
+def _position(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> Position:
+    """The one that counts of the three ways to say where to start (or end)."""
+    for_all, by_timestamp, by_offset = names
+    if for_all.lower() in options:
+        return Position(Start.TIMESTAMP, timestamp_ms=_number(options, for_all, 0))
+    if by_timestamp.lower() in options:
+        stamps = _per_partition(by_timestamp, options[by_timestamp.lower()], '{"topicA":{"0":1000}}', 0)
+        return Position(Start.TIMESTAMP, timestamps_ms=stamps)
+    text = options.get(by_offset.lower(), default).strip()
+    words = ("earliest", "latest", "committed") if by_offset == "startingOffsets" else ("earliest", "latest")
+    if text.lower() in words:
+        return Position(Start(text.lower()))
+    if not text.startswith("{"):
+        raise ConfigError(f"{by_offset}: expected {', '.join(words)} or JSON, not {text!r}")
+    example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+    return Position(Start.OFFSETS, offsets=_per_partition(by_offset, text, example, EARLIEST))
+
+
+def _per_partition(name: str, text: str, example: str, smallest: int) -> dict[TopicPartition, int]:
+    result: dict[TopicPartition, int] = {}
+    for topic, partitions in _json(name, text, example).items():
+        if not isinstance(partitions, dict):
+            raise ConfigError(f"{name}: expected for example {example}, got {text}")
+        for number, value in partitions.items():
+            if not number.isdigit() or type(value) is not int or value < smallest:
+                raise ConfigError(f"{name}: expected for example {example}, got {text}")
+            result[TopicPartition(topic, int(number))] = value
+    return result
+
+
+def _json(name: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name}: expected for example {example}, got {text}")
+    return value
+
+
+def _check_positions(
+    options: Mapping[str, str], starting: Position, ending: Position, group_id: str | None, streaming: bool | None
+) -> None:
+    """What Spark's own source refuses, too: a stream has no end, a batch none that lies before its start."""
+    if starting.kind is Start.COMMITTED and group_id is None:
+        raise ConfigError("startingOffsets=committed needs kafka.group.id: the group whose offsets to start from")
+    if streaming:
+        for name in ENDING:
+            if name.lower() in options:
+                raise ConfigError(f"{name} is for batch reads; a stream has no end")
+    if streaming is not False:
+        return
+    if starting.kind is Start.LATEST or LATEST in starting.offsets.values():
+        raise ConfigError("startingOffsets: a batch read cannot start at latest (-1)")
+    if ending.kind is Start.EARLIEST or EARLIEST in ending.offsets.values():
+        raise ConfigError("endingOffsets: a batch read cannot end at earliest (-2)")
+
+
+def _auto_offset_reset(given: str | None, starting: Position) -> str:
+    if given is None:
+        return "earliest"
+    if starting.kind is not Start.COMMITTED:
+        raise ConfigError(
+            "option kafka.auto.offset.reset is not supported without startingOffsets=committed: "
+            "say with startingOffsets where to start"
+        )
+    return _one_of("kafka.auto.offset.reset", given, ("earliest", "latest", "none"))
+
+
+def _on_group_reset(options: Mapping[str, str], commit_offsets: bool) -> OnGroupReset:
+    default = OnGroupReset.FOLLOW if commit_offsets else OnGroupReset.IGNORE
+    chosen = OnGroupReset(
+        _one_of("onGroupReset", options.get("ongroupreset", default.value), [item.value for item in OnGroupReset])
+    )
+    if chosen is not OnGroupReset.IGNORE and not commit_offsets:
+        # A reset is told from an old commit by the mark that our commits leave; without them there is none.
+        raise ConfigError(f"onGroupReset={chosen.value} needs kafka.group.id and commitOffsets=true")
+    return chosen
+
+
+def _strategy(options: Mapping[str, str]) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    return _one_of(name, options.get(name.lower(), "error"), ("error", "latest")) == "latest"
+
+
+def _one_of(name: str, value: str, words: tuple[str, ...] | list[str]) -> str:
+    word = value.strip().lower()
+    if word not in words:
+        raise ConfigError(f"{name}: expected {', '.join(words)}, not {value!r}")
+    return word
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    return _one_of(name, options.get(name.lower(), str(default)), ("true", "false")) == "true"
+
+
+def _number(options: Mapping[str, str], name: str, smallest: int = 1) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < smallest:
+        raise ConfigError(f"{name}: expected a whole number of at least {smallest}, not {text!r}")
+    return int(text)
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+_UNITS_MS: Mapping[str, Callable[[int], int]] = {
+    "us": lambda n: n // 1000,
+    "ms": lambda n: n,
+    "s": lambda n: n * 1000,
+    "m": lambda n: n * 60_000,
+    "min": lambda n: n * 60_000,
+    "h": lambda n: n * 3_600_000,
+    "d": lambda n: n * 86_400_000,
+}
+
+
+def _duration_ms(text: str) -> int:
+    """Spark's time strings: a number with us, ms, s, m, min, h or d; a bare number is milliseconds."""
+    match = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]*)\s*", text.lower())
+    if match is None or (match[2] or "ms") not in _UNITS_MS:
+        raise ConfigError(f"maxTriggerDelay: expected a time such as 15m or 30s, not {text!r}")
+    return _UNITS_MS[match[2] or "ms"](int(match[1]))

@@ -1,0 +1,460 @@
+"""Which offsets a micro-batch reads, what is committed, and what a reset of the group means. Pure: no I/O, no clock.
+
+Rules
+-----
+* The checkpoint is the query's truth. Spark keeps a *source offset* per batch, JSON that is opaque to it:
+  ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}}}``. The topics hold, by name, the next offset to
+  read after the batch. ``from`` names the partitions of which the batch does not start where the one before ended:
+  all of a query's first batch, new ones, those that a reset moved. So a retry reads the same range, whatever the
+  group or the log looks like by then. ``$`` occurs in no topic name.
+* Spark asks for the next batch only when all up to ``start`` is done. So ``start`` is what is committed.
+* Our commits carry a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without it (or whose mark names
+  another offset) was made by somebody else: a reset, if it differs from the position the query has.
+* A followed reset is acknowledged first: committed again with ``odradek-spark:1:<offset>:<id>``, and the batch that
+  reads from it remembers the id in ``followed``. This is what the group's commit then tells at the next start:
+
+  | the group's commit       | and the checkpoint | means                                          | done         |
+  |--------------------------|--------------------|------------------------------------------------|--------------|
+  | none                     |                    | never committed, expired or deleted            | commit       |
+  | ours, plain              | at that offset     | all is well                                    | nothing      |
+  | ours, plain              | elsewhere          | killed after a batch, before its commit        | commit       |
+  | ours, with an id         | has followed it    | killed likewise; that reset is done with       | commit       |
+  | ours, with an id         | has not            | killed before the batch was planned            | follow it    |
+  | another's                | at that offset     | nothing to move                                | commit       |
+  | another's                | elsewhere          | a reset, always a new one                      | follow it    |
+
+  An id, not the offset, tells resets apart: rewinding to the same offset twice rewinds twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Start
+
+Offsets = Mapping[TopicPartition, int]
+Commits = Mapping[TopicPartition, OffsetAndMetadata]
+
+EXTRA = "$odradek"
+MARK = "odradek-spark:1:"
+
+
+class GroupReset(OdradekError):
+    """The group's offsets were moved by somebody else, and ``onGroupReset=fail`` says to stop then."""
+
+
+class NoCommittedOffset(OdradekError):
+    """Nothing usable is committed for a partition, and ``kafka.auto.offset.reset=none`` forbids to choose."""
+
+
+class DataLoss(OdradekError):
+    """Records that the query should have read are gone; the message names partitions and ranges."""
+
+
+class LogRange(NamedTuple):
+    """What a partition holds: from its log start offset to the end a consumer can read, exclusive."""
+
+    start: int
+    end: int
+
+
+class Range(NamedTuple):
+    """Offsets of one partition to be read, ``end`` exclusive."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids.
+
+    ``is_initial``: it stands before the first batch. One without positions need not: a pattern may match nothing yet.
+    """
+
+    positions: Offsets = field(default_factory=dict)
+    origins: Offsets = field(default_factory=dict)
+    followed: Mapping[TopicPartition, str] = field(default_factory=dict)
+    is_initial: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
+        """Reads what ``to_json`` wrote, or the offsets of Spark's own Kafka source. Raises ConfigError."""
+        extra = value.get(EXTRA, {})
+        topics = {topic: partitions for topic, partitions in value.items() if topic != EXTRA}
+        try:
+            return cls(
+                positions=_flat(topics, int),
+                origins=_flat(extra.get("from", {}), int),
+                followed=_flat(extra.get("followed", {}), str),
+                is_initial=not value,
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ConfigError(f"the checkpoint holds an offset that is none of this source: {value}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value, always in the same order, since Spark compares text."""
+        if self.is_initial:
+            return {}
+        extra = {name: _nested(part) for name, part in (("from", self.origins), ("followed", self.followed)) if part}
+        return _nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
+
+
+INITIAL = SourceOffset(is_initial=True)
+
+
+def _flat(value: Mapping[str, Mapping[str, Any]], kind: type[Any]) -> dict[TopicPartition, Any]:
+    return {
+        TopicPartition(topic, int(number)): kind(item)
+        for topic, partitions in value.items()
+        for number, item in partitions.items()
+    }
+
+
+def _nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for topic, number in sorted(value):
+        nested.setdefault(topic, {})[str(number)] = value[TopicPartition(topic, number)]
+    return nested
+
+
+# --- the group's commits --------------------------------------------------------------------------------------------
+
+
+def mark_commit(offset: int, reset_id: str = "") -> OffsetAndMetadata:
+    """A commit of ours; with a reset id it acknowledges that reset."""
+    return OffsetAndMetadata(offset, metadata=f"{MARK}{offset}" + (f":{reset_id}" if reset_id else ""))
+
+
+def mark_of(commit: OffsetAndMetadata) -> str | None:
+    """None for a commit of somebody else; else the reset id it acknowledges, empty where it acknowledges none."""
+    if not commit.metadata.startswith(MARK):
+        return None
+    offset, _, reset_id = commit.metadata.removeprefix(MARK).partition(":")
+    # A tool may carry metadata over to another offset: then the mark is a lie.
+    return reset_id if offset == str(commit.offset) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What the group's commits mean for a query that has done all up to some source offset.
+
+    ``commits`` are to be written; ``resets`` are to be followed by the next batch: partition → (offset, reset id).
+    """
+
+    commits: Commits
+    resets: Mapping[TopicPartition, tuple[int, str]]
+
+
+def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_id: str) -> Settlement:
+    """Compares the group with the checkpoint; the table above is this function. Raises GroupReset."""
+    commits: dict[TopicPartition, OffsetAndMetadata] = {}
+    resets: dict[TopicPartition, tuple[int, str]] = {}
+    for partition, position in done.positions.items():
+        commit = committed.get(partition)
+        mark = None if commit is None else mark_of(commit)
+        if commit is None or mark == "" or (mark is not None and mark == done.followed.get(partition)):
+            moved = False
+        else:
+            moved = commit.offset != position
+        if moved and commit is not None and on_reset is not OnGroupReset.IGNORE:
+            resets[partition] = (commit.offset, mark or new_id)
+        elif commit is None or commit.offset != position or mark != "":
+            commits[partition] = mark_commit(position)
+    if resets and on_reset is OnGroupReset.FAIL:
+        raise GroupReset(_reset_message(done.positions, {tp: offset for tp, (offset, _) in resets.items()}))
+    return Settlement(commits, resets)
+
+
+def _reset_message(positions: Offsets, targets: Offsets) -> str:
+    moves = ", ".join(f"{tp} from {positions[tp]} to {targets[tp]}" for tp in sorted(targets))
+    return (
+        f"the group's committed offsets were reset by somebody else: {moves}. Run once with onGroupReset=follow to "
+        "read from there, or with onGroupReset=ignore to go on from the checkpoint"
+    )
+
+
+def adopt(
+    begin: Offsets, committed: Commits, new_id: str
+) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, str]]:
+    """For partitions that a query starts to read: commits to acknowledge, and the reset ids to remember.
+
+    What others committed before the query came is no reset, so it is written again as ours, at where the query starts.
+    """
+    acknowledge: dict[TopicPartition, OffsetAndMetadata] = {}
+    followed: dict[TopicPartition, str] = {}
+    for partition, offset in begin.items():
+        commit = committed.get(partition)
+        if commit is None:
+            continue
+        mark = mark_of(commit)
+        if mark is None:
+            acknowledge[partition], followed[partition] = mark_commit(offset, new_id), new_id
+        elif mark:
+            followed[partition] = mark
+    return acknowledge, followed
+
+
+# --- where to start and end -----------------------------------------------------------------------------------------
+
+
+def starting_offsets(
+    position: Position,
+    log: Mapping[TopicPartition, LogRange],
+    *,
+    committed: Commits | None = None,
+    found: Offsets | None = None,
+    auto_offset_reset: str = "earliest",
+    latest_if_none: bool = False,
+) -> dict[TopicPartition, int]:
+    """Where a first batch, or a batch read, starts in each partition of ``log``.
+
+    ``found`` are the offsets of the wanted times, −1 where no record is that young. Raises ConfigError,
+    NoCommittedOffset.
+    """
+    if position.kind is Start.EARLIEST:
+        return {tp: held.start for tp, held in log.items()}
+    if position.kind is Start.LATEST:
+        return {tp: held.end for tp, held in log.items()}
+    if position.kind is Start.COMMITTED:
+        given = {tp: commit.offset for tp, commit in (committed or {}).items()}
+        return {tp: usable_offset(tp, given.get(tp), held, auto_offset_reset) for tp, held in log.items()}
+    if position.kind is Start.OFFSETS:
+        _check_complete("startingOffsets", position.offsets, log)
+        return {tp: _named(position.offsets[tp], held) for tp, held in log.items()}
+    return _by_time("startingOffsetsByTimestamp", position, log, found or {}, latest_if_none)
+
+
+def ending_offsets(
+    position: Position, log: Mapping[TopicPartition, LogRange], *, found: Offsets | None = None
+) -> dict[TopicPartition, int]:
+    """Where a batch read ends, exclusive. No record as young as a wanted time means the log's end."""
+    if position.kind is Start.OFFSETS:
+        _check_complete("endingOffsets", position.offsets, log)
+        return {tp: _named(position.offsets[tp], held) for tp, held in log.items()}
+    if position.kind is Start.TIMESTAMP:
+        return _by_time("endingOffsetsByTimestamp", position, log, found or {}, True)
+    return {tp: held.end for tp, held in log.items()}
+
+
+def wanted_times(position: Position, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The times, in ms, to look up before ``starting_offsets`` or ``ending_offsets`` can be asked."""
+    if position.kind is not Start.TIMESTAMP:
+        return {}
+    if position.timestamp_ms is not None:
+        return dict.fromkeys(partitions, position.timestamp_ms)
+    return {tp: position.timestamps_ms[tp] for tp in partitions if tp in position.timestamps_ms}
+
+
+def usable_offset(partition: TopicPartition, offset: int | None, held: LogRange, auto_offset_reset: str) -> int:
+    """A committed offset if the log holds it, else what ``auto.offset.reset`` says, as in Kafka's consumer."""
+    if offset is not None and held.start <= offset <= held.end:
+        return offset
+    if auto_offset_reset == "none":
+        what = "has no committed offset" if offset is None else f"has offset {offset} committed, outside of its log"
+        raise NoCommittedOffset(f"{partition} {what} ({held.start} to {held.end}), and kafka.auto.offset.reset is none")
+    return held.end if auto_offset_reset == "latest" else held.start
+
+
+def _named(offset: int, held: LogRange) -> int:
+    return {EARLIEST: held.start, LATEST: held.end}.get(offset, offset)
+
+
+def _check_complete(name: str, given: Mapping[TopicPartition, int], log: Mapping[TopicPartition, LogRange]) -> None:
+    if given.keys() != log.keys():
+        raise ConfigError(
+            f"{name} must name every partition that is read, -1 for latest and -2 for earliest; "
+            f"named: {_names(given)}; read: {_names(log)}"
+        )
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "none"
+
+
+def _by_time(
+    name: str, position: Position, log: Mapping[TopicPartition, LogRange], found: Offsets, latest_if_none: bool
+) -> dict[TopicPartition, int]:
+    if position.timestamp_ms is None:
+        _check_complete(name, position.timestamps_ms, log)
+    missing = [tp for tp in log if found.get(tp, -1) < 0]
+    if missing and not latest_if_none:
+        raise ConfigError(
+            f"{_names(missing)}: no record is as young as the starting time; "
+            "startingOffsetsByTimestampStrategy=latest would start at the end"
+        )
+    return {tp: held.end if tp in missing else found[tp] for tp, held in log.items()}
+
+
+# --- the next batch -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A planned batch: its source offset, and the commits that acknowledge what it follows."""
+
+    end: SourceOffset
+    acknowledge: Commits
+
+
+def plan_batch(
+    start: SourceOffset,
+    log: Mapping[TopicPartition, LogRange],
+    *,
+    begin: Offsets | None = None,
+    committed: Commits | None = None,
+    resets: Mapping[TopicPartition, tuple[int, str]] | None = None,
+    upto: Offsets | None = None,
+    max_records: int | None = None,
+    fail_on_data_loss: bool = True,
+    new_id: str = "",
+) -> Batch | None:
+    """The batch after ``start``, or None where there is nothing to do.
+
+    ``begin``: where partitions that ``start`` does not have begin. ``resets``: to be followed, their offsets usable.
+    ``committed``: the group's commits, where resets are watched for. ``upto``: where to stop at the latest (partitions
+    it lacks wait for another run). ``max_records``: of all partitions together. Raises DataLoss.
+    """
+    begin, resets = begin or {}, resets or {}
+    kept, origins = _keep(start, log, resets, fail_on_data_loss)
+    for partition, (offset, _) in resets.items():
+        if partition in log:
+            kept[partition] = origins[partition] = offset
+    fresh = {tp: offset for tp, offset in begin.items() if tp not in start.positions and (upto is None or tp in upto)}
+    kept.update(fresh)
+    origins.update(fresh)
+    ends = _ends(kept, log, upto, max_records)
+    if not start.is_initial and not resets and not origins and ends == dict(start.positions):
+        return None
+    acknowledge, followed = adopt(fresh, committed or {}, new_id)
+    for partition, (offset, reset_id) in resets.items():
+        commit = (committed or {}).get(partition)
+        followed[partition] = reset_id
+        if commit is None or mark_of(commit) != reset_id or commit.offset != offset:
+            acknowledge[partition] = mark_commit(offset, reset_id)
+    return Batch(SourceOffset(ends, origins, followed), acknowledge)
+
+
+def _keep(
+    start: SourceOffset,
+    log: Mapping[TopicPartition, LogRange],
+    resets: Mapping[TopicPartition, tuple[int, str]],
+    fail_on_data_loss: bool,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Where the partitions of ``start`` go on, and those of them that do not go on where they ended."""
+    kept: dict[TopicPartition, int] = {}
+    origins: dict[TopicPartition, int] = {}
+    lost: list[str] = []
+    for partition, position in start.positions.items():
+        held = log.get(partition)
+        if held is None:
+            lost.append(f"{partition} is gone (it was read up to offset {position})")
+        elif partition in resets:
+            continue  # whatever happened at the old position, the query leaves it
+        elif position < held.start:
+            lost.append(
+                f"{partition}: offsets {position} to {held.start - 1} are gone (its log starts at {held.start})"
+            )
+            kept[partition] = origins[partition] = held.start
+        elif position > held.end:
+            lost.append(
+                f"{partition}: it was read up to offset {position} but ends at {held.end} "
+                "(it was truncated, or deleted and created again)"
+            )
+            kept[partition] = origins[partition] = held.start
+        else:
+            kept[partition] = position
+    if lost and fail_on_data_loss:
+        raise DataLoss(loss_message(lost))
+    return kept, origins
+
+
+def check_held(begin: Offsets, end: Offsets, log: Mapping[TopicPartition, LogRange], fail_on_data_loss: bool) -> None:
+    """Whether a batch read finds all that it names. Raises DataLoss."""
+    lost: list[str] = []
+    for partition, held in sorted(log.items()):
+        low, high = begin[partition], end[partition]
+        if low < held.start and low < high:
+            lost.append(f"{partition}: offsets {low} to {min(high, held.start) - 1} are gone")
+        if high > held.end:
+            lost.append(f"{partition}: offset {high - 1} is not there yet (its log ends at {held.end})")
+    if lost and fail_on_data_loss:
+        raise DataLoss(loss_message(lost))
+
+
+def loss_message(lost: Iterable[str]) -> str:
+    return f"data may have been lost: {'; '.join(lost)}. failOnDataLoss=false goes on with what is there"
+
+
+def _ends(
+    begin: Offsets, log: Mapping[TopicPartition, LogRange], upto: Offsets | None, max_records: int | None
+) -> dict[TopicPartition, int]:
+    available: dict[TopicPartition, int] = {}
+    for partition, offset in begin.items():
+        stop = log[partition].end
+        if upto is not None:
+            stop = min(stop, upto.get(partition, offset))
+        available[partition] = max(0, stop - offset)
+    shares = share(available, max_records)
+    return {tp: offset + shares[tp] for tp, offset in begin.items()}
+
+
+def share(available: Offsets, limit: int | None) -> dict[TopicPartition, int]:
+    """Splits ``limit`` records in proportion to what each partition has; the shares add up to it exactly."""
+    total = sum(available.values())
+    if limit is None or total <= limit:
+        return dict(available)
+    shares = {tp: size * limit // total for tp, size in available.items()}
+    # The largest remainders get one more; among equal ones the larger partition, so that none waits for ever.
+    by_remainder = sorted(available, key=lambda tp: (-(available[tp] * limit % total), -available[tp], tp))
+    for partition in by_remainder[: limit - sum(shares.values())]:
+        shares[partition] += 1
+    return shares
+
+
+def has_enough(start: SourceOffset, batch: Batch, log: Mapping[TopicPartition, LogRange], least: int) -> bool:
+    """Whether at least ``least`` records wait beyond ``start`` (``minOffsetsPerTrigger``). A reset never waits."""
+    if batch.end.origins:
+        return True
+    return sum(max(0, log[tp].end - start.positions[tp]) for tp in start.positions if tp in log) >= least
+
+
+# --- ranges ---------------------------------------------------------------------------------------------------------
+
+
+def ranges(start: SourceOffset, end: SourceOffset) -> list[Range]:
+    """What the batch from ``start`` to ``end`` reads, empty ranges left out."""
+    found: list[Range] = []
+    for partition, stop in sorted(end.positions.items()):
+        begin = end.origins.get(partition, start.positions.get(partition))
+        if begin is not None and begin < stop:
+            found.append(Range(partition, begin, stop))
+    return found
+
+
+def split(wanted: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None) -> list[Range]:
+    """Cuts ranges into at least ``min_partitions`` where their sizes allow, and none above ``max_records``."""
+    whole = list(wanted)
+    total = sum(item.size for item in whole)
+    pieces: list[Range] = []
+    for item in whole:
+        count = 1
+        if max_records is not None:
+            count = math.ceil(item.size / max_records)
+        if min_partitions is not None and len(whole) < min_partitions:
+            count = max(count, math.ceil(item.size * min_partitions / total))
+        count = min(count, item.size)
+        cuts = [item.start + item.size * index // count for index in range(count + 1)]
+        pieces += [Range(item.partition, low, high) for low, high in itertools.pairwise(cuts)]
+    return pieces

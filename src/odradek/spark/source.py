@@ -1,0 +1,314 @@
+"""``format("odradek")``: Kafka topics as DataFrames, batch and streaming, with consumer-group offsets.
+
+Two processes take part. In the first, which Spark starts once per query, a reader plans: it looks up offsets, decides
+what a batch reads (``plan.py``) and commits what is done. Workers, in the second kind, read one range each.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+from odradek.spark import plan
+from odradek.spark.lookups import Lookups
+from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
+from odradek.spark.plan import Commits, LogRange, Range, SourceOffset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_COLUMNS = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+]
+_HEADERS = StructField(
+    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes ``format("odradek")`` known to a session."""
+    spark.dataSource.register(OdradekDataSource)
+
+
+def source_schema(include_headers: bool) -> StructType:
+    """The columns of Spark's built-in Kafka source."""
+    return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
+
+
+class OdradekDataSource(DataSource):  # type: ignore[misc]
+    """Spark's entry. ``options`` are checked when a DataFrame is made, so mistakes surface at ``load()``."""
+
+    options: MutableMapping[str, str]
+
+    @classmethod
+    def name(cls) -> str:
+        return "odradek"
+
+    def schema(self) -> StructType:
+        # Spark does not say here whether a batch or a stream is wanted; the readers check what differs.
+        return source_schema(parse_options(self.options, streaming=None).include_headers)
+
+    def reader(self, schema: StructType) -> OdradekReader:
+        options = parse_options(self.options, streaming=False)
+        _check_schema(schema, options)
+        return OdradekReader(options)
+
+    def streamReader(self, schema: StructType) -> OdradekStreamReader:
+        options = parse_options(self.options, streaming=True)
+        _check_schema(schema, options)
+        return OdradekStreamReader(options)
+
+
+def _check_schema(schema: StructType, options: ReadOptions) -> None:
+    wanted = source_schema(options.include_headers)
+    if schema != wanted:
+        raise ConfigError(
+            f"the schema of this source is fixed ({wanted.simpleString()}); leave out .schema(…), "
+            "and set includeHeaders=true to have headers"
+        )
+
+
+@dataclass
+class KafkaRange(InputPartition):  # type: ignore[misc]
+    """One task: offsets ``start`` to ``end`` (exclusive) of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+def _tasks(wanted: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
+    pieces = plan.split(wanted, options.min_partitions, options.max_records_per_partition)
+    return [KafkaRange(*piece.partition, piece.start, piece.end) for piece in pieces]
+
+
+def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker. Spark calls it with an empty partition where a batch read has no task."""
+    if isinstance(task, KafkaRange):
+        from odradek.spark.worker import read_task
+
+        yield from read_task(options, TopicPartition(task.topic, task.partition), task.start, task.end)
+
+
+class OdradekReader(DataSourceReader):  # type: ignore[misc]
+    """A batch read: its offsets are looked up once, when Spark plans it."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        lookups = Lookups(self.options)
+        try:
+            return _tasks(batch_ranges(lookups), self.options)
+        finally:
+            lookups.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self.options, partition)
+
+
+def batch_ranges(lookups: Lookups) -> list[Range]:
+    """What a batch read covers."""
+    options = lookups.options
+    partitions = lookups.partitions()
+    log = lookups.log(lookups.ends(partitions))
+    begin = _starting_offsets(lookups, log)
+    found = lookups.at_times(plan.wanted_times(options.ending, partitions))
+    end = plan.ending_offsets(options.ending, log, found=found)
+    plan.check_held(begin, end, log, options.fail_on_data_loss)
+    whole = [Range(tp, max(begin[tp], log[tp].start), min(end[tp], log[tp].end)) for tp in partitions]
+    return [item for item in whole if item.size > 0]
+
+
+def _starting_offsets(
+    lookups: Lookups, log: dict[TopicPartition, LogRange], committed: Commits | None = None
+) -> dict[TopicPartition, int]:
+    options = lookups.options
+    if options.starting.kind is Start.COMMITTED and committed is None:
+        committed = lookups.committed(log)
+    return plan.starting_offsets(
+        options.starting,
+        log,
+        committed=committed,
+        found=lookups.at_times(plan.wanted_times(options.starting, log)),
+        auto_offset_reset=options.auto_offset_reset,
+        latest_if_none=options.latest_where_no_record_is_that_young,
+    )
+
+
+class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A stream. One instance plans for as long as the query runs; copies of it read in the workers."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self._lookups = Lookups(options)
+        self._upto: dict[TopicPartition, int] | None = None  # where an AvailableNow run ends
+        self._settled: dict[str, Any] | None = None  # the source offset last committed
+        self._last_batch_s: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options}  # connections stay where they are
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"])  # type: ignore[misc]
+
+    # --- what Spark asks while planning
+
+    def initialOffset(self) -> dict[str, Any]:
+        # Where the first batch starts is decided, and recorded, when it is planned: Spark asks this anew after a
+        # restart, when "latest" or the group may be elsewhere.
+        return plan.INITIAL.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self.options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._upto = self._lookups.ends(self._lookups.partitions())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Commits ``start``, all of which is done, and plans the batch after it."""
+        if self.options.commit_offsets and not start and self._settled is None:
+            self._lookups.check_nobody_is_in_the_group()
+        done = SourceOffset.from_json(start)
+        partitions = self._lookups.partitions()
+        committed, resets = self._settle(start, done, partitions)
+        batch = self._plan(done, partitions, limit, committed, resets)
+        if batch is None:
+            return start
+        # Acknowledged before Spark writes the batch down: if that never happens, the acknowledged commit still says
+        # that this reset has to be followed.
+        self._lookups.commit(batch.acknowledge)
+        self._last_batch_s = time.monotonic()
+        return batch.end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For the query's progress: where the logs end."""
+        ends = self._lookups.ends(self._lookups.partitions())
+        return SourceOffset(ends).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return _tasks(plan.ranges(SourceOffset.from_json(start), SourceOffset.from_json(end)), self.options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        # Spark calls this only when it has planned the batch after `end`, hence after latestOffset(end) has committed
+        # it; and never for the last batch of an AvailableNow run.
+        if end != self._settled:
+            self._settle(end, SourceOffset.from_json(end), self._lookups.partitions())
+
+    def stop(self) -> None:
+        self._lookups.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self.options, partition)
+
+    # --- how
+
+    def _settle(
+        self, start: dict[str, Any], done: SourceOffset, partitions: Sequence[TopicPartition]
+    ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
+        """Commits what is done. Returns the group's commits, where resets matter, and the resets to follow."""
+        options = self.options
+        if not options.commit_offsets:
+            return None, {}
+        committed = self._lookups.committed(partitions)
+        there = {tp: offset for tp, offset in done.positions.items() if tp in set(partitions)}
+        known = SourceOffset(there, done.origins, done.followed)
+        settlement = plan.settle(known, committed, options.on_group_reset, uuid.uuid4().hex[:12])
+        self._lookups.commit(settlement.commits)
+        self._settled = start
+        watching = options.on_group_reset is not OnGroupReset.IGNORE
+        return (committed if watching else None), dict(settlement.resets)
+
+    def _plan(
+        self,
+        done: SourceOffset,
+        partitions: Sequence[TopicPartition],
+        limit: ReadLimit,
+        committed: Commits | None,
+        resets: dict[TopicPartition, tuple[int, str]],
+    ) -> plan.Batch | None:
+        options = self.options
+        ends = self._lookups.ends(partitions)
+        if not resets and not done.is_initial and ends == dict(done.positions):
+            return None
+        log = self._lookups.log(ends, done.positions)
+        begin = self._begin(done, log, committed)
+        usable = {
+            tp: (plan.usable_offset(tp, offset, log[tp], options.auto_offset_reset), reset_id)
+            for tp, (offset, reset_id) in resets.items()
+        }
+        batch = plan.plan_batch(
+            done,
+            log,
+            begin=begin,
+            committed=committed,
+            resets=usable,
+            upto=self._upto,
+            max_records=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            fail_on_data_loss=options.fail_on_data_loss,
+            new_id=uuid.uuid4().hex[:12],
+        )
+        if batch is not None and self._should_wait(done, batch, log, limit):
+            return None
+        return batch
+
+    def _begin(
+        self, done: SourceOffset, log: dict[TopicPartition, LogRange], committed: Commits | None
+    ) -> dict[TopicPartition, int]:
+        """Where partitions begin that are read for the first time: new ones at their start, so that none is missed."""
+        if done.is_initial:
+            return _starting_offsets(self._lookups, log, committed)
+        fresh = {tp: held for tp, held in log.items() if tp not in done.positions}
+        if not fresh:
+            return {}
+        if self.options.starting.kind is not Start.COMMITTED:
+            return plan.starting_offsets(Position(Start.EARLIEST), fresh)
+        known = self._lookups.committed(fresh) if committed is None else committed
+        return plan.starting_offsets(self.options.starting, fresh, committed=known)
+
+    def _should_wait(
+        self, done: SourceOffset, batch: plan.Batch, log: dict[TopicPartition, LogRange], limit: ReadLimit
+    ) -> bool:
+        """``minOffsetsPerTrigger``: few records wait for more, but never longer than ``maxTriggerDelay``."""
+        least = self.options.min_offsets_per_trigger
+        if least is None or isinstance(limit, ReadAllAvailable) or self._upto is not None or self._last_batch_s is None:
+            return False
+        waited_ms = (time.monotonic() - self._last_batch_s) * 1000
+        return waited_ms < self.options.max_trigger_delay_ms and not plan.has_enough(done, batch, log, least)

@@ -1,0 +1,536 @@
+"""The offset logic of the Spark source, without Spark and without a broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.core.errors import ConfigError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.spark import plan
+from odradek.spark.options import OnGroupReset, Position, Start
+from odradek.spark.plan import INITIAL, LogRange, Range, SourceOffset, mark_commit, mark_of
+
+P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
+FOLLOW, IGNORE, FAIL = OnGroupReset.FOLLOW, OnGroupReset.IGNORE, OnGroupReset.FAIL
+
+
+def at(**kwargs: object) -> SourceOffset:
+    return SourceOffset(**kwargs)  # type: ignore[arg-type]
+
+
+def foreign(offset: int, metadata: str = "") -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, metadata=metadata)
+
+
+# --- the JSON Spark keeps
+
+
+def test_source_offset_survives_json_with_all_it_carries() -> None:
+    offset = at(positions={P1: 7, P0: 500, TopicPartition("b", 10): 1}, origins={P0: 400}, followed={P0: "id"})
+    text = json.dumps(offset.to_json())
+    assert json.loads(text) == {
+        "b": {"10": 1},
+        "flights": {"0": 500, "1": 7},
+        "$odradek": {"from": {"flights": {"0": 400}}, "followed": {"flights": {"0": "id"}}},
+    }
+    assert SourceOffset.from_json(json.loads(text)) == offset
+    assert json.dumps(SourceOffset.from_json(json.loads(text)).to_json()) == text  # Spark compares text
+
+
+def test_source_offset_of_sparks_own_kafka_source_is_read() -> None:
+    assert SourceOffset.from_json({"flights": {"0": 5}}) == at(positions={P0: 5})
+
+
+def test_initial_offset_is_told_from_a_batch_that_found_no_partition() -> None:
+    assert SourceOffset.from_json(INITIAL.to_json()).is_initial
+    empty = at().to_json()
+    assert empty
+    assert not SourceOffset.from_json(empty).is_initial
+
+
+def test_a_topic_named_like_our_key_cannot_exist() -> None:
+    # Kafka's legal characters: letters, digits, dot, underscore, hyphen
+    assert not set(plan.EXTRA) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+@pytest.mark.parametrize("value", [{"flights": 5}, {"flights": {"x": 5}}, {"flights": {"0": "x"}}, {"flights": None}])
+def test_a_foreign_checkpoint_is_refused_by_name(value: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="checkpoint"):
+        SourceOffset.from_json(value)
+
+
+# --- marks
+
+
+def test_marks_tell_ours_from_others() -> None:
+    assert mark_of(mark_commit(5)) == ""
+    assert mark_of(mark_commit(5, "abc")) == "abc"
+    assert mark_of(foreign(5)) is None
+    assert mark_of(foreign(5, "by hand")) is None
+    assert mark_of(foreign(4, mark_commit(5).metadata)) is None, "a tool carried the metadata over to another offset"
+    assert mark_of(mark_commit(5, "abc")._replace(leader_epoch=3)) == "abc", "brokers may fill in an epoch"
+
+
+def test_marks_fit_into_the_metadata_a_broker_takes() -> None:
+    assert len(mark_commit(2**63 - 1, "0123456789ab").metadata) < 100
+
+
+# --- the table at the top of plan.py, line by line
+
+SETTLED = [
+    # the group's commit, ids followed, commit expected, reset expected
+    pytest.param(None, {}, mark_commit(500), None, id="none"),
+    pytest.param(mark_commit(500), {}, None, None, id="ours-there"),
+    pytest.param(mark_commit(500)._replace(leader_epoch=2), {}, None, None, id="ours-there-with-epoch"),
+    pytest.param(mark_commit(400), {}, mark_commit(500), None, id="ours-behind"),
+    pytest.param(mark_commit(900), {}, mark_commit(500), None, id="ours-ahead"),
+    pytest.param(mark_commit(100, "a"), {P0: "a"}, mark_commit(500), None, id="id-followed"),
+    pytest.param(mark_commit(500, "a"), {P0: "a"}, mark_commit(500), None, id="id-followed-at-position"),
+    pytest.param(mark_commit(100, "a"), {}, None, (100, "a"), id="id-not-followed"),
+    pytest.param(mark_commit(100, "b"), {P0: "a"}, None, (100, "b"), id="another-id-followed"),
+    pytest.param(foreign(500), {}, mark_commit(500), None, id="others-at-position"),
+    pytest.param(foreign(100), {}, None, (100, "new"), id="others-behind"),
+    pytest.param(foreign(900), {}, None, (900, "new"), id="others-ahead"),
+    pytest.param(foreign(100), {P0: "a"}, None, (100, "new"), id="others-again"),
+    pytest.param(foreign(100, mark_commit(500).metadata), {}, None, (100, "new"), id="mark-carried-over"),
+]
+
+
+@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
+def test_settle_follow(
+    commit: OffsetAndMetadata | None,
+    followed: dict[TopicPartition, str],
+    expected: OffsetAndMetadata | None,
+    reset: tuple[int, str] | None,
+) -> None:
+    done = at(positions={P0: 500}, followed=followed)
+    result = plan.settle(done, {} if commit is None else {P0: commit}, FOLLOW, "new")
+    assert dict(result.commits) == ({} if expected is None else {P0: expected})
+    assert dict(result.resets) == ({} if reset is None else {P0: reset})
+
+
+@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
+def test_settle_ignore_lets_the_checkpoint_win(
+    commit: OffsetAndMetadata | None,
+    followed: dict[TopicPartition, str],
+    expected: OffsetAndMetadata | None,
+    reset: tuple[int, str] | None,
+) -> None:
+    done = at(positions={P0: 500}, followed=followed)
+    result = plan.settle(done, {} if commit is None else {P0: commit}, IGNORE, "new")
+    assert not result.resets
+    if reset is not None:
+        expected = mark_commit(500)
+    assert dict(result.commits) == ({} if expected is None else {P0: expected})
+
+
+@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
+def test_settle_fail_names_partition_and_offsets(
+    commit: OffsetAndMetadata | None,
+    followed: dict[TopicPartition, str],
+    expected: OffsetAndMetadata | None,
+    reset: tuple[int, str] | None,
+) -> None:
+    done = at(positions={P0: 500}, followed=followed)
+    committed = {} if commit is None else {P0: commit}
+    if reset is None:
+        assert dict(plan.settle(done, committed, FAIL, "new").commits) == ({} if expected is None else {P0: expected})
+    else:
+        with pytest.raises(plan.GroupReset, match=f"flights-0 from 500 to {reset[0]}.*onGroupReset=follow"):
+            plan.settle(done, committed, FAIL, "new")
+
+
+def test_settle_treats_each_partition_by_itself() -> None:
+    done = at(positions={P0: 500, P1: 500, P2: 500}, followed={P1: "a"})
+    committed = {P0: foreign(3), P1: mark_commit(1, "a")}
+    result = plan.settle(done, committed, FOLLOW, "new")
+    assert dict(result.resets) == {P0: (3, "new")}
+    assert dict(result.commits) == {P1: mark_commit(500), P2: mark_commit(500)}
+
+
+# --- the next batch
+
+LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}
+
+
+def test_first_batch_records_where_it_starts() -> None:
+    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 100, P1: 10})
+    assert batch is not None
+    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: 100, P1: 10})
+    # Whatever Spark says the start was: after a restart "latest" may be elsewhere.
+    assert plan.ranges(INITIAL, batch.end) == plan.ranges(at(positions={P0: 590, P1: 20}), batch.end)
+    assert plan.ranges(INITIAL, batch.end) == [Range(P0, 100, 600), Range(P1, 10, 20)]
+
+
+def test_first_batch_without_records_still_pins_the_start() -> None:
+    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 600, P1: 20})
+    assert batch is not None
+    assert batch.end.positions == {P0: 600, P1: 20}
+    assert plan.ranges(INITIAL, batch.end) == []
+
+
+def test_no_news_no_batch() -> None:
+    assert plan.plan_batch(at(positions={P0: 600, P1: 20}, followed={P0: "a"}, origins={P0: 1}), LOG) is None
+
+
+def test_a_later_batch_starts_where_the_one_before_ended_and_forgets_its_extras() -> None:
+    start = at(positions={P0: 500, P1: 20}, origins={P0: 400}, followed={P0: "a"})
+    batch = plan.plan_batch(start, LOG)
+    assert batch is not None
+    assert batch.end == at(positions={P0: 600, P1: 20})
+    assert plan.ranges(start, batch.end) == [Range(P0, 500, 600)]
+
+
+@pytest.mark.parametrize("offset", [0, 400, 599])
+def test_rewind_is_read_by_the_next_batch_and_by_its_retry(offset: int) -> None:
+    start = at(positions={P0: 600, P1: 20})
+    batch = plan.plan_batch(start, LOG, resets={P0: (offset, "r")}, committed={P0: foreign(offset)})
+    assert batch is not None
+    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: offset}, followed={P0: "r"})
+    assert batch.end.to_json() != start.to_json(), "equal offsets would make no batch"
+    again = SourceOffset.from_json(json.loads(json.dumps(batch.end.to_json())))
+    assert plan.ranges(start, again) == [Range(P0, offset, 600)]
+    assert dict(batch.acknowledge) == {P0: mark_commit(offset, "r")}
+
+
+def test_skip_forward() -> None:
+    start = at(positions={P0: 100, P1: 20})
+    batch = plan.plan_batch(start, LOG, resets={P0: (550, "r")}, committed={P0: foreign(550)})
+    assert batch is not None
+    assert plan.ranges(start, batch.end) == [Range(P0, 550, 600)]
+
+
+def test_reset_to_latest_reads_nothing_but_makes_a_batch() -> None:
+    start = at(positions={P0: 100, P1: 20})
+    batch = plan.plan_batch(start, LOG, resets={P0: (600, "r")}, committed={P0: foreign(600)})
+    assert batch is not None
+    assert plan.ranges(start, batch.end) == []
+    assert batch.end.positions == {P0: 600, P1: 20}
+    assert batch.end.to_json() != start.to_json()
+
+
+def test_a_reset_acknowledged_before_a_kill_is_not_acknowledged_twice() -> None:
+    batch = plan.plan_batch(
+        at(positions={P0: 600, P1: 20}), LOG, resets={P0: (5, "r")}, committed={P0: mark_commit(5, "r")}
+    )
+    assert batch is not None
+    assert dict(batch.acknowledge) == {}
+    assert batch.end.followed == {P0: "r"}
+
+
+def test_an_empty_limit_of_a_rewind_spreads_over_batches() -> None:
+    start = at(positions={P0: 600, P1: 20})
+    first = plan.plan_batch(start, LOG, resets={P0: (0, "r")}, committed={P0: foreign(0)}, max_records=100)
+    assert first is not None
+    assert first.end.positions[P0] == 100, "a source offset may lie before the one before it"
+    second = plan.plan_batch(first.end, LOG, max_records=100)
+    assert second is not None
+    assert plan.ranges(first.end, second.end) == [Range(P0, 100, 200)]
+
+
+def test_partition_added_while_running_is_read_from_its_start() -> None:
+    start = at(positions={P0: 600, P1: 20})
+    log = LOG | {P2: LogRange(0, 3)}
+    batch = plan.plan_batch(start, log, begin={P2: 0})
+    assert batch is not None
+    assert plan.ranges(start, batch.end) == [Range(P2, 0, 3)]
+    assert batch.end.origins == {P2: 0}
+
+
+def test_what_others_committed_before_the_query_came_is_no_reset() -> None:
+    committed = {P0: foreign(100), P1: mark_commit(12)}
+    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 100, P1: 12}, committed=committed, new_id="n")
+    assert batch is not None
+    assert dict(batch.acknowledge) == {P0: mark_commit(100, "n")}
+    # killed after the batch, before its commit
+    result = plan.settle(batch.end, committed | dict(batch.acknowledge), FOLLOW, "x")
+    assert dict(result.resets) == {}
+    assert dict(result.commits) == {P0: mark_commit(600), P1: mark_commit(20)}
+
+
+def test_available_now_stops_at_what_was_there_and_leaves_later_partitions_alone() -> None:
+    start = at(positions={P0: 100, P1: 10})
+    log = LOG | {P2: LogRange(0, 3)}
+    batch = plan.plan_batch(start, log, begin={P2: 0}, upto={P0: 200, P1: 10})
+    assert batch is not None
+    assert batch.end == at(positions={P0: 200, P1: 10})
+    assert plan.plan_batch(batch.end, log, begin={P2: 0}, upto={P0: 200, P1: 10}) is None
+
+
+# --- data loss
+
+
+def test_data_loss_names_partition_and_range() -> None:
+    with pytest.raises(plan.DataLoss, match="flights-1: offsets 5 to 9 are gone"):
+        plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG)
+    with pytest.raises(plan.DataLoss, match=r"flights-0.*offset 700 but ends at 600"):
+        plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
+    with pytest.raises(plan.DataLoss, match="flights-2 is gone"):
+        plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 1}), LOG)
+
+
+def test_data_loss_tolerated_goes_on_with_what_is_there_and_says_so_in_the_offset() -> None:
+    start = at(positions={P0: 600, P1: 5, P2: 9})
+    batch = plan.plan_batch(start, LOG, fail_on_data_loss=False)
+    assert batch is not None
+    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P1: 10})
+    assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
+
+
+def test_a_reset_leaves_a_lost_position_behind_without_an_error() -> None:
+    batch = plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, resets={P1: (15, "r")})
+    assert batch is not None
+    assert plan.ranges(INITIAL, batch.end) == [Range(P1, 15, 20)]
+
+
+def test_batch_reads_say_what_is_missing() -> None:
+    with pytest.raises(plan.DataLoss, match="flights-1: offsets 3 to 9 are gone"):
+        plan.check_held({P0: 0, P1: 3}, {P0: 600, P1: 20}, LOG, True)
+    with pytest.raises(plan.DataLoss, match="flights-0: offset 699 is not there yet"):
+        plan.check_held({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG, True)
+    plan.check_held({P0: 0, P1: 3}, {P0: 700, P1: 20}, LOG, False)
+
+
+# --- where to start and end
+
+
+def test_starting_offsets_of_every_form() -> None:
+    start = plan.starting_offsets
+    assert start(Position(Start.EARLIEST), LOG) == {P0: 0, P1: 10}
+    assert start(Position(Start.LATEST), LOG) == {P0: 600, P1: 20}
+    assert start(Position(Start.OFFSETS, offsets={P0: -2, P1: -1}), LOG) == {P0: 0, P1: 20}
+    assert start(Position(Start.OFFSETS, offsets={P0: 7, P1: 12}), LOG) == {P0: 7, P1: 12}
+    assert start(Position(Start.TIMESTAMP, timestamp_ms=5), LOG, found={P0: 3, P1: 11}) == {P0: 3, P1: 11}
+
+
+def test_starting_offsets_must_name_every_partition() -> None:
+    with pytest.raises(ConfigError, match="named: flights-0; read: flights-0, flights-1"):
+        plan.starting_offsets(Position(Start.OFFSETS, offsets={P0: 1}), LOG)
+    with pytest.raises(ConfigError, match="startingOffsetsByTimestamp must name"):
+        plan.starting_offsets(Position(Start.TIMESTAMP, timestamps_ms={P0: 1}), LOG, found={P0: 1})
+
+
+def test_time_after_the_last_record_is_an_error_or_latest() -> None:
+    position = Position(Start.TIMESTAMP, timestamp_ms=5)
+    with pytest.raises(ConfigError, match="flights-1: no record is as young"):
+        plan.starting_offsets(position, LOG, found={P0: 3, P1: -1})
+    assert plan.starting_offsets(position, LOG, found={P0: 3, P1: -1}, latest_if_none=True) == {P0: 3, P1: 20}
+    assert plan.ending_offsets(position, LOG, found={P0: 3, P1: -1}) == {P0: 3, P1: 20}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("earliest", {P0: 50, P1: 10}), ("latest", {P0: 50, P1: 20})],
+)
+def test_committed_start_falls_back_where_nothing_is_committed(
+    policy: str, expected: dict[TopicPartition, int]
+) -> None:
+    # claims 49, 50, 51
+    found = plan.starting_offsets(Position(Start.COMMITTED), LOG, committed={P0: foreign(50)}, auto_offset_reset=policy)
+    assert found == expected
+
+
+@pytest.mark.parametrize("commit", [5, 21])
+def test_committed_outside_of_the_log_falls_back_too(commit: int) -> None:
+    # claims 43, 57
+    position, committed = Position(Start.COMMITTED), {P0: foreign(0), P1: foreign(commit)}
+    assert plan.starting_offsets(position, LOG, committed=committed)[P1] == 10
+    assert plan.starting_offsets(position, LOG, committed=committed, auto_offset_reset="latest")[P1] == 20
+    with pytest.raises(plan.NoCommittedOffset, match=f"flights-1 has offset {commit} committed"):
+        plan.starting_offsets(position, LOG, committed=committed, auto_offset_reset="none")
+
+
+def test_committed_start_without_a_fallback_names_the_partition() -> None:
+    # claim 52
+    with pytest.raises(plan.NoCommittedOffset, match="flights-1 has no committed offset"):
+        plan.starting_offsets(Position(Start.COMMITTED), LOG, committed={P0: foreign(1)}, auto_offset_reset="none")
+
+
+# --- limits and splits
+
+sizes = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from("ab"), st.integers(0, 9)), st.integers(0, 10**6), max_size=12
+)
+
+
+@given(sizes, st.integers(1, 10**6))
+def test_shares_add_up_to_the_limit_and_stay_within_what_is_there(
+    available: dict[TopicPartition, int], limit: int
+) -> None:
+    shares = plan.share(available, limit)
+    assert shares.keys() == available.keys()
+    assert sum(shares.values()) == min(limit, sum(available.values()))
+    assert all(0 <= shares[tp] <= available[tp] for tp in available)
+
+
+@given(sizes, st.integers(1, 1000))
+def test_every_record_gets_its_turn_under_a_limit(available: dict[TopicPartition, int], limit: int) -> None:
+    left = {tp: size % 200 for tp, size in available.items()}
+    for _ in range(sum(left.values()) // limit + 1):
+        shares = plan.share(left, limit)
+        left = {tp: left[tp] - shares[tp] for tp in left}
+    assert not any(left.values())
+
+
+@given(sizes, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1, 10**6)))
+def test_splits_cover_the_ranges_exactly(
+    available: dict[TopicPartition, int], min_partitions: int | None, max_records: int | None
+) -> None:
+    whole = [Range(tp, 5, 5 + size) for tp, size in sorted(available.items()) if size]
+    if max_records is not None:
+        max_records = max(max_records, sum(available.values()) // 500 + 1)
+    pieces = plan.split(whole, min_partitions, max_records)
+    for item in whole:
+        mine = [piece for piece in pieces if piece.partition == item.partition]
+        assert mine[0].start == item.start
+        assert mine[-1].end == item.end
+        assert all(low.end == high.start for low, high in itertools.pairwise(mine))
+    assert all(piece.size >= 1 for piece in pieces)
+    if max_records is not None:
+        assert all(piece.size <= max_records for piece in pieces)
+    if min_partitions is not None and whole:
+        # each range is cut at least in proportion, as far as it has records to cut
+        assert len(pieces) >= min(min_partitions, sum(min(item.size, 1) for item in whole))
+        if all(item.size >= min_partitions for item in whole):
+            assert len(pieces) >= min_partitions
+    if min_partitions is None and max_records is None:
+        assert pieces == whole
+
+
+# --- a query, its group, and kills at any point
+
+
+class Killed(Exception):
+    pass
+
+
+@dataclass
+class Query:
+    """Spark's rules for batches, the group's coordinator and a reference, over one partition."""
+
+    end: int = 0
+    commit: OffsetAndMetadata | None = None
+    offsets_log: list[str] = field(default_factory=list)
+    commits_log: int = 0
+    reads: list[tuple[int, int]] = field(default_factory=list)
+    ids: int = 0
+    # the reference: where the next batch has to start
+    expected: int | None = None
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return f"id{self.ids}"
+
+    def offset(self, batch: int) -> SourceOffset:
+        return INITIAL if batch < 0 else SourceOffset.from_json(json.loads(self.offsets_log[batch]))
+
+    def reset(self, offset: int) -> None:
+        """By another tool, while the query is between batches or down, or while a batch runs."""
+        self.commit = foreign(offset)
+        self.expected = offset
+
+    def run_batch(self, kill_at: int, limit: int | None = None) -> None:
+        """One round of Spark's loop; ``kill_at`` counts the points where it may die."""
+        points = iter(range(10))
+
+        def point() -> None:
+            if next(points) == kill_at:
+                raise Killed
+
+        batch = self.commits_log
+        if len(self.offsets_log) == batch:
+            self.plan(batch, point, limit)
+            if len(self.offsets_log) == batch:
+                return  # nothing to do
+        point()
+        for item in plan.ranges(self.offset(batch - 1), self.offset(batch)):
+            self.reads.append((item.start, item.end))
+        point()
+        self.commits_log += 1
+        point()
+
+    def plan(self, batch: int, point: object, limit: int | None) -> None:
+        start = self.offset(batch - 1)
+        log = {P0: LogRange(0, self.end)}
+        committed = {} if self.commit is None else {P0: self.commit}
+        settlement = plan.settle(start, committed, FOLLOW, self.new_id())
+        self.commit = settlement.commits.get(P0, self.commit)
+        point()  # type: ignore[operator]
+        begin = plan.starting_offsets(Position(Start.COMMITTED), log, committed=committed) if start.is_initial else {}
+        resets = {tp: (plan.usable_offset(tp, to, log[tp], "earliest"), i) for tp, (to, i) in settlement.resets.items()}
+        planned = plan.plan_batch(
+            start, log, begin=begin, committed=committed, resets=resets, max_records=limit, new_id=self.new_id()
+        )
+        if planned is None:
+            return
+        self.commit = planned.acknowledge.get(P0, self.commit)
+        point()  # type: ignore[operator]
+        self.offsets_log.append(json.dumps(planned.end.to_json()))
+        starts = [item.start for item in plan.ranges(start, planned.end)]
+        assert starts in ([], [self.expected or 0]), "a batch starts where the last one ended, or at a reset, once"
+        self.expected = planned.end.positions[P0]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("produce"), st.integers(1, 20)),
+        st.tuples(st.just("reset"), st.integers(0, 100)),
+        st.tuples(st.just("run"), st.integers(0, 8)),
+        st.tuples(st.just("limited"), st.integers(0, 8)),
+    ),
+    max_size=40,
+)
+
+
+@given(st.one_of(st.none(), st.integers(0, 30)), steps)
+def test_resets_are_followed_once_and_nothing_is_skipped_whatever_is_killed(
+    committed: int | None, actions: list[tuple[str, int]]
+) -> None:
+    # claims 102, 103
+    query = Query(end=30)
+    if committed is not None:
+        query.reset(committed)
+    for action, number in actions:
+        if action == "produce":
+            query.end += number
+        elif action == "reset":
+            query.reset(min(number, query.end))
+        else:
+            try:
+                query.run_batch(number, 7 if action == "limited" else None)
+            except Killed:
+                continue
+    for _ in range(3):
+        query.run_batch(kill_at=-1)
+    assert query.commit is not None
+    assert (query.commit.offset, mark_of(query.commit)) == (query.end, ""), "the group ends where the checkpoint does"
+    assert query.offset(query.commits_log - 1).positions == {P0: query.end}
+
+
+def test_the_same_reset_twice_rewinds_twice() -> None:
+    query = Query(end=30)
+    query.run_batch(-1)
+    query.run_batch(-1)
+    for _ in range(2):
+        query.reset(10)
+        query.run_batch(-1)
+        query.run_batch(-1)  # as after the last batch of an AvailableNow run
+    assert query.reads == [(0, 30), (10, 30), (10, 30)]
+
+
+def test_a_kill_between_a_rewound_batch_and_its_commit_does_not_rewind_again() -> None:
+    query = Query(end=30)
+    query.run_batch(-1)
+    query.reset(10)
+    query.run_batch(-1)  # processed; the commit would come with the next round
+    assert query.commit == mark_commit(10, query.offset(1).followed[P0])
+    query.run_batch(-1)
+    query.run_batch(-1)
+    assert query.reads == [(0, 30), (10, 30)]
+    assert query.commit == mark_commit(30)
