@@ -1,0 +1,46 @@
+"""``python -m odradek.broker DIR HOST:PORT [name=value]…``: a broker with nothing around it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # kio would import it and take 0.2 s
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 2 and one line on stderr for what cannot work."""
+    from odradek.broker.config import BrokerConfig
+    from odradek.broker.process import run
+    from odradek.core.errors import OdradekError
+
+    exit_with_parent = "--exit-with-parent" in arguments
+    places = [argument for argument in arguments if not argument.startswith("--")]
+    if len(places) < 2:
+        sys.stderr.write("usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent]\n")
+        return 2
+    logging.basicConfig(level=os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper())
+    host, _, port = places[1].rpartition(":")
+
+    def ready(host: str, port: int) -> None:
+        sys.stdout.write(f"ready {host}:{port}\n")
+        sys.stdout.flush()
+
+    try:
+        run(
+            BrokerConfig.parse(places[2:]),
+            Path(places[0]),
+            (host, int(port)),
+            ready,
+            exit_with_parent=exit_with_parent,
+        )
+    except (OdradekError, ValueError) as error:
+        sys.stderr.write(f"odradek broker: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

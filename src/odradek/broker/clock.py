@@ -1,0 +1,90 @@
+"""The broker's time: the system's, moved by as much as a test or its user likes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+_LONGEST_WAIT_S = 86_400.0
+
+
+class LoopTimer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Loop(Protocol):
+    def call_later(self, delay: float, callback: Callable[[], None]) -> LoopTimer: ...
+
+
+class Clock:
+    """Milliseconds since 1970, plus an offset that only grows."""
+
+    def __init__(self) -> None:
+        self._offset_ms = 0
+        self.on_moved: list[Callable[[], None]] = []
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self._offset_ms
+
+    def advance(self, by_ms: int) -> None:
+        """Moves the clock forward and tells those who set it alarms. Raises ValueError for going back."""
+        if by_ms < 0:
+            raise ValueError(f"a clock that goes back by {-by_ms} ms breaks what was promised")
+        self._offset_ms += by_ms
+        for told in self.on_moved:
+            told()
+
+
+class Alarm:
+    """A callback due at a time of the clock; ``cancel`` forgets it."""
+
+    __slots__ = ("_at_ms", "_callback", "_timer", "_timers")
+
+    def __init__(self, timers: Alarms, at_ms: int, callback: Callable[[], None]) -> None:
+        self._timers = timers
+        self._at_ms = at_ms
+        self._callback = callback
+        self._timer: LoopTimer | None = None
+        self.arm()
+
+    def arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        left_s = (self._at_ms - self._timers.clock.now_ms()) / 1000
+        self._timer = self._timers.loop.call_later(min(max(left_s, 0.0), _LONGEST_WAIT_S), self._fire)
+
+    def _fire(self) -> None:
+        if self._timers.clock.now_ms() < self._at_ms:
+            self.arm()
+            return
+        self._timers.pending.discard(self)
+        self._callback()
+
+    def cancel(self) -> None:
+        self._timers.pending.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class Alarms:
+    """Callbacks at times of a clock that can be moved, on an event loop that knows only its own."""
+
+    def __init__(self, loop: Loop, clock: Clock) -> None:
+        self.loop = loop
+        self.clock = clock
+        self.pending: set[Alarm] = set()
+        clock.on_moved.append(self._rearm)
+
+    def call_at(self, at_ms: int, callback: Callable[[], None]) -> Alarm:
+        alarm = Alarm(self, at_ms, callback)
+        self.pending.add(alarm)
+        return alarm
+
+    def _rearm(self) -> None:
+        for alarm in tuple(self.pending):
+            alarm.arm()
+
+    def cancel_all(self) -> None:
+        for alarm in tuple(self.pending):
+            alarm.cancel()

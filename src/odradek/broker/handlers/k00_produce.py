@@ -1,0 +1,94 @@
+"""Produce 3–13: batches into logs, as they came.
+
+Versions: 5 log start in the reply, 7 zstd, 8 record errors and a message, 9 flexible, 10 a hint at the new leader,
+13 topic ids. Version 0 is advertised though not served: old librdkafka looks for it, as Kafka 4 knows.
+acks=0 gets no reply; where such a request fails, the connection is closed, which is all the client can notice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.router import Hangup
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import INTERNAL_TOPICS
+from odradek.wire.hot_log import ProducedPartition, produce_response
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 0
+VERSIONS = (3, 13)
+ADVERTISED_OLDEST = 0
+
+ADMIN_CLIENT_ID = "__admin_client"
+_ATTRIBUTES_LOW_BYTE = 22
+_COMPRESSION = 0x07
+_TRANSACTIONAL = 0x10
+_ZSTD = 4
+_TOLD_WITH_MESSAGE = frozenset({ErrorCode.invalid_record, ErrorCode.invalid_timestamp})
+_NO_ID = bytes(16)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | None:
+    version, acks = context.version, message.acks
+    by_id = version >= 13
+    failed = False
+    topics: list[tuple[str | bytes, list[ProducedPartition]]] = []
+    for asked in message.topic_data:
+        if by_id:
+            topic = broker.catalog.topic_by_id(asked.topic_id) if asked.topic_id is not None else None
+            name = topic.name if topic is not None else None
+            key: str | bytes = asked.topic_id.bytes if asked.topic_id is not None else _NO_ID
+        else:
+            name = key = asked.name
+        refused = _refused(context, name, acks, message.transactional_id)
+        partitions = [
+            _produce(broker, version, name or "", part) if refused is None else _failed(part.index, refused)
+            for part in asked.partition_data
+        ]
+        failed = failed or any(part.error_code for part in partitions)
+        topics.append((key, partitions))
+    if acks == 0:
+        if failed:
+            codes = {ErrorCode(part.error_code).name for _, parts in topics for part in parts if part.error_code}
+            raise Hangup(f"produce without acks failed: {', '.join(sorted(codes))}")
+        return None
+    return produce_response(version, topics)
+
+
+def _refused(context: Context, name: str | None, acks: int, transactional_id: str | None) -> KafkaError | None:
+    """What is wrong with a topic as a whole."""
+    if acks not in (-1, 0, 1):
+        return KafkaError(ErrorCode.invalid_required_acks)
+    if name is None:
+        return KafkaError(ErrorCode.unknown_topic_id)
+    if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        return KafkaError(ErrorCode.invalid_topic_exception)
+    if transactional_id is not None:
+        return KafkaError(ErrorCode.invalid_txn_state)
+    return None
+
+
+def _failed(index: int, error: KafkaError) -> ProducedPartition:
+    text = error.message if error.code in _TOLD_WITH_MESSAGE else None
+    return ProducedPartition(index, error.code, error_message=text)
+
+
+def _produce(broker: BrokerServer, version: int, topic: str, part: Any) -> ProducedPartition:
+    partition = broker.partition(topic, part.index)
+    if partition is None:
+        return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
+    data = part.records or b""
+    if len(data) > _ATTRIBUTES_LOW_BYTE:
+        attributes = data[_ATTRIBUTES_LOW_BYTE]
+        if version < 7 and attributes & _COMPRESSION == _ZSTD:
+            return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
+        if attributes & _TRANSACTIONAL:
+            return ProducedPartition(part.index, ErrorCode.invalid_txn_state)
+    try:
+        info = partition.produce(data)
+    except KafkaError as error:
+        return _failed(part.index, error)
+    return ProducedPartition(part.index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)

@@ -1,0 +1,188 @@
+"""Fetch 4–18: the log's own bytes, at once or when there are enough of them.
+
+Versions: 5 log start, 7 sessions, 9 the reader's leader epoch, 11 preferred replica and rack, 12 flexible and the
+epoch last fetched (an answer to it may be "your history has parted from ours"), 13 topic ids, 15 replica state as a
+tag, 16 endpoints, 17 directory id, 18 the reader's high watermark.
+
+A reply is given at once when it holds ``min_bytes`` or an error, or when ``max_wait`` is 0. Else the request is
+parked (broker/purgatory) and read again when enough has arrived or the time is up. The first non-empty partition
+gives at least one batch, however large, so that readers get on.
+"""
+
+from __future__ import annotations
+
+import logging
+from random import getrandbits
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.broker.deferred import Deferred
+from odradek.broker.fetch_sessions import FetchContext, TopicKey, Wanted
+from odradek.broker.purgatory import ParkedFetch
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.segment import Slice
+from odradek.wire.hot_log import Chunk, FetchedPartition, fetch_response
+from odradek.wire.schemas import milliseconds
+
+if TYPE_CHECKING:
+    from odradek.broker.partition import Partition
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 1
+VERSIONS = (4, 18)
+
+log = logging.getLogger("odradek.broker")
+
+_NO_ID = UUID(int=0)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> list[Chunk] | Deferred[list[Chunk]]:
+    version = context.version
+    by_id = version >= 13
+    wanted = [
+        Wanted(
+            _key(topic, by_id),
+            part.partition,
+            part.fetch_offset,
+            part.partition_max_bytes,
+            getattr(part, "current_leader_epoch", -1),
+            getattr(part, "last_fetched_epoch", -1),
+        )
+        for topic in message.topics
+        for part in topic.partitions
+    ]
+    forgotten = [
+        (_key(topic, by_id), index)
+        for topic in getattr(message, "forgotten_topics_data", ())
+        for index in topic.partitions
+    ]
+    try:
+        session = broker.fetch_sessions.begin(
+            broker.now_ms(),
+            getattr(message, "session_id", 0),
+            getattr(message, "session_epoch", -1),
+            wanted,
+            forgotten,
+            by_id=by_id,
+            new_id=lambda: getrandbits(31),
+        )
+    except KafkaError as error:
+        return fetch_response(version, (), error_code=error.code)
+    return _Fetch(broker, context, message, session).begin()
+
+
+def _key(topic: Any, by_id: bool) -> TopicKey:
+    return (topic.topic_id or _NO_ID) if by_id else topic.topic
+
+
+class _Fetch:
+    """One fetch, read once or twice."""
+
+    def __init__(self, broker: BrokerServer, context: Context, message: Any, session: FetchContext) -> None:
+        self._broker = broker
+        self._connection = context.connection
+        self._version = context.version
+        self._session = session
+        self._committed = message.isolation_level == 1
+        self._max_wait_ms = milliseconds(message.max_wait)
+        self._max_bytes = min(message.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = min(message.min_bytes, self._max_bytes)
+        self._deferred: Deferred[list[Chunk]] = Deferred()
+        self._parked: ParkedFetch | None = None
+        self._slices: dict[tuple[TopicKey, int], Slice] = {}
+
+    def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
+        fetched, size, urgent = self._read()
+        if urgent or size >= self._min_bytes or self._max_wait_ms <= 0 or not fetched:
+            return self._reply(fetched)
+        partitions = {
+            partition for item, _ in fetched if (partition := self._partition(item.topic, item.partition)) is not None
+        }
+        self._parked = ParkedFetch(
+            self._broker.loop, partitions, self._min_bytes - size, self._max_wait_ms, self._complete
+        )
+        self._connection.parked.add(self._parked)
+        return self._deferred
+
+    def _complete(self) -> None:
+        if self._parked is not None:
+            self._connection.parked.discard(self._parked)
+        fetched, _, _ = self._read()
+        self._deferred.resolve(self._reply(fetched))
+
+    def _partition(self, topic: TopicKey, index: int) -> Partition | None:
+        if isinstance(topic, UUID):
+            known = self._broker.catalog.topic_by_id(topic)
+            return self._broker.partition(known.name, index) if known is not None else None
+        return self._broker.partition(topic, index)
+
+    def _read(self) -> tuple[list[tuple[Wanted, FetchedPartition]], int, bool]:
+        """Each wanted partition's answer, their bytes, and whether one of them must be told at once."""
+        fetched = []
+        self._slices.clear()
+        total = 0
+        urgent = False
+        left = self._max_bytes
+        for item in self._session.wanted:
+            answer = self._read_one(item, min(left, item.max_bytes), total == 0)
+            fetched.append((item, answer))
+            total += answer.size
+            left = max(left - answer.size, 0)
+            urgent = urgent or bool(answer.error_code) or answer.diverging is not None
+        return fetched, total, urgent
+
+    def _read_one(self, item: Wanted, max_bytes: int, min_one: bool) -> FetchedPartition:
+        index = item.partition
+        partition = self._partition(item.topic, index)
+        if partition is None:
+            unknown_id = isinstance(item.topic, UUID) and self._broker.catalog.topic_by_id(item.topic) is None
+            code = ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
+            return FetchedPartition(index, code)
+        try:
+            partition.check_epoch(item.current_leader_epoch)
+            marks = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
+            aborted = () if self._committed else None
+            if item.last_fetched_epoch >= 0:
+                epoch, end = partition.log.epoch_end_offset(item.last_fetched_epoch)
+                if end < 0:
+                    raise KafkaError(ErrorCode.offset_out_of_range, "nothing is known of that epoch")
+                if epoch < item.last_fetched_epoch or end < item.fetch_offset:
+                    return FetchedPartition(index, 0, *marks, aborted, diverging=(epoch, end))
+            found = partition.read(item.fetch_offset, max_bytes, committed=self._committed, min_one=min_one)
+        except KafkaError as error:
+            return FetchedPartition(index, error.code)
+        if found.size:
+            self._slices[item.topic, index] = found
+        return FetchedPartition(index, 0, *marks, aborted, size=found.size)
+
+    def _filled(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:
+        """The answer with its records, read from the page cache only now that they are sent."""
+        found = self._slices.get((item.topic, item.partition))
+        if found is None or not answer.size:
+            return answer
+        try:
+            data = found.bytes()
+        except OSError as error:
+            log.error("%s-%d cannot be read: %s", item.topic, item.partition, error)
+            return FetchedPartition(answer.index, ErrorCode.kafka_storage_error)
+        return answer._replace(records=(data,), size=len(data))
+
+    def _reply(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> list[Chunk]:
+        session = self._session.session
+        topics: dict[TopicKey, list[FetchedPartition]] = {}
+        for item, found in fetched:
+            answer = self._filled(item, found)
+            told = session is None or session.note(
+                (item.topic, item.partition),
+                error_code=answer.error_code,
+                size=answer.size,
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+                diverging=answer.diverging is not None,
+                full=self._session.full,
+            )
+            if told:
+                topics.setdefault(item.topic, []).append(answer)
+        named = [(key.bytes if isinstance(key, UUID) else key, answers) for key, answers in topics.items()]
+        return fetch_response(self._version, named, session_id=self._session.session_id)

@@ -1,0 +1,29 @@
+"""InitProducerId 0–5: an id for an idempotent producer.
+
+Versions: 2 flexible, 3 the id and epoch a producer already has. Transactions do not exist yet: a transactional id
+gets an error that ends the producer with a clear name rather than a retry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 22
+VERSIONS = (0, 5)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    transactional_id = message.transactional_id
+    if transactional_id == "":
+        code = ErrorCode.invalid_request
+    elif transactional_id is not None:
+        code = ErrorCode.transactional_id_authorization_failed
+    else:
+        return {"error_code": ErrorCode.none, "producer_id": broker.next_producer_id(), "producer_epoch": 0}
+    return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

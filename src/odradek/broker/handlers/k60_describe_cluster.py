@@ -1,0 +1,50 @@
+"""DescribeCluster 0–2: brokers and controller. Versions: 1 the kind of endpoint, 2 fenced brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.handlers.k03_metadata import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 60
+VERSIONS = (0, 2)
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    asked = getattr(message, "endpoint_type", _BROKERS)
+    if asked != _BROKERS:
+        mismatched = asked == _CONTROLLERS
+        return {
+            "error_code": ErrorCode.mismatched_endpoint_type if mismatched else ErrorCode.unsupported_endpoint_type,
+            "error_message": "The request was sent to an endpoint of the wrong type.",
+            "endpoint_type": _BROKERS,
+            "cluster_id": "",
+            "brokers": [],
+        }
+    host, port = broker.advertised(context)
+    operations = ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_ASKED
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "endpoint_type": _BROKERS,
+        "cluster_id": broker.cluster_id,
+        "controller_id": broker.node_id,
+        "brokers": [
+            {
+                "broker_id": broker.node_id,
+                "host": host,
+                "port": port,
+                "rack": broker.config.broker_rack,
+                "is_fenced": False,
+            }
+        ],
+        "cluster_authorized_operations": operations,
+    }

@@ -1,0 +1,295 @@
+"""The data directory: whose it is, the logs in it, the checkpoint files beside them.
+
+``topic-N`` holds a partition's log, ``topic-N.<id>-delete`` one on its way out. Directories of topics the catalogue
+does not know are what a crash left of a deletion; they go at start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+from uuid import UUID, uuid4
+
+from odradek.broker.config import BrokerConfig, log_config
+from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
+from odradek.broker.metadata_log import Catalog
+from odradek.broker.partition import Partition
+from odradek.catalog.shard import Topic
+from odradek.core.errors import ConfigError, KafkaError, StorageError
+from odradek.core.ids import TopicPartition
+from odradek.storage import checkpoints
+from odradek.storage.config import LogConfig
+from odradek.storage.files import Files, Lock, OsFiles
+from odradek.storage.log import Log
+
+log = logging.getLogger("odradek.broker")
+
+DELETE_SUFFIX = "-delete"
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
+
+Job = Callable[[], None]
+
+
+class LogDirectory:
+    """Opens, keeps and drops the logs of one data directory. Made by one broker at a time: ``claim`` first."""
+
+    def __init__(self, path: Path, now_ms: Callable[[], int], files: Files | None = None) -> None:
+        self.path = path
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.cluster_id = ""
+        self.node_id = 1
+        self.clean = False
+        self.defer: Callable[[Job], None] | None = None
+        self._directory_id = UUID(int=0)
+        self._now_ms = now_ms
+        self._files = files or OsFiles()
+        self._lock: Lock | None = None
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+
+    # --- whose directory ----------------------------------------------------------------------------------------
+
+    def claim(self, config: BrokerConfig) -> None:
+        """Locks the directory, making it where needed, and reads or writes meta.properties.
+
+        Raises StorageError where it is not ours to have, ConfigError where it belongs to another node.id.
+        """
+        try:
+            self._files.make_dirs(self.path)
+            self._lock = self._files.lock(self.path / checkpoints.LOCK)
+        except BlockingIOError:
+            raise StorageError(f"{self.path} is held by another broker{self._holder()}") from None
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be used: {error.strerror or error}") from error
+        with suppress(OSError):
+            (self.path / checkpoints.LOCK).write_text(f"{os.getpid()}\n")
+        self._read_meta_properties(config)
+        self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
+
+    def _holder(self) -> str:
+        with suppress(OSError, ValueError):
+            return f" (process {int((self.path / checkpoints.LOCK).read_text())})"
+        return ""
+
+    def _read_meta_properties(self, config: BrokerConfig) -> None:
+        found = checkpoints.read_meta_properties(self.path, self._files)
+        stored = found.get("node.id", "")
+        if stored and config.is_set("node.id") and config.node_id != int(stored):
+            raise ConfigError(f"{self.path} belongs to node.id {stored}, not {config.node_id}")
+        self.node_id = int(stored) if stored else config.node_id
+        if not found.get("cluster.id") or not found.get("directory.id"):
+            found = {
+                "node.id": str(self.node_id),
+                "directory.id": checkpoints.encode_uuid(uuid4()),
+                "version": "1",
+                "cluster.id": found.get("cluster.id") or checkpoints.encode_uuid(uuid4()),
+            }
+            checkpoints.write_meta_properties(self.path, found, self._files)
+        self.cluster_id = found["cluster.id"]
+        self._directory_id = checkpoints.decode_uuid(found["directory.id"])
+
+    # --- opening ------------------------------------------------------------------------------------------------
+
+    def open_catalog(self) -> Catalog:
+        """Raises StorageError."""
+        try:
+            return Catalog.open(
+                self.path,
+                clean=self.clean,
+                node_id=self.node_id,
+                directory_id=self._directory_id,
+                now_ms=self._now_ms,
+                files=self._files,
+            )
+        except (KafkaError, ValueError) as error:
+            raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
+
+    def open_all(self, catalog: Catalog, config: BrokerConfig) -> None:
+        """Opens the logs of every topic, recovering them after an unclean stop; removes strays."""
+        self._recovery_points = checkpoints.read_offsets(self.path / checkpoints.RECOVERY_POINT, self._files)
+        self._log_starts = checkpoints.read_offsets(self.path / checkpoints.LOG_START, self._files)
+        checkpoints.remove_clean_shutdown(self.path, self._files)
+        self._remove_strays(catalog)
+        for topic in catalog.topics():
+            self.open_topic(topic, log_config(config, catalog.topic_configs(topic.name)))
+
+    def _remove_strays(self, catalog: Catalog) -> None:
+        for name in self._files.list(self.path):
+            if name == METADATA_DIRECTORY:
+                continue
+            doomed = name.endswith(DELETE_SUFFIX)
+            if not doomed and (matched := _PARTITION_DIRECTORY.fullmatch(name)) is not None:
+                topic = catalog.topic(matched[1])
+                stored = checkpoints.read_partition_metadata(self.path / name, self._files)
+                doomed = topic is None or (stored is not None and stored != topic.id)
+                if doomed and stored is None:
+                    continue  # no partition of ours: whatever it is, it is not ours to remove
+            if doomed:
+                log.info("removing %s, left over from a deletion", name)
+                self._remove_directory(self.path / name)
+
+    def _remove_directory(self, path: Path) -> None:
+        for name in self._files.list(path):
+            self._files.remove(path / name)
+        self._files.remove(path)
+
+    def open_topic(self, topic: Topic, settings: LogConfig) -> list[Partition]:
+        """Opens, or creates, the logs of those of a topic's partitions that are not open yet."""
+        opened = []
+        for described in topic.partitions:
+            key = (topic.name, described.index)
+            if key in self.partitions:
+                continue
+            partition_log, failure = self._open(topic, described.index, settings)
+            partition = Partition(
+                topic.name,
+                described.index,
+                partition_log,
+                self._now_ms,
+                leader_epoch=described.leader_epoch,
+                replica_count=len(described.replicas),
+                failure=failure,
+            )
+            self.partitions[key] = partition
+            opened.append(partition)
+        return opened
+
+    def _open(self, topic: Topic, index: int, settings: LogConfig) -> tuple[Log | None, str]:
+        name = TopicPartition(topic.name, index)
+        path = self.path / str(name)
+        try:
+            fresh = not self._files.exists(path)
+            if fresh:
+                self._files.make_dirs(path)
+            if checkpoints.read_partition_metadata(path, self._files) is None:
+                checkpoints.write_partition_metadata(path, cast(UUID, topic.id), self._files)
+            opened = Log.open(
+                path,
+                settings,
+                self._now_ms(),
+                clean=self.clean or fresh,
+                recovery_point=0 if fresh else self._recovery_points.get(name, 0),
+                log_start_offset=None if fresh else self._log_starts.get(name),
+                files=self._files,
+            )
+        except (StorageError, KafkaError, OSError) as error:
+            log.error("partition %s is offline: %s", name, error)
+            return None, str(error)
+        opened.defer_flush = self.defer
+        return opened, ""
+
+    # --- dropping -----------------------------------------------------------------------------------------------
+
+    def drop_topic(self, name: str, partition_count: int) -> None:
+        """Takes a topic's logs out of service and removes their directories."""
+        for index in range(partition_count):
+            partition = self.partitions.pop((name, index), None)
+            self._recovery_points.pop(TopicPartition(name, index), None)
+            self._log_starts.pop(TopicPartition(name, index), None)
+            if partition is None:
+                continue
+            path = self.path / f"{name}-{index}"
+            # Kafka's name for a directory on its way out, cut so that the file system takes it.
+            doomed = self.path / f"{path.name[: 255 - 40]}.{uuid4().hex}{DELETE_SUFFIX}"
+            try:
+                if partition.failure:
+                    self._remove_directory(path)
+                else:
+                    self._files.rename(path, doomed)
+                    partition.log.path = doomed
+                    partition.log.delete()
+            except (OSError, KafkaError) as error:
+                log.error("%s could not be removed: %s", path, error)
+            partition.failure = "the topic was deleted"
+            partition.wake_all()
+
+    # --- upkeep -------------------------------------------------------------------------------------------------
+
+    def reconfigure(self, topic: str, settings: LogConfig) -> None:
+        """New settings for the open logs of a topic."""
+        for partition in self.partitions.values():
+            if partition.topic == topic and not partition.failure:
+                partition.log.config = settings
+                for segment in partition.log.segments:
+                    segment.config = settings
+
+    def retain(self) -> None:
+        """Drops what retention says is due; a log that fails goes offline alone."""
+        for partition in tuple(self.partitions.values()):
+            if self._usable(partition):
+                with suppress(KafkaError):  # the log has said so, and answers KAFKA_STORAGE_ERROR from now on
+                    partition.log.retain(self._now_ms())
+
+    def flush_due(self) -> None:
+        """Syncs logs whose flush.ms is over."""
+        for partition in tuple(self.partitions.values()):
+            if self._usable(partition):
+                with suppress(KafkaError):
+                    partition.log.flush_if_due(self._now_ms())
+
+    @staticmethod
+    def _usable(partition: Partition) -> bool:
+        return not partition.failure and partition.log.offline is None
+
+    def checkpoint_recovery_points(self) -> None:
+        """Writes down up to where each log is synced. Raises OSError."""
+        points = {
+            TopicPartition(*key): partition.log.recovery_point
+            for key, partition in self.partitions.items()
+            if self._usable(partition)
+        }
+        if points != self._recovery_points:
+            checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
+            self._recovery_points = points
+
+    def checkpoint_log_starts(self) -> None:
+        """Writes down log starts that the files alone do not tell. Raises OSError."""
+        starts = {
+            TopicPartition(*key): partition.log.log_start_offset
+            for key, partition in self.partitions.items()
+            if self._usable(partition) and partition.log.log_start_offset > partition.log.segments[0].base_offset
+        }
+        if starts != self._log_starts:
+            checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
+            self._log_starts = starts
+
+    def close(self) -> None:
+        """Closes every log, writes the checkpoints and the mark of a clean stop, and lets the directory go."""
+        whole = True
+        watermarks = {}
+        for key, partition in self.partitions.items():
+            if not self._usable(partition):
+                whole = False
+                continue
+            watermarks[TopicPartition(*key)] = partition.high_watermark
+            try:
+                partition.log.close()
+            except KafkaError:
+                whole = False
+        self._write_last(watermarks, whole)
+        if self._lock is not None:
+            self._lock.release()
+
+    def _write_last(self, watermarks: dict[TopicPartition, int], whole: bool) -> None:
+        closed = [
+            (TopicPartition(*key), p.log) for key, p in self.partitions.items() if TopicPartition(*key) in watermarks
+        ]
+        points = {name: closed_log.recovery_point for name, closed_log in closed}
+        starts = {
+            name: closed_log.log_start_offset
+            for name, closed_log in closed
+            if closed_log.segments and closed_log.log_start_offset > closed_log.segments[0].base_offset
+        }
+        try:
+            checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
+            checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
+            checkpoints.write_offsets(self.path / checkpoints.HIGH_WATERMARK, watermarks, self._files)
+            if whole:
+                checkpoints.write_clean_shutdown(self.path, self._files)
+        except OSError as error:
+            log.error("the checkpoints of %s could not be written: %s", self.path, error)

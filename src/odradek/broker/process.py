@@ -1,0 +1,65 @@
+"""The broker as a process: event loop, signals, the parent it may depend on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.server import BrokerServer
+
+Ready = Callable[[str, int], None]
+
+
+def run(
+    config: BrokerConfig, data_dir: Path, listen: tuple[str, int], ready: Ready, *, exit_with_parent: bool = False
+) -> None:
+    """Serves until SIGTERM or SIGINT (with ``exit_with_parent`` also until stdin ends), then stops in peace.
+
+    ``ready(host, port)`` is called once requests are taken. Raises OdradekError where it cannot start.
+    """
+    try:
+        import uvloop
+
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    except ImportError:
+        new_loop = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_serve(BrokerServer(config, data_dir, listen), ready, exit_with_parent))
+
+
+async def _serve(broker: BrokerServer, ready: Ready, exit_with_parent: bool) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await broker.start()
+    # What is there now stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
+    if exit_with_parent:
+        _watch_stdin(loop, stop)
+    ready(*broker.address)
+    await stop.wait()
+    await broker.stop()
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Sets ``stop`` at the end of stdin, which comes when whoever holds its other side has died."""
+    descriptor = sys.stdin.fileno()
+
+    def on_readable() -> None:
+        try:
+            ended = not os.read(descriptor, 4096)
+        except OSError:
+            ended = True
+        if ended:
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, on_readable)

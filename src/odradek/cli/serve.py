@@ -1,0 +1,57 @@
+"""``odradek serve``: the broker as this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+
+def serve(data_dir: Path, listen: str, config: list[str], exit_with_parent: bool) -> int:
+    """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
+
+    ``listen`` is ``host:port``, port 0 takes a free one; ``config`` holds ``name=value`` texts. Prints
+    ``ready HOST:PORT`` on stdout once requests are taken. What is wrong with the arguments, the directory or the
+    port gets one line on stderr and exit code 2. ``exit_with_parent``: also stops when stdin ends.
+    """
+    # kio takes hypothesis along where it is installed; a broker has no use for it and would start 0.2 s later.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(),
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    from odradek.core.errors import OdradekError
+
+    try:
+        address = parse_listen(listen)
+        from odradek.broker.config import BrokerConfig
+
+        settings = BrokerConfig.parse(config)
+    except (OdradekError, ValueError) as error:
+        return _refuse(error)
+    from odradek.broker.process import run
+
+    try:
+        run(settings, data_dir, address, _say_ready, exit_with_parent=exit_with_parent)
+    except OdradekError as error:
+        return _refuse(error)
+    return 0
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` (``[::1]:9092`` for IPv6). Raises ValueError."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"--listen takes HOST:PORT, not {listen!r}")
+    return host, int(port)
+
+
+def _refuse(error: Exception) -> int:
+    print(f"odradek serve: {error}", file=sys.stderr)
+    return 2
+
+
+def _say_ready(host: str, port: int) -> None:
+    print(f"ready {host}:{port}", flush=True)
