@@ -120,6 +120,7 @@ def demo(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the offsets topic's excerpt as JSON lines.")] = False,
     events: Annotated[int | None, typer.Option(min=1, hidden=True, help="Publish only the first N events.")] = None,
+    batch_events: Annotated[int | None, typer.Option(min=1, hidden=True, help="Events in one micro-batch.")] = None,
 ) -> None:
     """Run the whole pipeline on real flights: broker, producer, Spark, Parquet, offsets; check it and show the lag.
 
@@ -127,14 +128,14 @@ def demo(
     """
     from odradek.cli.demo import DemoOptions, run_demo
 
-    raise typer.Exit(run_demo(DemoOptions(data_dir=data_dir, more=more, rewind=rewind, as_json=json, events=events)))
+    raise typer.Exit(run_demo(DemoOptions(data_dir, more, rewind, json, events, batch_events)))
 
 
 @app.command(
     short_help="A broker on a data directory.",
     epilog="Examples:\n\n\b\n"
     "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
-    "  odradek serve --data-dir ./data --listen 127.0.0.1:0 --config num.partitions=4",
+    "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4",
 )
 def serve(
     data_dir: Annotated[Path, typer.Option(help="Where the broker keeps its logs; created if missing.")],

@@ -15,13 +15,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.client.admin import Admin
+from odradek.client.model import EARLIEST, LATEST
+from odradek.client.reader import read_range
 from odradek.core.errors import OdradekError
+from odradek.core.ids import TopicPartition
 from odradek.pipelines.flights import Feed, Integers
 
 _TIMEOUT_S = 30.0
+_REMEDY = "use another --data-dir"
 
 # librdkafka reports lost connections here; what matters comes back as a failed delivery.
 _log = logging.getLogger("odradek.publish")
@@ -43,7 +48,7 @@ class Published:
 
 
 def publish(bootstrap: str, feed: Feed, advance: Callable[[int], None]) -> Published:
-    """Brings the topic to exactly the events of the feed; calls ``advance`` with counts of delivered ones.
+    """Brings the topic to exactly the events of the feed; calls ``advance`` with counts of those that are there.
 
     Raises PublishError.
     """
@@ -51,6 +56,7 @@ def publish(bootstrap: str, feed: Feed, advance: Callable[[int], None]) -> Publi
     try:
         create_topic(bootstrap, feed.topic, feed.partition_count)
         found = find_published(bootstrap, feed)
+        advance(sum(found))
         sent = _send(bootstrap, feed, missing_events(feed.sequences, found), advance)
     except KafkaException as error:
         raise PublishError(f"publishing to {feed.topic} failed: {error.args[0].str()}") from error
@@ -80,39 +86,34 @@ def find_published(bootstrap: str, feed: Feed) -> list[int]:
 
     Raises PublishError when a partition holds more than its sequence, or something else.
     """
-    config = {"bootstrap.servers": bootstrap, "group.id": "odradek-demo-publisher", "enable.auto.commit": False}
-    consumer = Consumer(config, logger=_log)
-    try:
-        return [_held(consumer, feed.topic, partition, sequence) for partition, sequence in enumerate(feed.sequences)]
-    finally:
-        consumer.close()
+    partitions = [TopicPartition(feed.topic, partition) for partition in range(feed.partition_count)]
+    with Admin(bootstrap) as admin:
+        starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    held = []
+    for place, sequence in zip(partitions, feed.sequences, strict=True):
+        start, end = starts[place].offset, ends[place].offset
+        if end > len(sequence):
+            raise PublishError(
+                f"{place} holds {end} records, {end - len(sequence)} more than this demo published; {_REMEDY}"
+            )
+        if end and start >= end:
+            raise PublishError(f"{place} lost its records (its log starts at {start}); {_REMEDY}")
+        number = _event_at(bootstrap, place, end - 1) if end else None
+        if end and number != sequence[end - 1]:
+            raise PublishError(
+                f"{place} holds {'no event' if number is None else f'event {number}'} at offset {end - 1}"
+                f" where event {sequence[end - 1]} belongs; {_REMEDY}"
+            )
+        held.append(end)
+    return held
 
 
-def _held(consumer: Consumer, topic: str, partition: int, sequence: Integers) -> int:
-    place = TopicPartition(topic, partition)
-    low, high = consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S)
-    if high == low == 0:
-        return 0
-    if high > len(sequence):
-        raise PublishError(
-            f"{topic}-{partition} holds {high} records, {high - len(sequence)} more than this demo published;"
-            " use another --data-dir"
-        )
-    if low >= high:
-        raise PublishError(f"{topic}-{partition} lost its records (log starts at {low}); use another --data-dir")
-    consumer.assign([TopicPartition(topic, partition, high - 1)])
-    message = consumer.poll(_TIMEOUT_S)
-    consumer.unassign()
-    if message is None or message.error():
-        reason = message.error().str() if message is not None else f"nothing came within {_TIMEOUT_S:.0f} s"
-        raise PublishError(f"the last record of {topic}-{partition} cannot be read: {reason}")
-    number = event_number(message.value())
-    if number != sequence[high - 1]:
-        raise PublishError(
-            f"offset {high - 1} of {topic}-{partition} holds event {number} where event {sequence[high - 1]} belongs;"
-            " use another --data-dir"
-        )
-    return int(high)
+def _event_at(bootstrap: str, place: TopicPartition, offset: int) -> int | None:
+    for batch in read_range(bootstrap, place, offset, offset + 1, columns=("value",)):
+        for value in batch.column("value").to_pylist():
+            return event_number(value)
+    return None
 
 
 def event_number(value: bytes | None) -> int | None:
