@@ -166,8 +166,10 @@ def test_gzip_of_several_members() -> None:
 def test_cut_off_streams_raise(codec: int) -> None:
     packed = compression.compress(codec, b"some bytes " * 100)
     for size in range(1, len(packed), 3):
+        if codec == compression.SNAPPY and size == 16:
+            continue  # the xerial framing has no end mark: its 16 bytes of head alone are an empty stream
         with pytest.raises(CorruptRecord):
-            compression.decompress(codec, packed[:-size])
+            compression.decompress(codec, packed[:size])
 
 
 def test_unknown_codec() -> None:

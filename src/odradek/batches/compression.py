@@ -98,6 +98,8 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> Buffer:
     out: list[Buffer] = []
     total = 0
     pos = len(_XERIAL_HEADER)
+    if len(data) < pos:
+        raise CorruptRecord("snappy head is cut off")
     while pos < len(data):
         size = int.from_bytes(data[pos : pos + 4], "big")
         pos += 4

@@ -461,7 +461,7 @@ class Log:
             self._high_watermark = min(self._high_watermark, end)
         self.epochs.truncate_from_end(end)
         self.producers.remove_snapshots_from(end + 1)
-        Loaded.rebuild_producers(self.producers, self._segments, self.log_start_offset, self.config, now_ms)
+        Loaded.rebuild_producers(self.producers, self._segments, self.config, now_ms)
 
     # the disk
 

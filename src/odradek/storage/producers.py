@@ -227,20 +227,19 @@ class Producers:
         names = (name for name in self._files.list(self.directory) if name.endswith(SUFFIX))
         return sorted(int(stem) for name in names if (stem := name.removesuffix(SUFFIX)).isdigit())
 
-    def load(self, log_start_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int) -> None:
+    def load(self, first_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int) -> None:
         """Takes the newest readable snapshot up to the log's end; removes those beyond it and broken ones.
 
-        The caller reads the log from ``end_offset`` on.
+        The caller reads the log from ``end_offset`` on, which is ``first_offset``, the first one on disk, without a
+        snapshot. Unlike Kafka's, snapshots below the log start count: what they know of producers is still true.
         """
-        self.clear(log_start_offset)
+        self.clear(first_offset)
         self._last_snapshot = -1
         for offset in reversed(self.snapshots()):
             path = snapshot_path(self.directory, offset)
             if offset > log_end_offset:
                 self._files.remove(path)
                 continue
-            if offset < log_start_offset:
-                break
             try:
                 states = decode_snapshot(self._files.read(path))
             except SnapshotCorrupt:

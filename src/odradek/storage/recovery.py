@@ -41,12 +41,10 @@ class Loaded:
     recovery_point: int
 
     @staticmethod
-    def rebuild_producers(
-        producers: Producers, segments: list[Segment], log_start_offset: int, config: LogConfig, now_ms: int
-    ) -> None:
+    def rebuild_producers(producers: Producers, segments: list[Segment], config: LogConfig, now_ms: int) -> None:
         """Newest snapshot up to the log's end, then the batches behind it."""
         end_offset = segments[-1].next_offset
-        producers.load(log_start_offset, end_offset, now_ms, config.producer_id_expiration_ms)
+        producers.load(segments[0].base_offset, end_offset, now_ms, config.producer_id_expiration_ms)
         start = producers.end_offset
         for segment in segments:
             if segment.next_offset <= start:
@@ -109,7 +107,7 @@ def load(
         epochs.truncate_from_end(end_offset)
         epochs.truncate_from_start(start)
         producers.remove_stray_snapshots({segment.base_offset for segment in segments})
-        Loaded.rebuild_producers(producers, segments, start, config, now_ms)
+        Loaded.rebuild_producers(producers, segments, config, now_ms)
     except CorruptRecord as error:
         raise StorageError(f"{path}: {error.message}") from error
     except OSError as error:

@@ -1,0 +1,791 @@
+"""One partition's log: offsets, reading, looking up, dropping, producers, failing disks."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import scan
+from odradek.batches.rows import Row, iter_records
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.storage.config import MAX_LONG, LogConfig
+from odradek.storage.files import Crash, MemoryFiles, OsFiles
+from odradek.storage.log import AppendInfo, Log
+from odradek.storage.segment import Segment
+
+T0 = 1_700_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def batch(count: int = 1, first: int = 0, *, at_ms: int = T0, size: int = 10, **options: object) -> bytes:
+    records = [Record(b"k%d" % n, b"v" * size, at_ms + n - first) for n in range(first, first + count)]
+    return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
+
+
+def sequenced(first: int, count: int = 5, producer_id: int = 7, epoch: int = 0, **options: object) -> bytes:
+    return batch(count, first, producer_id=producer_id, producer_epoch=epoch, base_sequence=first, **options)
+
+
+def open_log(path: Path, *, clean: bool = False, now_ms: int = T0, **options: object) -> Log:
+    files = options.pop("files", None) or OsFiles()
+    recovery_point = options.pop("recovery_point", 0)
+    start = options.pop("log_start_offset", None)
+    return Log.open(
+        path,
+        LogConfig(**options),  # type: ignore[arg-type]
+        now_ms,
+        clean=clean,
+        recovery_point=recovery_point,  # type: ignore[arg-type]
+        log_start_offset=start,  # type: ignore[arg-type]
+        files=files,  # type: ignore[arg-type]
+    )
+
+
+def put(log: Log, data: bytes, now_ms: int = T0, leader_epoch: int = 0) -> AppendInfo:
+    return log.append(data, now_ms=now_ms, leader_epoch=leader_epoch)
+
+
+def rows_from(log: Log, offset: int, max_bytes: int = 1 << 20) -> list[Row]:
+    """All records from ``offset`` on, as a consumer gets them."""
+    rows: list[Row] = []
+    while offset < log.high_watermark:
+        fetched = [row for row in iter_records(log.read(offset, max_bytes).bytes()) if row.offset >= offset]
+        assert fetched, f"nothing at {offset}"
+        rows += fetched
+        offset = fetched[-1].offset + 1
+    return rows
+
+
+def code_of(call: object, *args: object, **options: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call(*args, **options)  # type: ignore[operator]
+    return caught.value.code
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "flights-0"
+
+
+# offsets
+
+
+def test_claim_1_offsets_begin_at_0_in_each_partition_and_have_no_gaps(tmp_path: Path) -> None:  # claim 1
+    for partition in range(2):
+        log = open_log(tmp_path / f"flights-{partition}")
+        infos = [put(log, batch(count)) for count in (3, 1, 5)]
+        assert [(info.base_offset, info.last_offset) for info in infos] == [(0, 2), (3, 3), (4, 8)]
+        assert [row.offset for row in rows_from(log, 0)] == list(range(9))
+
+
+def test_claim_3_log_end_is_the_offset_the_next_record_gets(path: Path) -> None:  # claim 3
+    log = open_log(path)
+    assert log.log_end_offset == 0
+    for _ in range(10):
+        put(log, batch())
+    assert log.log_end_offset == 10
+    assert put(log, batch()).base_offset == 10
+
+
+def test_claim_2_log_start_rises_and_reads_below_it_fail(path: Path) -> None:  # claim 2
+    log = open_log(path)
+    put(log, batch(10))
+    log.delete_before(4)
+    assert log.log_start_offset == 4
+    assert code_of(log.read, 3, 100) is ErrorCode.offset_out_of_range
+    assert next(iter_records(log.read(4, 100).bytes())).offset == 0  # the whole batch that holds 4
+
+
+def test_claim_5_a_read_names_an_offset_and_gets_the_log_from_there(path: Path) -> None:  # claim 5
+    log = open_log(path)
+    for number in range(10):
+        put(log, batch(1, number))
+    assert [row.key for row in rows_from(log, 5)] == [b"k5", b"k6", b"k7", b"k8", b"k9"]
+
+
+def test_claim_6_reading_deletes_nothing(path: Path) -> None:  # claim 6
+    log = open_log(path)
+    put(log, batch(10))
+    assert rows_from(log, 0) == rows_from(log, 0)
+    assert log.size == path.joinpath("00000000000000000000.log").stat().st_size
+
+
+def test_claim_13_progress_is_one_number_however_far(path: Path) -> None:  # claim 13
+    """The log needs nothing but the offset: no cursor is kept, and asking costs the same bytes at 1 and at 1 M."""
+    log = open_log(path, log_start_offset=1_000_000)
+    put(log, batch(2))
+    assert log.read(1_000_001, 100).base_offset == 1_000_000
+    assert not [name for name in OsFiles().list(path) if "consumer" in name or "offset" in name]
+
+
+def test_claim_10_batches_are_stored_and_read_as_they_were_sent(path: Path) -> None:  # claim 10
+    log = open_log(path)
+    for codec in CODECS:
+        data = batch(40, compression=codec)
+        info = put(log, data, leader_epoch=3)
+        stored = log.read(info.base_offset, 1).bytes()
+        assert stored[16:] == data[16:]
+        assert struct.unpack_from(">qii", stored) == (info.base_offset, len(data) - 12, 3)
+
+
+def test_claim_7_a_log_grows_only_at_its_end(path: Path) -> None:  # claim 7
+    files = MemoryFiles()
+    log = open_log(path, files=files)
+    before = b""
+    for number in range(5):
+        put(log, batch(number + 1))
+        now = files.read(path / "00000000000000000000.log")
+        assert now.startswith(before)
+        before = now
+
+
+def test_one_append_is_one_write_however_many_records(path: Path) -> None:  # claim 9
+    files = MemoryFiles()
+    log = open_log(path, files=files)
+    log.assign_epoch(0)
+    files.appends.clear()
+    put(log, batch(500))
+    assert files.appends == [path / "00000000000000000000.log"]
+
+
+# reading
+
+
+def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path) -> None:  # claim 8
+    class Counting(OsFiles):
+        read_bytes = 0
+
+        def open(self, path: Path, *, create: bool = False):  # type: ignore[no-untyped-def]
+            file = super().open(path, create=create)
+            plain = file.pread
+
+            def pread(position: int, size: int) -> bytes:
+                data = plain(position, size)
+                self.read_bytes += len(data)
+                return data
+
+            file.pread = pread  # type: ignore[method-assign]
+            return file
+
+    files = Counting()
+    log = open_log(path, files=files)
+    for number in range(3000):
+        put(log, batch(1, number))
+    assert log.size > 200_000
+    segment = log.active
+    for offset in range(5, 3000, 113):
+        position = segment.offset_index.lookup(offset).position
+        found = segment.locate(offset)
+        assert found is not None
+        assert found[1].base_offset == offset
+        assert found[0] - position <= 4096 + 100
+        files.read_bytes = 0
+        log.read(offset, 1)
+        assert files.read_bytes <= 3 * 8192
+
+
+def test_behaviour_51_a_fetch_inside_a_batch_gets_the_whole_batch(path: Path) -> None:  # behaviour 51
+    log = open_log(path)
+    put(log, batch(5))
+    put(log, batch(5))
+    part = log.read(7, 1)
+    assert part.base_offset == 5
+    assert [row.offset for row in iter_records(part.bytes())] == [5, 6, 7, 8, 9]
+
+
+def test_first_batch_comes_whole_unless_told_otherwise(path: Path) -> None:
+    log = open_log(path)
+    put(log, batch(20))
+    size = len(batch(20))
+    assert log.read(0, 10).size == size
+    assert log.read(0, 10, min_one=False).size == 0
+    assert log.read(0, size, min_one=False).size == size
+
+
+def test_reads_stop_at_the_high_watermark_and_at_the_bound(path: Path) -> None:  # claim 4 (the log's part)
+    log = open_log(path)
+    for _ in range(4):
+        put(log, batch(5))
+    log.high_watermark = 10
+    assert [row.offset for row in iter_records(log.read(0, 1 << 20).bytes())] == list(range(10))
+    assert log.read(10, 100).size == 0
+    assert log.read(12, 100).size == 0  # between high watermark and end: empty, no error
+    assert [row.offset for row in iter_records(log.read(0, 1 << 20, max_offset=5).bytes())] == list(range(5))
+    log.high_watermark = None
+    assert log.high_watermark == 20
+
+
+@pytest.mark.parametrize("offset", [-1, 11, 1 << 40])
+def test_reads_outside_fail(path: Path, offset: int) -> None:
+    log = open_log(path)
+    put(log, batch(10))
+    assert code_of(log.read, offset, 100) is ErrorCode.offset_out_of_range
+    assert log.read(10, 100).size == 0
+
+
+def test_reads_cross_segments(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000)
+    for number in range(100):
+        put(log, batch(1, number))
+    assert len(log.segments) > 5
+    assert [row.offset for row in rows_from(log, 0, max_bytes=300)] == list(range(100))
+
+
+def test_a_slice_outlives_its_segment(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000)
+    for number in range(100):
+        put(log, batch(1, number))
+    kept = log.read(0, 400)
+    expected = kept.bytes()
+    log.delete_before(90)
+    assert log.retain(T0) > 0
+    assert not path.joinpath("00000000000000000000.log").exists()
+    assert kept.fd >= 0
+    assert kept.bytes() == expected
+
+
+# time
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_behaviour_48_lookup_finds_the_first_record_at_or_after_a_time(path: Path, codec: str) -> None:  # behaviour 48
+    log = open_log(path, segment_bytes=3000, index_interval_bytes=256)
+    for number in range(40):
+        put(log, batch(10, number * 10, at_ms=T0 + number * 1000, compression=codec))
+    for number in range(40):
+        for inside in (0, 1, 7, 9):
+            found = log.find_timestamp(T0 + number * 1000 + inside)
+            assert found == (number * 10 + inside, T0 + number * 1000 + inside, 0)
+        later = log.find_timestamp(T0 + number * 1000 + 500)
+        assert later == ((number * 10 + 10, T0 + (number + 1) * 1000, 0) if number < 39 else None)
+    first = log.find_timestamp(0)
+    assert first is not None
+    assert first.offset == 0
+
+
+def test_timestamps_out_of_order_still_find_the_first_by_offset(path: Path) -> None:  # behaviour 48
+    log = open_log(path, index_interval_bytes=64)
+    times = [50, 10, 90, 20, 90, 70, 100, 95]
+    for at_ms in times:
+        put(log, batch(1, at_ms=T0 + at_ms))
+    for wanted in range(0, 101, 5):
+        expected = next(offset for offset, at_ms in enumerate(times) if at_ms >= wanted)
+        found = log.find_timestamp(T0 + wanted)
+        assert found is not None
+        assert found.offset == expected
+    assert log.find_timestamp(T0 + 101) is None
+
+
+def test_lookup_leaves_out_what_is_below_the_log_start(path: Path) -> None:  # behaviour 53
+    log = open_log(path)
+    put(log, batch(10))
+    log.delete_before(4)
+    found = log.find_timestamp(T0)
+    assert found is not None
+    assert found.offset == 4
+
+
+def test_behaviour_49_of_equal_largest_timestamps_the_earliest_wins(path: Path) -> None:  # behaviour 49
+    log = open_log(path, segment_bytes=300)
+    assert log.max_timestamp() is None
+    for at_ms in (5, 9, 9, 3, 9):
+        put(log, batch(1, at_ms=T0 + at_ms, size=100))
+    assert len(log.segments) > 2
+    assert log.max_timestamp() == (1, T0 + 9, 0)
+
+
+def test_behaviour_50_lookups_are_bounded_for_read_committed(path: Path) -> None:  # behaviour 50
+    log = open_log(path)
+    put(log, batch(3))
+    put(log, sequenced(0, 3, at_ms=T0 + 100, transactional=True))
+    put(log, batch(2, at_ms=T0 + 200))
+    assert (log.last_stable_offset, log.high_watermark) == (3, 8)
+    assert log.find_timestamp(T0 + 100, max_offset=log.last_stable_offset) is None
+    found = log.find_timestamp(T0 + 100)
+    assert found is not None
+    assert found.offset == 3
+
+
+def test_a_marker_ends_the_transaction(path: Path) -> None:  # behaviour 50
+    log = open_log(path)
+    put(log, sequenced(0, 3, transactional=True))
+    assert log.last_stable_offset == 0
+    marker = encode_batch(
+        [Record(b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x05")],
+        now_ms=T0,
+        producer_id=7,
+        producer_epoch=0,
+        transactional=True,
+        control=True,
+    )
+    assert code_of(put, log, marker) is ErrorCode.invalid_record  # not from a client
+    log.append(marker, now_ms=T0, leader_epoch=0, origin="coordinator")
+    assert log.last_stable_offset == 4
+    again = open_log(path)
+    assert again.last_stable_offset == 4
+    state = again.producers.get(7)
+    assert state is not None
+    assert state.coordinator_epoch == 5
+
+
+def test_log_append_time(path: Path) -> None:
+    log = open_log(path, message_timestamp_type="LogAppendTime")
+    info = put(log, batch(3, compression="zstd"), now_ms=T0 + 9999)
+    assert info.log_append_time_ms == T0 + 9999
+    assert {row.timestamp for row in rows_from(log, 0)} == {T0 + 9999}
+    assert log.find_timestamp(T0 + 9999) == (0, T0 + 9999, 0)
+
+
+def test_timestamps_too_far_off_are_refused(path: Path) -> None:
+    log = open_log(path, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000)
+    assert code_of(put, log, batch(at_ms=T0 + 1001)) is ErrorCode.invalid_timestamp
+    assert code_of(put, log, batch(at_ms=T0 - 1001)) is ErrorCode.invalid_timestamp
+    put(log, batch(at_ms=T0 + 1000))
+    put(log, batch(at_ms=T0 - 1000))
+    put(log, batch(at_ms=-1))  # records without a time
+    assert log.log_end_offset == 3
+
+
+# what is refused
+
+
+def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:  # behaviour 56
+    log = open_log(path, cleanup_policy=frozenset({"compact"}))
+    keyless = encode_batch([Record(None, b"v")], now_ms=T0, compression="gzip")  # type: ignore[arg-type]
+    assert code_of(put, log, keyless) is ErrorCode.invalid_record
+    put(log, batch())
+    assert log.log_end_offset == 1
+
+
+def test_behaviour_56_max_message_bytes(path: Path) -> None:  # behaviour 56
+    log = open_log(path, max_message_bytes=200)
+    assert code_of(put, log, batch(size=200)) is ErrorCode.message_too_large
+    put(log, batch(size=100))
+    assert log.log_end_offset == 1
+
+
+def test_more_than_a_segment_is_refused(path: Path) -> None:
+    log = open_log(path, segment_bytes=100)
+    assert code_of(put, log, batch(size=100)) is ErrorCode.record_list_too_large
+    assert log.log_end_offset == 0
+
+
+def test_topic_codec_is_honoured(path: Path) -> None:
+    for number, codec in enumerate(CODECS[1:], 1):
+        log = open_log(path.with_name(f"c-{number}"), compression_type=codec)
+        put(log, batch(50, compression="none"))
+        ((_, header),) = scan(log.read(0, 1).bytes())
+        assert header.compression == number
+        assert len(rows_from(log, 0)) == 50
+
+
+# rolling and retention
+
+
+def test_segments_roll_by_size_and_time_and_are_named_as_kafka_names_them(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000, segment_ms=60_000)
+    put(log, batch(3, size=200))
+    put(log, batch(3, size=200))  # size
+    put(log, batch(1, at_ms=T0 + 60_002))  # the segment's first batch ends at T0 + 2
+    put(log, batch(1, at_ms=T0 + 60_003))  # time
+    names = [name for name in OsFiles().list(path) if name.endswith(".log")]
+    assert names == [f"{base:020d}.log" for base in (0, 3, 7)]
+    assert path.joinpath("00000000000000000003.snapshot").exists()
+
+
+def test_segments_roll_when_their_index_is_full(path: Path) -> None:
+    log = open_log(path, segment_index_bytes=80, index_interval_bytes=1)
+    for number in range(60):
+        put(log, batch(1, number, at_ms=T0 + number))
+    assert len(log.segments) > 5
+    assert all(path.joinpath(f"{segment.base_offset:020d}.index").stat().st_size <= 80 for segment in log.segments)
+    assert [row.offset for row in rows_from(log, 0)] == list(range(60))
+
+
+def test_retention_by_time(path: Path) -> None:  # claim 2
+    log = open_log(path, segment_bytes=1000, retention_ms=10_000)
+    for number in range(50):
+        put(log, batch(1, number, at_ms=T0 + number * 1000, size=100))
+    assert log.retain(T0 + 9_000) == 0
+    log.retain(T0 + 30_000)
+    assert 0 < log.log_start_offset <= 20
+    assert log.log_start_offset == log.segments[0].base_offset
+    assert code_of(log.read, log.log_start_offset - 1, 10) is ErrorCode.offset_out_of_range
+    log.retain(T0 + 1_000_000)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (50, 50, 0)
+    assert put(log, batch(at_ms=T0 + 1_000_000)).base_offset == 50
+
+
+def test_retention_by_size(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000, retention_bytes=3000, retention_ms=-1)
+    for number in range(100):
+        put(log, batch(1, number, size=100))
+    log.retain(T0)
+    assert 3000 <= log.size < 4000
+    assert log.log_start_offset > 0
+
+
+def test_retention_spares_compacted_topics_and_what_is_not_replicated(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000, retention_ms=1, cleanup_policy=frozenset({"compact"}))
+    for number in range(50):
+        put(log, batch(1, number, size=100))
+    assert log.retain(T0 + 10_000_000) == 0
+    other = open_log(path.with_name("b-0"), segment_bytes=1000, retention_ms=1)
+    for number in range(50):
+        put(other, batch(1, number, size=100))
+    other.high_watermark = 20
+    other.retain(T0 + 10_000_000)
+    assert other.log_start_offset <= 20
+
+
+def test_behaviour_53_delete_records_moves_the_start_and_the_producer_goes_on(path: Path) -> None:  # behaviour 53
+    log = open_log(path, segment_bytes=1000)
+    for number in range(20):
+        put(log, sequenced(number * 5, at_ms=T0))
+    assert log.delete_before(52) == 52
+    assert log.delete_before(10) == 52  # never back
+    assert code_of(log.delete_before, 101) is ErrorCode.offset_out_of_range
+    assert log.retain(T0) > 0
+    put(log, sequenced(100))
+    assert log.delete_before(-1) == 105  # the high watermark
+    log.retain(T0)
+    put(log, sequenced(105))
+    assert [row.offset for row in rows_from(log, 105)] == list(range(105, 110))
+    again = open_log(path, log_start_offset=105)
+    assert (again.log_start_offset, again.log_end_offset) == (105, 110)
+    put(again, sequenced(110))
+
+
+def test_truncate(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000)
+    for number in range(20):
+        put(log, batch(5, at_ms=T0 + number * 100), leader_epoch=number // 4)
+    log.truncate_to(38, T0)
+    assert log.log_end_offset == 35  # the batch that holds 38 begins there
+    assert log.epochs.latest == 1
+    assert [row.offset for row in rows_from(log, 0)] == list(range(35))
+    assert log.find_timestamp(T0 + 700) is None
+    assert put(log, batch(2), leader_epoch=9).base_offset == 35
+    again = open_log(path)
+    assert again.log_end_offset == 37
+    assert again.epoch_end_offset(1) == (1, 35)
+
+
+def test_truncate_below_everything(path: Path) -> None:
+    log = open_log(path, log_start_offset=50)
+    put(log, batch(5))
+    log.truncate_to(20, T0)
+    assert (log.log_start_offset, log.log_end_offset) == (20, 20)
+    assert put(log, batch()).base_offset == 20
+
+
+# producers
+
+
+def test_behaviour_55_the_last_five_batches_are_known_again(path: Path) -> None:  # behaviour 55
+    log = open_log(path)
+    for number in range(6):
+        put(log, sequenced(number * 5))
+    for number in range(1, 6):
+        info = put(log, sequenced(number * 5))
+        assert (info.base_offset, info.last_offset, info.duplicate) == (number * 5, number * 5 + 4, True)
+    assert code_of(put, log, sequenced(0)) is ErrorCode.out_of_order_sequence_number  # the sixth last
+    assert log.log_end_offset == 30
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_behaviour_55_also_after_a_restart(path: Path, clean: bool) -> None:  # behaviour 55
+    log = open_log(path, segment_bytes=700)
+    for number in range(8):
+        put(log, sequenced(number * 5))
+    if clean:
+        log.close()
+    del log
+    again = open_log(path, clean=clean, segment_bytes=700, recovery_point=40 if clean else 0)
+    for number in range(3, 8):
+        assert put(again, sequenced(number * 5)).base_offset == number * 5
+    assert code_of(put, again, sequenced(45)) is ErrorCode.out_of_order_sequence_number
+    assert put(again, sequenced(40)).base_offset == 40
+
+
+def test_behaviour_55_gaps_and_old_epochs_are_refused(path: Path) -> None:  # behaviour 55
+    log = open_log(path)
+    put(log, sequenced(0))
+    assert code_of(put, log, sequenced(6)) is ErrorCode.out_of_order_sequence_number
+    assert code_of(put, log, sequenced(3)) is ErrorCode.out_of_order_sequence_number
+    assert code_of(put, log, sequenced(5, epoch=1)) is ErrorCode.out_of_order_sequence_number
+    put(log, sequenced(0, epoch=1))
+    assert code_of(put, log, sequenced(5, epoch=0)) is ErrorCode.invalid_producer_epoch
+    assert log.log_end_offset == 10
+
+
+def test_an_unknown_producer_may_begin_anywhere(path: Path) -> None:
+    """Retention or expiry may have taken its past."""
+    log = open_log(path)
+    assert put(log, sequenced(1000)).base_offset == 0
+    assert code_of(put, log, sequenced(1006)) is ErrorCode.out_of_order_sequence_number
+
+
+def test_sequences_wrap(path: Path) -> None:
+    log = open_log(path)
+    top = 0x7FFFFFFF
+    put(log, batch(3, producer_id=1, producer_epoch=0, base_sequence=top - 1))  # top - 1, top, 0
+    put(log, batch(2, producer_id=1, producer_epoch=0, base_sequence=1))
+    assert put(log, batch(3, producer_id=1, producer_epoch=0, base_sequence=top - 1)).duplicate
+
+
+def test_producers_expire(path: Path) -> None:
+    log = open_log(path, producer_id_expiration_ms=1000, retention_ms=-1)
+    put(log, sequenced(0))
+    log.retain(T0 + 900)
+    assert code_of(put, log, sequenced(50)) is ErrorCode.out_of_order_sequence_number
+    log.retain(T0 + 5000)
+    assert put(log, sequenced(50)).base_offset == 5
+
+
+# leader epochs
+
+
+def test_epochs_answer_where_they_ended(path: Path) -> None:
+    log = open_log(path)
+    assert log.epoch_end_offset(0) == (-1, -1)
+    for epoch in (2, 2, 5, 5):
+        put(log, batch(5), leader_epoch=epoch)
+    assert [log.epoch_end_offset(epoch) for epoch in (1, 2, 3, 5, 6, -1)] == [
+        (1, 0),
+        (2, 10),
+        (2, 10),
+        (5, 20),
+        (-1, -1),
+        (-1, -1),
+    ]
+    assert path.joinpath("leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 10\n"
+    log.delete_before(12)
+    assert log.epochs.entries == ((5, 12),)
+
+
+def test_lost_epoch_file_is_found_again_in_the_batches(path: Path) -> None:
+    log = open_log(path)
+    for epoch in (0, 3):
+        put(log, batch(5), leader_epoch=epoch)
+    path.joinpath("leader-epoch-checkpoint").unlink()
+    assert open_log(path).epochs.entries == ((0, 0), (3, 5))
+
+
+# failing
+
+
+def test_disk_full_makes_the_log_offline_and_loses_nothing(path: Path) -> None:
+    files = MemoryFiles()
+    log = open_log(path, files=files)
+    put(log, batch(5))
+    files.free_bytes = 50
+    assert code_of(put, log, batch(5)) is ErrorCode.kafka_storage_error
+    assert log.offline is not None
+    assert code_of(log.read, 0, 10) is ErrorCode.kafka_storage_error
+    assert code_of(put, log, batch(5)) is ErrorCode.kafka_storage_error
+    files.free_bytes = None
+    again = open_log(path, files=files)
+    assert [row.offset for row in rows_from(again, 0)] == [0, 1, 2, 3, 4]
+    assert put(again, batch(1)).base_offset == 5
+
+
+def test_a_read_error_makes_only_this_log_offline(tmp_path: Path) -> None:
+    files = MemoryFiles()
+    bad, good = (open_log(tmp_path / name, files=files) for name in ("bad-0", "good-0"))
+    for log in (bad, good):
+        put(log, batch(5))
+    files.fail_read = lambda path: "bad-0" in str(path)
+    assert code_of(bad.read, 0, 10) is ErrorCode.kafka_storage_error
+    assert len(rows_from(good, 0)) == 5
+    with pytest.raises(StorageError, match="bad-0"):
+        open_log(tmp_path / "bad-0", files=files)
+
+
+def test_a_failing_sync_makes_the_log_offline(path: Path) -> None:
+    files = MemoryFiles()
+    log = open_log(path, files=files, flush_messages=1)
+    files.fail_sync = lambda path: path.suffix == ".log"
+    assert code_of(put, log, batch()) is ErrorCode.kafka_storage_error
+    assert log.offline is not None
+
+
+def test_an_unreadable_directory_is_one_clear_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    with pytest.raises(StorageError, match="file"):
+        open_log(blocked / "flights-0")
+
+
+def test_flush_messages_and_flush_ms(path: Path) -> None:
+    files = MemoryFiles()
+    log = open_log(path, files=files, flush_messages=10, flush_ms=1000)
+    put(log, batch(6))
+    assert log.recovery_point == 0
+    assert not log.flush_if_due(T0 + 999)
+    assert log.flush_if_due(T0 + 1000)
+    assert log.recovery_point == 6
+    put(log, batch(10))
+    assert log.recovery_point == 16
+    assert path / "00000000000000000000.log" in files.syncs
+
+
+def test_roll_syncs_now_or_later(path: Path) -> None:
+    log = open_log(path)
+    put(log, batch(5))
+    log.roll(T0)
+    assert log.recovery_point == 5
+    later: list[object] = []
+    log.defer_flush = later.append
+    put(log, batch(5))
+    log.roll(T0)
+    assert log.recovery_point == 5
+    (job,) = later
+    job()  # type: ignore[operator]
+    assert log.recovery_point == 10
+
+
+# restart
+
+
+def test_kill_loses_nothing_that_was_written(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000, index_interval_bytes=128)
+    for number in range(60):
+        put(log, batch(2, number, at_ms=T0 + number))
+    expected = rows_from(log, 0)
+    del log
+    again = open_log(path, segment_bytes=1000, index_interval_bytes=128)
+    assert rows_from(again, 0) == expected
+    assert again.find_timestamp(T0 + 41) is not None
+
+
+def test_a_torn_tail_is_cut_off(path: Path) -> None:
+    files = MemoryFiles()
+    log = open_log(path, files=files)
+    put(log, batch(5))
+    for keep in (1, 16, 60, 61, 100):
+        files.tear_after(keep)
+        with pytest.raises(Crash):
+            put(log, batch(5))
+        files.crash()
+        log = open_log(path, files=files)
+        assert log.log_end_offset == 5
+        assert files.size(path / "00000000000000000000.log") == log.size
+
+
+def test_a_damaged_batch_past_the_recovery_point_ends_the_log(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000)
+    for number in range(30):
+        put(log, batch(1, number, size=50))
+    second = log.segments[1]
+    del log
+    target = path / f"{second.base_offset:020d}.log"
+    data = bytearray(target.read_bytes())
+    data[len(data) // 2] ^= 1
+    target.write_bytes(data)
+    again = open_log(path, segment_bytes=1000)
+    assert second.base_offset < again.log_end_offset < second.next_offset
+    assert again.segments[-1].base_offset == second.base_offset
+    assert [row.offset for row in rows_from(again, 0)] == list(range(again.log_end_offset))
+
+
+def test_recovery_begins_at_the_recovery_point(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(path, segment_bytes=1000)
+    for number in range(60):
+        put(log, batch(1, number, size=50))
+    point = log.recovery_point
+    assert point == log.segments[-1].base_offset
+    checked: list[int] = []
+    recover = Segment.recover
+    monkeypatch.setattr(
+        Segment, "recover", lambda self, *args: (checked.append(self.base_offset), recover(self, *args))[1]
+    )
+    assert open_log(path, segment_bytes=1000, recovery_point=point).log_end_offset == 60
+    assert checked == [point]
+    checked.clear()
+    assert open_log(path, segment_bytes=1000, recovery_point=point, clean=True).log_end_offset == 60
+    assert checked in ([], [point])  # not closed, so its time index may lack the last entry
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "zeros"])
+def test_claim_8_damaged_indexes_are_rebuilt(path: Path, suffix: str, damage: str) -> None:  # claim 8
+    log = open_log(path, segment_bytes=2000, index_interval_bytes=64)
+    for number in range(60):
+        put(log, batch(1, number, at_ms=T0 + number * 10))
+    log.close()
+    target = path / f"00000000000000000000{suffix}"
+    good = target.read_bytes()
+    assert len(good) > 30
+    if damage == "missing":
+        target.unlink()
+    elif damage == "cut":
+        target.write_bytes(good[:-5])
+    else:
+        target.write_bytes(good[:-12] + bytes(120))
+    again = open_log(path, clean=True, segment_bytes=2000, index_interval_bytes=64, recovery_point=60)
+    assert target.read_bytes() == good
+    assert [row.offset for row in rows_from(again, 0)] == list(range(60))
+    assert again.find_timestamp(T0 + 15) == (2, T0 + 20, 0)
+
+
+def test_clean_stop_needs_no_recovery(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(path, segment_bytes=2000)
+    for number in range(60):
+        put(log, sequenced(number * 5))
+    log.close()
+    assert code_of(put, log, batch()) is ErrorCode.kafka_storage_error
+    monkeypatch.setattr(Segment, "recover", None)
+    again = open_log(path, segment_bytes=2000, clean=True, recovery_point=300)
+    assert again.log_end_offset == 300
+    assert again.recovery_point == 300
+    assert put(again, sequenced(295)).duplicate
+
+
+def test_leftovers_of_an_interrupted_compaction(path: Path) -> None:
+    log = open_log(path, segment_bytes=1000)
+    for number in range(60):
+        put(log, batch(1, number, size=50))
+    first, second, third, *_ = (segment.base_offset for segment in log.segments)
+    log.close()
+    # segments one and two were merged into .swap; the old ones were not removed yet
+    merged = b"".join(path.joinpath(f"{base:020d}.log").read_bytes() for base in (first, second))
+    path.joinpath(f"{first:020d}.log.swap").write_bytes(merged)
+    path.joinpath(f"{third:020d}.log.cleaned").write_bytes(b"half-way")
+    path.joinpath("00000000000000000099.index.deleted").write_bytes(b"")
+    path.joinpath("00000000000000000077.timeindex").write_bytes(b"")
+    again = open_log(path, segment_bytes=1000, clean=True, recovery_point=60)
+    assert [segment.base_offset for segment in again.segments][:2] == [first, third]
+    assert [row.offset for row in rows_from(again, 0)] == list(range(60))
+    leftovers = (".swap", ".cleaned", ".deleted")
+    names = OsFiles().list(path)
+    assert not [name for name in names if name.endswith(leftovers) or name.startswith("00000000000000000077")]
+
+
+def test_start_beyond_the_end_empties_the_log(path: Path) -> None:
+    """As when segment files were deleted by hand."""
+    log = open_log(path)
+    put(log, batch(5))
+    log.close()
+    again = open_log(path, clean=True, log_start_offset=50)
+    assert (again.log_start_offset, again.log_end_offset) == (50, 50)
+    assert put(again, batch()).base_offset == 50
+
+
+def test_delete_leaves_nothing(path: Path) -> None:
+    log = open_log(path)
+    put(log, batch(5))
+    log.delete()
+    assert not path.exists()
+    assert code_of(log.read, 0, 1) is ErrorCode.kafka_storage_error
+
+
+def test_defaults_are_kafkas() -> None:
+    config = LogConfig()
+    assert (config.segment_bytes, config.index_interval_bytes, config.segment_index_bytes) == (1 << 30, 4096, 10 << 20)
+    assert (config.max_message_bytes, config.retention_ms, config.retention_bytes) == (1048588, 604800000, -1)
+    assert (config.message_timestamp_after_max_ms, config.flush_messages) == (3600000, MAX_LONG)
