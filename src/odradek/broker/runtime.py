@@ -8,6 +8,7 @@ What the broker does with it::
     runtime.unload(index)                   # no longer led here, or the topic was deleted
     runtime.on_topics_deleted(["flights"])  # their committed offsets get tombstones
     runtime.on_clock_moved()                # after a clock that users can move was moved
+    runtime.stop()                          # before the logs close: who waits is answered NOT_COORDINATOR
 
 and what a handler does::
 
@@ -116,6 +117,12 @@ class Runtime:
         shard = self._shards.pop(index, None)
         if shard is not None:
             shard.stop(ErrorCode.not_coordinator)
+
+    def stop(self) -> None:
+        """Appends what waits and unloads everything."""
+        for index in self.loaded():
+            self._shards[index].flush()
+            self.unload(index)
 
     def submit(self, index: int, request: Request) -> Deferred[Any]:
         """Handles a request; the promise holds the reply that belongs to it (see groups/messages)."""
@@ -379,10 +386,11 @@ class _Shard:
                 self._load_offset = header.last_offset + 1
                 if not header.is_control:
                     self._replay_rows(batch_rows(data, position, header), before)
+            more = before < self._load_offset < self._partition.high_watermark
         except (CorruptRecord, KafkaError, StorageError) as error:
             self._give_up(error)
             return
-        if before < self._load_offset < self._partition.high_watermark:
+        if more:
             self._runtime.call_soon(self._load_step)
         else:
             self._finish_load()

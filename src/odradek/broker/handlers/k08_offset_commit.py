@@ -1,0 +1,103 @@
+"""OffsetCommit 2 to 10.
+
+2: the first served; a retention time of the request's own. 3: throttle time in the reply. 5: that retention time is
+gone. 6: leader epochs. 7: static members. 8: flexible. 9: KIP-848 members may commit; GROUP_ID_NOT_FOUND where older
+clients are told ILLEGAL_GENERATION. 10: topics by id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from odradek.broker.deferred import Deferred
+from odradek.core.errors import ErrorCode
+from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
+from odradek.wire.hot import CommittedTopic, offset_commit_response
+from odradek.wire.schemas import milliseconds
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 8
+VERSIONS = (2, 10)
+
+Refused = dict[tuple[str, int], ErrorCode]
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Deferred[bytes]:
+    version = context.version
+    topics: list[TopicCommit] = []
+    rows: list[tuple[str, Any, list[int]]] = []  # name, id and partitions of each topic, as the reply lists them
+    unknown: list[CommittedTopic] = []
+    for topic in message.topics:
+        found = broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id)
+        if found is None:
+            code = ErrorCode.unknown_topic_or_partition if version < 10 else ErrorCode.unknown_topic_id
+            named = (topic.name, None) if version < 10 else ("", topic.topic_id)
+            unknown.append(_refused(*named, [p.partition_index for p in topic.partitions], code))
+            continue
+        topic_id = cast(UUID, found.id)
+        partitions, missing = _partitions(topic.partitions, found.partition_count, version)
+        if missing:
+            unknown.append(_refused(found.name, topic_id, missing, ErrorCode.unknown_topic_or_partition))
+        if partitions:
+            topics.append(TopicCommit(found.name, topic_id, partitions))
+            rows.append((found.name, topic_id, [partition[0] for partition in partitions]))
+    if not topics:
+        return offset_commit_response(version, unknown)
+    request = OffsetCommit(
+        message.group_id,
+        topics,
+        message.member_id,
+        message.generation_id_or_member_epoch,
+        message.group_instance_id if version >= 7 else None,
+        milliseconds(message.retention_time) if version <= 4 else -1,
+        version >= 9,
+    )
+
+    def pack(reply: OffsetCommitReply) -> bytes:
+        committed = [CommittedTopic(name, topic_id, _codes(name, indexes, reply)) for name, topic_id, indexes in rows]
+        return offset_commit_response(version, _merged(unknown, committed) if unknown else committed)
+
+    return broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).map(pack)
+
+
+def _partitions(partitions: Any, count: int, version: int) -> tuple[list[PartitionCommit], list[int]]:
+    """What there is to commit, and the partitions that the topic does not have."""
+    if version >= 6:
+        commits = [
+            (p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata) for p in partitions
+        ]
+    else:
+        commits = [(p.partition_index, p.committed_offset, -1, p.committed_metadata) for p in partitions]
+    if all(0 <= commit[0] < count for commit in commits):
+        return commits, []
+    return (
+        [commit for commit in commits if 0 <= commit[0] < count],
+        [commit[0] for commit in commits if not 0 <= commit[0] < count],
+    )
+
+
+def _codes(name: str, indexes: list[int], reply: OffsetCommitReply) -> list[int]:
+    code, refused = int(reply.error.value), reply.refused
+    codes = [code] * (2 * len(indexes))
+    codes[::2] = indexes
+    if refused:
+        codes[1::2] = [int(refused[name, index].value) if (name, index) in refused else code for index in indexes]
+    return codes
+
+
+def _refused(name: str, topic_id: Any, indexes: list[int], code: ErrorCode) -> CommittedTopic:
+    return CommittedTopic(name, topic_id, [number for index in indexes for number in (index, int(code.value))])
+
+
+def _merged(unknown: list[CommittedTopic], committed: list[CommittedTopic]) -> list[CommittedTopic]:
+    """A topic that was refused in part is listed once."""
+    by_topic = {(topic.name, topic.topic_id): topic for topic in unknown}
+    for topic in committed:
+        before = by_topic.get((topic.name, topic.topic_id))
+        codes = topic.codes if before is None else [*before.codes, *topic.codes]
+        by_topic[topic.name, topic.topic_id] = CommittedTopic(topic.name, topic.topic_id, codes)
+    return list(by_topic.values())

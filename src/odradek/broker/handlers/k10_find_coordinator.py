@@ -1,0 +1,42 @@
+"""FindCoordinator 0 to 6.
+
+0: groups only. 1: key types (0 group, 1 transaction, 2 share), error message, throttle time. 3: flexible. 4: many
+keys in one request. 5: TRANSACTION_ABORTABLE may come. 6: share groups' keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 10
+VERSIONS = (0, 6)
+
+GROUP = 0
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    key_type = message.key_type if context.version >= 1 else GROUP
+    if context.version >= 4:
+        return {"coordinators": [_find(broker, context, key_type, key) for key in message.coordinator_keys]}
+    return _find(broker, context, key_type, message.key)
+
+
+def _find(broker: BrokerServer, context: Context, key_type: int, key: str) -> dict[str, Any]:
+    if key_type != GROUP:
+        return _nowhere(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
+    broker.ensure_offsets_topic()
+    if broker.runtime.group_partition(key) not in broker.runtime.loaded():
+        return _nowhere(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
+    host, port = broker.advertised(context)
+    found = {"key": key, "node_id": broker.node_id, "host": host, "port": port}
+    return found | {"error_code": ErrorCode.none, "error_message": ""}
+
+
+def _nowhere(key: str, error: ErrorCode, message: str) -> dict[str, Any]:
+    return {"key": key, "node_id": -1, "host": "", "port": -1, "error_code": error, "error_message": message}

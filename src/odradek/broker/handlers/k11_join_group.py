@@ -1,0 +1,61 @@
+"""JoinGroup 0 to 9.
+
+1: a rebalance timeout of its own. 2: throttle time. 4: MEMBER_ID_REQUIRED to members without an id. 5: static
+members. 6: flexible. 7: the protocol's type in the reply, and its name may be null. 8: a reason. 9: the leader may
+be told to skip the assignment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.deferred import Deferred
+from odradek.groups.messages import JoinGroup, JoinGroupReply, MemberProtocol
+from odradek.wire.schemas import milliseconds
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 11
+VERSIONS = (0, 9)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+    version = context.version
+    session_timeout_ms = milliseconds(message.session_timeout)
+    instance_id = message.group_instance_id if version >= 5 else None
+    client_id = context.client_id or ""
+    request = JoinGroup(
+        message.group_id,
+        message.member_id,
+        f"{client_id if instance_id is None else instance_id}-{broker.new_uuid()}",
+        client_id,
+        context.client_host,
+        session_timeout_ms,
+        milliseconds(message.rebalance_timeout) if version >= 1 else session_timeout_ms,
+        message.protocol_type,
+        tuple(MemberProtocol(protocol.name, bytes(protocol.metadata)) for protocol in message.protocols),
+        instance_id,
+        requires_known_member_id=version >= 4,
+        can_skip_assignment=version >= 9,
+    )
+    deferred = broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+    return deferred.map(lambda reply: _pack(version, reply))
+
+
+def _pack(version: int, reply: JoinGroupReply) -> dict[str, Any]:
+    name = reply.protocol_name
+    return {
+        "error_code": reply.error,
+        "generation_id": reply.generation_id,
+        "protocol_type": reply.protocol_type,
+        "protocol_name": "" if name is None and version < 7 else name,
+        "leader": reply.leader,
+        "skip_assignment": reply.skip_assignment,
+        "member_id": reply.member_id,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
+            for member_id, instance_id, metadata in reply.members
+        ],
+    }

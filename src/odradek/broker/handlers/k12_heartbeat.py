@@ -1,0 +1,26 @@
+"""Heartbeat 0 to 4. 1: throttle time. 3: static members. 4: flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.deferred import Deferred
+from odradek.groups.messages import Heartbeat
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 12
+VERSIONS = (0, 4)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+    request = Heartbeat(
+        message.group_id,
+        message.member_id,
+        message.generation_id,
+        message.group_instance_id if context.version >= 3 else None,
+    )
+    deferred = broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+    return deferred.map(lambda error: {"error_code": error})

@@ -1,0 +1,43 @@
+"""SyncGroup 0 to 5. 1: throttle time. 3: static members. 4: flexible. 5: the protocol, said and checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.deferred import Deferred
+from odradek.core.errors import ErrorCode
+from odradek.groups.messages import SyncGroup, SyncGroupReply
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 14
+VERSIONS = (0, 5)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Deferred[dict[str, Any]]:
+    version = context.version
+    protocol_type = message.protocol_type if version >= 5 else None
+    protocol_name = message.protocol_name if version >= 5 else None
+    if version >= 5 and (protocol_type is None or protocol_name is None):
+        return _pack(SyncGroupReply(ErrorCode.inconsistent_group_protocol))
+    request = SyncGroup(
+        message.group_id,
+        message.member_id,
+        message.generation_id,
+        {assignment.member_id: bytes(assignment.assignment) for assignment in message.assignments},
+        message.group_instance_id if version >= 3 else None,
+        protocol_type,
+        protocol_name,
+    )
+    return broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).map(_pack)
+
+
+def _pack(reply: SyncGroupReply) -> dict[str, Any]:
+    return {
+        "error_code": reply.error,
+        "protocol_type": reply.protocol_type,
+        "protocol_name": reply.protocol_name,
+        "assignment": reply.assignment,
+    }

@@ -1,0 +1,58 @@
+"""DescribeGroups 0 to 6.
+
+1: throttle time. 3: authorised operations. 4: static members. 5: flexible. 6: GROUP_ID_NOT_FOUND with a message,
+where older clients see a group without error in state Dead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.deferred import Deferred, gather
+from odradek.core.errors import ErrorCode
+from odradek.groups.messages import DescribedGroup, DescribeGroup
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 15
+VERSIONS = (0, 6)
+
+#: Bits of READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: without an authoriser everybody may.
+ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+OPERATIONS_NOT_ASKED = -(1 << 31)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+    version = context.version
+    asked = version >= 3 and message.include_authorized_operations
+    groups: list[Deferred[DescribedGroup]] = [
+        broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeGroup(group_id))
+        for group_id in message.groups
+    ]
+    return gather(groups).map(lambda answers: {"groups": [_pack(version, asked, group) for group in answers]})
+
+
+def _pack(version: int, operations_asked: bool, group: DescribedGroup) -> dict[str, Any]:
+    not_found = group.error is ErrorCode.group_id_not_found
+    return {
+        "error_code": ErrorCode.none if not_found and version < 6 else group.error,
+        "error_message": group.error_message,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol_name,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+        "authorized_operations": ALL_GROUP_OPERATIONS if operations_asked else OPERATIONS_NOT_ASKED,
+    }
