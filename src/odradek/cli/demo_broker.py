@@ -17,6 +17,7 @@ _STOP_S = 15.0
 # How long the broker of a run that was killed a moment ago may take to let go of its directory.
 _PREDECESSOR_S = 6.0
 _RETRY_S = 0.2
+_HELD = "is held by another broker"
 
 
 class BrokerProcess:
@@ -43,7 +44,7 @@ class BrokerProcess:
             code, line = self._what_it_said()
             if code != EXIT_BAD_INPUT:
                 raise CommandError(f"the broker did not start: {line} (see {self._log})", EXIT_FAILED)
-            if time.monotonic() > give_up:
+            if _HELD not in line or time.monotonic() > give_up:
                 raise CommandError(line)
             threading.Event().wait(_RETRY_S)
 
@@ -81,7 +82,7 @@ class BrokerProcess:
             self.stop()
             return EXIT_FAILED, f"not ready after {_READY_S:.0f} s"
         lines = self._log.read_text(errors="replace").strip().splitlines() or [f"it ended with code {code}"]
-        return code, lines[-1].removeprefix("odradek: ")
+        return code, lines[-1].removeprefix("odradek serve: ").removeprefix("odradek: ")
 
 
 def _ready_address(process: subprocess.Popen[bytes]) -> str | None:

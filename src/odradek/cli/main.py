@@ -13,8 +13,6 @@ import typer
 from typer.core import TyperGroup
 
 from odradek._version import __version__
-from odradek.cli.terminal import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED, error_line, exit_code_of
-from odradek.core.errors import OdradekError
 
 # The class every usage error derives from; typer keeps click's classes in a private place.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -105,6 +103,7 @@ def _odradek(
     "  odradek demo --rewind 2026-01-31T12:00:00Z",
 )
 def demo(
+    *,
     data_dir: Annotated[
         Path | None,
         typer.Option(help="Where the broker's log and the table live. Default: odradek/demo in your user data folder."),
@@ -178,26 +177,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: the process's own) and returns its exit code, errors already printed."""
-    command = typer.main.get_command(app)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        given = list(sys.argv[1:] if arguments is None else arguments)
-        code = command.main(args=given, prog_name="odradek", standalone_mode=False)
-    except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            print(error)
-            return EXIT_BAD_INPUT
-        error_line(_usage_line(error))
-        return EXIT_BAD_INPUT
-    except OdradekError as error:
-        error_line(str(error))
-        return exit_code_of(error)
-    except (KeyboardInterrupt, typer.Abort):
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone (`odradek … | head`); say nothing on the closed pipe at exit either.
-        sys.stdout = None
-        return EXIT_FAILED
+        code = typer.main.get_command(app).main(args=given, prog_name="odradek", standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:
+        return _report(error)
     return code if isinstance(code, int) else 0
+
+
+def _report(error: BaseException) -> int:
+    """Prints what the user has to know of an error and returns the exit code; re-raises what is a bug of ours."""
+    # Only now: the errors' module takes longer to load than the whole shell.
+    from odradek.cli import terminal
+    from odradek.core.errors import OdradekError
+
+    match error:
+        case KeyboardInterrupt() | typer.Abort():
+            return terminal.EXIT_INTERRUPTED
+        case BrokenPipeError():
+            # Whoever read our output has gone (`odradek … | head`); say nothing on the closed pipe at exit either.
+            sys.stdout = None
+            return terminal.EXIT_FAILED
+        case OdradekError():
+            terminal.error_line(str(error))
+            return terminal.exit_code_of(error)
+    if not isinstance(error, _UsageError):
+        raise error
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error)
+    else:
+        terminal.error_line(_usage_line(error))
+    return terminal.EXIT_BAD_INPUT
 
 
 if __name__ == "__main__":
