@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from odradek.batches import decode as kernels
+from odradek.batches.aborted import AbortedTransaction, rolled_back
 from odradek.batches.decode import (
     ATTRIBUTES,
     BASE,
@@ -24,6 +25,7 @@ from odradek.batches.decode import (
     Columns,
     Int64s,
 )
+from odradek.batches.header import CONTROL_BIT
 from odradek.core.errors import CorruptRecord
 
 CHUNK_BYTES = 64 << 20
@@ -41,15 +43,6 @@ TYPES = {
 }
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """All but ``headers``, in the order of Spark's Kafka source."""
-
-_CONTROL, _TRANSACTIONAL = 0x20, 0x10
-
-
-class AbortedTransaction(NamedTuple):
-    """From a fetch reply under read_committed: this producer's records from ``first_offset`` on were rolled back."""
-
-    producer_id: int
-    first_offset: int
 
 
 @lru_cache(maxsize=64)
@@ -107,9 +100,10 @@ class RecordSet:
         """
         table = self._table
         last_offsets = table[:, BASE] + table[:, LAST_DELTA]
-        chosen = (last_offsets >= start) & (table[:, BASE] < end) & (table[:, ATTRIBUTES] & _CONTROL == 0)
+        chosen = (last_offsets >= start) & (table[:, BASE] < end) & (table[:, ATTRIBUTES] & CONTROL_BIT == 0)
         if aborted:
-            chosen &= ~self._rolled_back(aborted)
+            rows = zip(last_offsets.tolist(), *table[:, (ATTRIBUTES, PRODUCER)].T.tolist(), strict=True)
+            chosen &= ~np.array(rolled_back(rows, aborted), dtype=bool)
         if not chosen.all():
             table = table[chosen]
         if check_crcs:
@@ -144,21 +138,6 @@ class RecordSet:
         for buffer, run in parts:
             found.parse(buffer, run, start, end)
         return found, at
-
-    def _rolled_back(self, aborted: Sequence[AbortedTransaction]) -> Any:
-        """Which batches belong to aborted transactions. A control batch ends its producer's transaction."""
-        waiting = sorted(aborted, key=lambda a: a.first_offset, reverse=True)
-        inside: set[int] = set()
-        hidden = np.zeros(len(self._table), dtype=bool)
-        fields = (BASE, LAST_DELTA, ATTRIBUTES, PRODUCER)
-        for i, (base, last_delta, attributes, producer) in enumerate(self._table[:, fields].tolist()):
-            while waiting and waiting[-1].first_offset <= base + last_delta:
-                inside.add(waiting.pop().producer_id)
-            if attributes & _CONTROL:
-                inside.discard(producer)
-            elif attributes & _TRANSACTIONAL and producer in inside:
-                hidden[i] = True
-        return hidden
 
 
 def _capacity(table: Int64s) -> int:

@@ -65,9 +65,14 @@ class Admin:
         """The names of all topics, internal ones included, sorted."""
         return list(self._run(operations.describe_topics(self._cluster, None)))
 
-    def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
-        """Partitions, leaders, replicas and ids; of every topic when ``names`` is None. Raises UnknownTopic."""
-        return self._run(operations.describe_topics(self._cluster, names))
+    def describe_topics(
+        self, names: Iterable[str] | None = None, *, missing_ok: bool = False
+    ) -> dict[str, TopicDescription]:
+        """Partitions, leaders, replicas and ids; of every topic when ``names`` is None.
+
+        Raises UnknownTopic; with ``missing_ok`` topics that do not exist are left out.
+        """
+        return self._run(operations.describe_topics(self._cluster, names, missing_ok=missing_ok))
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """Raises the first topic's error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …); the others are made."""

@@ -254,8 +254,13 @@ class Cluster:
                 known.topics.pop(row.name, None)
         return errors
 
-    async def topics(self, names: Iterable[str] | None, deadline: Deadline) -> dict[str, TopicDescription]:
-        """Fresh descriptions of these topics, or of all. Raises UnknownTopic naming those that do not exist."""
+    async def topics(
+        self, names: Iterable[str] | None, deadline: Deadline, *, missing_ok: bool = False
+    ) -> dict[str, TopicDescription]:
+        """Fresh descriptions of these topics, or of all.
+
+        Raises UnknownTopic naming those that do not exist; with ``missing_ok`` they are left out.
+        """
         wanted = None if names is None else list(dict.fromkeys(names))
         grace = Deadline(min(UNKNOWN_TOPIC_GRACE_MS, deadline.limit_ms))
 
@@ -265,12 +270,12 @@ class Cluster:
             for name, code in errors.items():
                 if code not in (ErrorCode.none, ErrorCode.unknown_topic_or_partition):
                     raise error_for(code, f"topic {name}")
-            if unknown:
+            if unknown and not missing_ok:
                 if grace.passed:
                     raise UnknownTopic(_unknown_text(unknown))
                 raise KafkaError(ErrorCode.leader_not_available, _unknown_text(unknown))
             known = self._metadata.topics
-            chosen = known if wanted is None else {name: known[name] for name in wanted}
+            chosen = known if wanted is None else {name: known[name] for name in wanted if name in known}
             return {name: topic.description for name, topic in sorted(chosen.items())}
 
         return await self.retrying("listing topics", attempt, deadline)

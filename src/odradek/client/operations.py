@@ -430,5 +430,7 @@ async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iter
     await cluster.at_coordinator(group_id, f"deleting offsets of group {group_id}", call, cluster.deadline())
 
 
-async def describe_topics(cluster: Cluster, names: Iterable[str] | None) -> dict[str, TopicDescription]:
-    return await cluster.topics(names, cluster.deadline())
+async def describe_topics(
+    cluster: Cluster, names: Iterable[str] | None, *, missing_ok: bool = False
+) -> dict[str, TopicDescription]:
+    return await cluster.topics(names, cluster.deadline(), missing_ok=missing_ok)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
+from odradek.batches.aborted import AbortedTransaction, rolled_back
+from odradek.batches.header import BatchHeader, crc_is_valid, scan
+from odradek.batches.rows import Row, batch_rows
 from odradek.client import fetch, loop, operations
 from odradek.client.admin import isolation
 from odradek.client.cluster import Cluster, Deadline
@@ -34,6 +37,8 @@ from odradek.core.ids import NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
@@ -57,6 +62,17 @@ def _forget_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+class _Found(NamedTuple, Generic[T]):
+    """Decoded when iterated; where to go on, and the leader epoch of the last batch."""
+
+    content: Iterator[T]
+    next_offset: int
+    leader_epoch: int
+
+
+_Decode = Callable[[FetchedPartition, int, int], _Found[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +114,11 @@ class PartitionReader:
         """
         source = self._source(max_bytes, max_wait_ms)
         reply = loop.run(source.fetch(offset, source.cluster.deadline()))
-        batches, next_offset, epoch = self._decoded(reply, offset, 1 << 62)
-        return Fetched(
-            tuple(batches), next_offset, reply.high_watermark, reply.last_stable_offset, reply.log_start_offset, epoch
-        )
+        limits = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
+        if not reply.records:
+            return Fetched((), offset, *limits, NO_EPOCH)
+        found = self._decoded(self._arrow, reply, offset, 1 << 62)
+        return Fetched(tuple(found.content), found.next_offset, *limits, found.leader_epoch)
 
     def read(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[pa.RecordBatch]:
         """All records with ``start <= offset < end``, in order; gaps that compaction or markers left are passed over.
@@ -110,6 +127,14 @@ class PartitionReader:
         to the same history. Raises as ``fetch`` does, LogTruncated, and RequestTimedOut when the log does not reach
         ``end`` for ``default_api_timeout_ms``.
         """
+        return self._advancing(start, end, start_leader_epoch, self._arrow)
+
+    def read_rows(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[Row]:
+        """As ``read``, a ``Row`` per record in plain Python: for small topics and tools, without numba or pyarrow."""
+        return self._advancing(start, end, start_leader_epoch, self._rows)
+
+    def _advancing(self, start: int, end: int, start_leader_epoch: int, decode: _Decode[T]) -> Iterator[T]:
+        """Fetches the next bytes while the ones before are decoded and used."""
         if start >= end:
             return
         source = self._source(None, None)
@@ -121,14 +146,17 @@ class PartitionReader:
                 reply = pending.result()
                 if reply is None:
                     return
-                batches, after, epoch = self._decoded(reply, position, end)
-                if after < end:
-                    source.last_epoch = epoch
-                    pending = loop.start(source.advance(after, end))
-                yield from batches
-                if after >= end:
+                found = self._decoded(decode, reply, position, end)
+                if found.next_offset < end:
+                    source.last_epoch = found.leader_epoch
+                    pending = loop.start(source.advance(found.next_offset, end))
+                try:
+                    yield from found.content
+                except CorruptRecord as error:
+                    raise CorruptRecord(f"{self.partition}: {error.message}") from error
+                if found.next_offset >= end:
                     return
-                position = after
+                position = found.next_offset
         finally:
             pending.cancel()
 
@@ -147,21 +175,22 @@ class PartitionReader:
             self.config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
         )
 
-    def _decoded(self, reply: FetchedPartition, position: int, end: int) -> tuple[Iterator[pa.RecordBatch], int, int]:
-        """Record batches (decoded when iterated), the offset to go on from, the last batch's leader epoch."""
-        if not reply.records:
-            return iter(()), position, NO_EPOCH
-        from odradek.batches.arrow import AbortedTransaction, RecordSet  # here: loads numba and pyarrow
-
+    def _decoded(self, decode: _Decode[T], reply: FetchedPartition, position: int, end: int) -> _Found[T]:
         try:
-            found = RecordSet(reply.records)
+            found = decode(reply, position, end)
         except CorruptRecord as error:
             raise CorruptRecord(f"{self.partition} at offset {position}: {error.message}") from error
-        if found.batch_count == 0:
+        if found.next_offset < 0:
             raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch is cut off")
         if found.next_offset <= position:
             raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch ends before it")
-        batches = found.record_batches(
+        return found
+
+    def _arrow(self, reply: FetchedPartition, position: int, end: int) -> _Found[pa.RecordBatch]:
+        from odradek.batches.arrow import RecordSet  # here: loads numba and pyarrow
+
+        records = RecordSet(reply.records)
+        batches = records.record_batches(
             self.partition.topic,
             self.partition.partition,
             start=position,
@@ -170,13 +199,28 @@ class PartitionReader:
             check_crcs=self.config.check_crcs,
             aborted=[AbortedTransaction(*row) for row in reply.aborted or ()],
         )
-        return self._named(batches), found.next_offset, found.leader_epoch
+        return _Found(batches, records.next_offset, records.leader_epoch)
 
-    def _named(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from batches
-        except CorruptRecord as error:
-            raise CorruptRecord(f"{self.partition}: {error.message}") from error
+    def _rows(self, reply: FetchedPartition, position: int, end: int) -> _Found[Row]:
+        batches = list(scan(reply.records))
+        if not batches:
+            return _Found(iter(()), -1, NO_EPOCH)
+        last = batches[-1][1]
+        return _Found(self._row_by_row(reply, batches, position, end), last.last_offset + 1, last.leader_epoch)
+
+    def _row_by_row(
+        self, reply: FetchedPartition, batches: list[tuple[int, BatchHeader]], position: int, end: int
+    ) -> Iterator[Row]:
+        marks = [(header.last_offset, header.attributes, header.producer_id) for _, header in batches]
+        hidden = rolled_back(marks, [AbortedTransaction(*row) for row in reply.aborted or ()])
+        for (at, header), is_hidden in zip(batches, hidden, strict=True):
+            if is_hidden or header.is_control or header.last_offset < position or header.base_offset >= end:
+                continue
+            if self.config.check_crcs and not crc_is_valid(reply.records, at, header):
+                raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+            for row in batch_rows(reply.records, at, header):
+                if position <= row.offset < end:
+                    yield row
 
 
 def read_range(

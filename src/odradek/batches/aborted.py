@@ -1,0 +1,32 @@
+"""Which batches belong to transactions that were rolled back: what read_committed leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT
+
+
+class AbortedTransaction(NamedTuple):
+    """From a fetch reply under read_committed: this producer's records from ``first_offset`` on were rolled back."""
+
+    producer_id: int
+    first_offset: int
+
+
+def rolled_back(batches: Iterable[tuple[int, int, int]], aborted: Sequence[AbortedTransaction]) -> list[bool]:
+    """For each batch (last offset, attributes, producer id), in log order: is it part of an aborted transaction?
+
+    The producer's next control batch ends its transaction.
+    """
+    waiting = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+    inside: set[int] = set()
+    hidden = []
+    for last_offset, attributes, producer_id in batches:
+        while waiting and waiting[-1].first_offset <= last_offset:
+            inside.add(waiting.pop().producer_id)
+        if attributes & CONTROL_BIT:
+            inside.discard(producer_id)
+        hidden.append(bool(attributes & TRANSACTIONAL_BIT and producer_id in inside and not attributes & CONTROL_BIT))
+    return hidden

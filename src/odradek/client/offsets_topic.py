@@ -1,0 +1,55 @@
+"""``__consumer_offsets`` of any cluster, read as the log it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek.batches.rows import Row
+from odradek.client.admin import Admin
+from odradek.client.model import EARLIEST, LATEST
+from odradek.client.reader import PartitionReader
+from odradek.core import records
+from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
+
+
+class Entry(NamedTuple):
+    """One record of the offsets topic. ``value`` is None for a tombstone; ``timestamp`` in ms since 1970."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
+    """The partitions of the offsets topic, or the one that keeps ``group``; none before the topic was made."""
+    found = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
+    if found is None:
+        return []
+    if group is not None:
+        return [TopicPartition(OFFSETS_TOPIC, partition_for_group(group, len(found.partitions)))]
+    return [TopicPartition(OFFSETS_TOPIC, row.partition) for row in found.partitions]
+
+
+def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
+    """The topic's records as they are now, partition by partition, of all groups or of one."""
+    chosen = partitions(admin, group)
+    starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
+    for tp in chosen:
+        for row in PartitionReader(admin.config, tp).read_rows(starts[tp].offset, ends[tp].offset):
+            if group is None or group_of(row) == group:
+                yield Entry(tp.partition, row.offset, row.timestamp, row.key, row.value)
+
+
+def group_of(row: Row) -> str | None:
+    """The group that a record of the offsets topic is about; None where its key cannot be read."""
+    found = records.decode(row.key, row.value)
+    if isinstance(found, records.OffsetCommitRecord | records.GroupRecord):
+        return found.key.group
+    if isinstance(found, records.CoordinatorRecord):
+        group = found.key.get("group_id")
+        return group if isinstance(group, str) else None
+    return None
