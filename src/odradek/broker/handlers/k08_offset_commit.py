@@ -34,9 +34,11 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Defe
     for topic in message.topics:
         found = broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id)
         if found is None:
-            code = ErrorCode.unknown_topic_or_partition if version < 10 else ErrorCode.unknown_topic_id
-            named = (topic.name, None) if version < 10 else ("", topic.topic_id)
-            unknown.append(_refused(*named, [p.partition_index for p in topic.partitions], code))
+            indexes = [partition.partition_index for partition in topic.partitions]
+            if version < 10:
+                unknown.append(_refused(topic.name, None, indexes, ErrorCode.unknown_topic_or_partition))
+            else:
+                unknown.append(_refused("", topic.topic_id, indexes, ErrorCode.unknown_topic_id))
             continue
         topic_id = cast(UUID, found.id)
         partitions, missing = _partitions(topic.partitions, found.partition_count, version)
