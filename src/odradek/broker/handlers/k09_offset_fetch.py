@@ -34,38 +34,44 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[Fie
 
 def _fetch(broker: BrokerServer, version: int, asked: Any, require_stable: bool) -> Deferred[Fields]:
     """One group; ``asked`` is the whole request before version 8."""
+    by_id = version >= 10
     topics: list[tuple[str, list[int]]] | None = None
-    ids: dict[str, UUID] = {}
-    unknown: list[Fields] = []
+    named: list[tuple[str, UUID | None, list[int]]] = []  # as asked; no name where an id is unknown
     if asked.topics is not None:
-        topics = []
         for topic in asked.topics:
-            if version < 10:
-                topics.append((topic.name, list(topic.partition_indexes)))
-                continue
-            found = broker.catalog.topic_by_id(topic.topic_id)
-            if found is None:
-                unknown.append(_refused("", topic.topic_id, topic.partition_indexes, ErrorCode.unknown_topic_id))
-            else:
-                ids[found.name] = cast(UUID, found.id)
-                topics.append((found.name, list(topic.partition_indexes)))
+            found = broker.catalog.topic_by_id(topic.topic_id) if by_id else None
+            name = ("" if found is None else found.name) if by_id else topic.name
+            named.append((name, topic.topic_id if by_id else None, list(topic.partition_indexes)))
+        topics = [(name, partitions) for name, _, partitions in named if name or not by_id]
     request = OffsetFetch(asked.group_id, topics, require_stable)
 
     def pack(reply: OffsetFetchReply) -> Fields:
-        if reply.error is not ErrorCode.none and version < 2:  # no place for a group's error yet
-            listed = [_refused(name, None, partitions, reply.error) for name, partitions in topics or ()]
-            return {"topics": listed}
-        listed = []
-        for name, partitions in reply.topics:
-            if version >= 10 and name not in ids:
-                found = broker.catalog.topic(name)
-                if found is None:  # deleted, and its tombstones are under way
-                    continue
-                ids[name] = cast(UUID, found.id)
-            listed.append(_topic(name, ids.get(name), partitions))
-        return {"group_id": asked.group_id, "topics": unknown + listed, "error_code": reply.error}
+        if reply.error is not ErrorCode.none:
+            if version >= 2:
+                return {"group_id": asked.group_id, "topics": [], "error_code": reply.error}
+            return {"topics": [_refused(*topic, reply.error) for topic in named]}
+        if topics is None:
+            listed = _everything(broker, by_id, reply)
+        else:
+            answers = iter(reply.topics)
+            listed = [
+                _refused(*topic, ErrorCode.unknown_topic_id)
+                if by_id and not topic[0]
+                else _topic(topic[0], topic[1], next(answers)[1])
+                for topic in named
+            ]
+        return {"group_id": asked.group_id, "topics": listed, "error_code": ErrorCode.none}
 
     return broker.runtime.submit(broker.runtime.group_partition(asked.group_id), request).map(pack)
+
+
+def _everything(broker: BrokerServer, by_id: bool, reply: OffsetFetchReply) -> list[Fields]:
+    listed = []
+    for name, partitions in reply.topics:
+        found = broker.catalog.topic(name) if by_id else None
+        if found is not None or not by_id:  # a deleted topic has no id any more
+            listed.append(_topic(name, None if found is None else cast(UUID, found.id), partitions))
+    return listed
 
 
 def _topic(name: str, topic_id: UUID | None, partitions: Any) -> Fields:
@@ -85,7 +91,7 @@ def _topic(name: str, topic_id: UUID | None, partitions: Any) -> Fields:
     }
 
 
-def _refused(name: str, topic_id: UUID | None, partitions: Any, error: ErrorCode) -> Fields:
+def _refused(name: str, topic_id: UUID | None, partitions: list[int], error: ErrorCode) -> Fields:
     nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
     return {
         "name": name,

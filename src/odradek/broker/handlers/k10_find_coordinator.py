@@ -35,7 +35,7 @@ def _find(broker: BrokerServer, context: Context, key_type: int, key: str) -> di
         return _nowhere(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
     host, port = broker.advertised(context)
     found = {"key": key, "node_id": broker.node_id, "host": host, "port": port}
-    return found | {"error_code": ErrorCode.none, "error_message": ""}
+    return found | {"error_code": ErrorCode.none, "error_message": "" if context.version >= 4 else "NONE"}
 
 
 def _nowhere(key: str, error: ErrorCode, message: str) -> dict[str, Any]:

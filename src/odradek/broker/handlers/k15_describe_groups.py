@@ -35,9 +35,12 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
 
 
 def _pack(version: int, operations_asked: bool, group: DescribedGroup) -> dict[str, Any]:
-    not_found = group.error is ErrorCode.group_id_not_found
+    error = group.error
+    if error is ErrorCode.group_id_not_found and version < 6:
+        error = ErrorCode.none
+    operations = ALL_GROUP_OPERATIONS if operations_asked and error is ErrorCode.none else OPERATIONS_NOT_ASKED
     return {
-        "error_code": ErrorCode.none if not_found and version < 6 else group.error,
+        "error_code": error,
         "error_message": group.error_message,
         "group_id": group.group_id,
         "group_state": group.state,
@@ -54,5 +57,5 @@ def _pack(version: int, operations_asked: bool, group: DescribedGroup) -> dict[s
             }
             for member in group.members
         ],
-        "authorized_operations": ALL_GROUP_OPERATIONS if operations_asked else OPERATIONS_NOT_ASKED,
+        "authorized_operations": operations,
     }

@@ -1,0 +1,285 @@
+"""The group coordinator without sockets: its runtime, shards and handlers on a clock and a log that tests hold.
+
+``Rig.call`` sends a request through encode, decode, handler, runtime and back, as a connection would; ``Rig.start``
+leaves it unanswered until something answers it. Time passes only in ``Rig.advance``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from odradek.batches.header import HEADER_BYTES, scan
+from odradek.batches.rows import iter_records
+from odradek.broker.deferred import Deferred
+from odradek.broker.runtime import Runtime
+from odradek.core.errors import KafkaError
+from odradek.core.records import Decoded, decode
+from odradek.groups.config import GroupConfig
+from odradek.wire import schemas
+from odradek.wire.schemas import Kind
+
+HANDLERS = {
+    module.API_KEY: module
+    for module in (
+        import_module(f"odradek.broker.handlers.{name}")
+        for name in (
+            "k08_offset_commit",
+            "k09_offset_fetch",
+            "k10_find_coordinator",
+            "k11_join_group",
+            "k12_heartbeat",
+            "k13_leave_group",
+            "k14_sync_group",
+            "k15_describe_groups",
+            "k16_list_groups",
+            "k42_delete_groups",
+            "k47_offset_delete",
+        )
+    )
+}
+START_MS = 1_700_000_000_000
+
+
+class Alarm:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Scheduler:
+    """``call_soon``, ``call_at`` and a clock that only ``advance`` moves."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+        self._soon: list[Callable[[], None]] = []
+        self._alarms: list[tuple[int, int, Alarm]] = []
+        self._ids = itertools.count()
+
+    def clock(self) -> int:
+        return self.now_ms
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def call_at(self, at_ms: int, callback: Callable[[], None]) -> Alarm:
+        alarm = Alarm(callback)
+        heapq.heappush(self._alarms, (at_ms, next(self._ids), alarm))
+        return alarm
+
+    def settle(self) -> None:
+        """Runs what is due now, until nothing is."""
+        while True:
+            if self._soon:
+                self._soon.pop(0)()
+            elif self._alarms and self._alarms[0][0] <= self.now_ms:
+                alarm = heapq.heappop(self._alarms)[2]
+                if alarm.callback is not None:
+                    alarm.callback()
+            else:
+                return
+
+    def advance(self, by_ms: int) -> None:
+        """Lets time pass, alarm by alarm."""
+        end = self.now_ms + by_ms
+        self.settle()
+        while self._alarms and self._alarms[0][0] <= end:
+            self.now_ms = max(self.now_ms, self._alarms[0][0])
+            self.settle()
+        self.now_ms = end
+
+
+@dataclass
+class MemoryPartition:
+    """A partition that keeps its batches in a list. ``fail_with`` makes the next append raise it."""
+
+    max_message_bytes: int = 1_048_588
+    batches: list[bytes] = field(default_factory=list)
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    held_back: int | None = None  # a high watermark that replicas hold back
+    fail_with: KafkaError | None = None
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log_end_offset if self.held_back is None else self.held_back
+
+    def append(self, data: bytes) -> Any:
+        if self.fail_with is not None:
+            error, self.fail_with = self.fail_with, None
+            raise error
+        (_, header), *more = scan(data)
+        assert not more, "one batch an append"
+        assert len(data) <= self.max_message_bytes, "a batch longer than max.message.bytes"
+        base = self.log_end_offset
+        self.batches.append(base.to_bytes(8, "big") + data[8:])
+        self.log_end_offset += header.record_count
+        return SimpleNamespace(base_offset=base)
+
+    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+        out = b""
+        for batch in self.batches:
+            ((_, header),) = scan(batch)
+            if header.last_offset < offset:
+                continue
+            if out and len(out) + len(batch) > max_bytes:
+                break
+            out += batch
+        return out
+
+    def records(self) -> list[Decoded]:
+        return [decode(row.key, row.value) for batch in self.batches for row in iter_records(batch)]
+
+    def raw(self) -> list[tuple[bytes | None, bytes | None]]:
+        return [(row.key, row.value) for batch in self.batches for row in iter_records(batch)]
+
+    def put(self, *records: tuple[bytes | None, bytes | None]) -> None:
+        """Writes records behind the coordinator's back."""
+        from odradek.batches.encode import encode_batch
+
+        rows = [SimpleNamespace(key=key, value=value, timestamp_ms=None) for key, value in records]
+        self.append(encode_batch(rows, now_ms=START_MS))
+
+
+@dataclass
+class FakeTopic:
+    name: str
+    id: UUID
+    partition_count: int
+
+
+class FakeCatalog:
+    def __init__(self) -> None:
+        self._topics: dict[str, FakeTopic] = {}
+
+    def add(self, name: str, partition_count: int = 4) -> FakeTopic:
+        number = len(self._topics) + 1
+        self._topics[name] = FakeTopic(name, UUID(int=number << 64 | number), partition_count)
+        return self._topics[name]
+
+    def remove(self, name: str) -> None:
+        del self._topics[name]
+
+    def topic(self, name: str) -> FakeTopic | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID | None) -> FakeTopic | None:
+        return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
+
+
+class Pending:
+    """A request on its way; ``reply`` is what the client would read, once ``answered``."""
+
+    def __init__(self, api_key: int, version: int) -> None:
+        self._api = (api_key, version)
+        self._data: bytes | None = None
+
+    def take(self, answer: Any) -> None:
+        packed = answer if isinstance(answer, bytes) else schemas.encode(*self._api, Kind.RESPONSE, answer)
+        assert self._data is None, "answered twice"
+        self._data = packed
+
+    @property
+    def answered(self) -> bool:
+        return self._data is not None
+
+    @property
+    def reply(self) -> Any:
+        assert self._data is not None, "not answered"
+        message, size = schemas.decode(*self._api, Kind.RESPONSE, self._data)
+        assert size == len(self._data)
+        return message
+
+
+class Rig:
+    """A broker's part that the group handlers see."""
+
+    node_id = 1
+
+    def __init__(self, config: GroupConfig | None = None, partition_count: int = 50) -> None:
+        self.config = config or GroupConfig()
+        self.scheduler = Scheduler()
+        self.catalog = FakeCatalog()
+        self.partitions = [MemoryPartition() for _ in range(partition_count)]
+        self._uuids = itertools.count(1)
+        self.restart()
+
+    def restart(self) -> None:
+        """As after kill -9: what was not in the log is gone."""
+        scheduler = self.scheduler
+        scheduler._soon.clear()
+        scheduler._alarms.clear()
+        self.runtime = Runtime(
+            self.config, call_soon=scheduler.call_soon, call_at=scheduler.call_at, clock=scheduler.clock
+        )
+        self.runtime.partition_count = len(self.partitions)
+        for index, partition in enumerate(self.partitions):
+            self.runtime.load(index, partition)
+        scheduler.settle()
+
+    # --- what handlers ask of a broker ------------------------------------------------------------------------
+
+    def advertised(self, context: Any) -> tuple[str, int]:
+        return "localhost", 9092
+
+    def new_uuid(self) -> UUID:
+        return UUID(int=next(self._uuids))
+
+    def now_ms(self) -> int:
+        return self.scheduler.now_ms
+
+    def ensure_offsets_topic(self) -> None: ...
+
+    # --- what tests do ----------------------------------------------------------------------------------------
+
+    def submit(self, api_key: int, version: int, message: dict[str, Any], client_id: str = "test") -> Pending:
+        """Hands a request in without letting the tick end."""
+        module = HANDLERS[api_key]
+        assert module.VERSIONS[0] <= version <= module.VERSIONS[1]
+        packed = schemas.encode(api_key, version, Kind.REQUEST, message)
+        decoded, _ = schemas.decode(api_key, version, Kind.REQUEST, packed)
+        context = SimpleNamespace(
+            api_key=api_key, version=version, client_id=client_id, client_host="/127.0.0.1", connection=None
+        )
+        pending = Pending(api_key, version)
+        answer = module.handle(self, context, decoded)
+        if isinstance(answer, Deferred):
+            answer.then(pending.take)
+        else:
+            pending.take(answer)
+        return pending
+
+    def start(self, api_key: int, version: int, client_id: str = "test", **message: Any) -> Pending:
+        pending = self.submit(api_key, version, message, client_id)
+        self.scheduler.settle()
+        return pending
+
+    def call(self, api_key: int, version: int, **message: Any) -> Any:
+        return self.start(api_key, version, **message).reply
+
+    def advance(self, by_ms: int) -> None:
+        self.scheduler.advance(by_ms)
+
+    def partition_of(self, group_id: str) -> MemoryPartition:
+        return self.partitions[self.runtime.group_partition(group_id)]
+
+    def shard(self, group_id: str) -> Any:
+        machine = self.runtime.machine(self.runtime.group_partition(group_id))
+        assert machine is not None
+        return machine
+
+    def offset(self, group_id: str, topic: str, partition: int) -> int:
+        """What OffsetFetch says; -1 for none."""
+        reply = self.call(9, 5, group_id=group_id, topics=[{"name": topic, "partition_indexes": [partition]}])
+        return int(reply.topics[0].partitions[0].committed_offset)
+
+
+assert HEADER_BYTES == 61
