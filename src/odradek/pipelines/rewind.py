@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from odradek.client.admin import Admin
-from odradek.client.errors import UnknownTopic
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
@@ -109,7 +108,4 @@ def execute_rewind(admin: Admin, group: str, topic: str, moves: Sequence[Move]) 
 
 def topic_exists(admin: Admin, topic: str) -> bool:
     """Whether the cluster has this topic."""
-    try:
-        return bool(admin.partitions(topic))
-    except UnknownTopic:
-        return False
+    return topic in admin.describe_topics([topic], missing_ok=True)

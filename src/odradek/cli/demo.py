@@ -1,0 +1,278 @@
+"""``odradek demo``: flights through broker, producer, Spark and table, checked, and the offsets that tell of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.cli.demo_broker import BrokerProcess
+from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, error_line, heading, note, progress, waiting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from odradek.client.admin import Admin
+    from odradek.pipelines.checks import CheckReport
+    from odradek.pipelines.demo_state import DemoState
+    from odradek.pipelines.flights import Feed, Flights
+    from odradek.pipelines.rewind import Rewind
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The command line of the demo. ``events`` and ``batch_events`` make it small, for tests."""
+
+    data_dir: Path | None = None
+    more: int | None = None
+    rewind: str | None = None
+    as_json: bool = False
+    events: int | None = None
+    batch_events: int | None = None
+
+
+@dataclass
+class _Timing:
+    """How long each step took, seconds."""
+
+    steps: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self.steps[name] = time.monotonic() - started
+
+
+def default_data_dir() -> Path:
+    """``odradek/demo`` under the folder where this system keeps a user's data."""
+    if os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "odradek" / "demo"
+
+
+def run_demo(options: DemoOptions) -> int:
+    """Runs the main job; returns the exit code: 0 when every check holds, 1 when one does not.
+
+    Raises OdradekError for anything that ends it early.
+    """
+    from odradek.pipelines.rewind import parse_rewind
+
+    rewind = parse_rewind(options.rewind) if options.rewind is not None else None
+    data_dir = _prepare(options.data_dir or default_data_dir())
+    timing = _Timing()
+    broker = BrokerProcess(data_dir / "broker", data_dir / "broker.log")
+    try:
+        with timing.step("start the broker"), waiting("starting a broker"):
+            bootstrap = broker.start()
+
+        from odradek.client.admin import Admin
+
+        with Admin(bootstrap) as admin:
+            return _Job(options, data_dir, bootstrap, admin, timing).run(rewind)
+    finally:
+        broker.stop()
+
+
+def _prepare(data_dir: Path) -> Path:
+    """Creates the directory where it is missing; one that cannot be used is the user's to mend."""
+    data_dir = data_dir.expanduser().absolute()
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        next(data_dir.iterdir(), None)
+    except OSError as error:
+        raise CommandError(f"data directory {data_dir} cannot be used: {error.strerror}") from error
+    if not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
+        raise CommandError(f"data directory {data_dir} cannot be used: it is not readable and writable")
+    return data_dir
+
+
+class _Job:
+    """The steps of one run, on a broker that has the data directory to itself."""
+
+    def __init__(self, options: DemoOptions, data_dir: Path, bootstrap: str, admin: Admin, timing: _Timing) -> None:
+        from odradek.pipelines.lake import Lake
+
+        self._options = options
+        self._data_dir = data_dir
+        self._bootstrap = bootstrap
+        self._admin = admin
+        self._timing = timing
+        self._lake = Lake(data_dir, partition_by="month")
+
+    def run(self, rewind: Rewind | None) -> int:
+        """All steps; returns the exit code."""
+        heading("1. Broker")
+        took = self._timing.steps["start the broker"]
+        note(f"A process of its own, at {self._bootstrap}, ready after {took:.1f} s.\nIts data: {self._data_dir}")
+        # Java takes seconds to start, and publishing needs none of it: both at once.
+        with ThreadPoolExecutor(1, "spark") as starter:
+            starting = starter.submit(self._start_spark)
+            feed, state = self._publish(rewind)
+            processed = self._ingest(starting, feed)
+            report = self._check(starting.result(), feed, state)
+        lag = self._show_offsets()
+        return self._conclude(report, processed, lag)
+
+    def _start_spark(self) -> SparkSession:
+        from odradek.spark.session import LOG_FILE, session
+
+        return session("odradek demo", config={LOG_FILE: str(self._data_dir / "spark.log")})
+
+    # --- the topic --------------------------------------------------------------------------------------------
+
+    def _publish(self, rewind: Rewind | None) -> tuple[Feed, DemoState]:
+        """Rewinds the group when asked to, then brings the topic to its target."""
+        from odradek.pipelines.flights import Feed, Flights
+        from odradek.pipelines.publish import publish
+
+        flights = Flights.load()
+        state = self._state(flights)
+        if rewind is not None:
+            self._rewind(rewind, state)
+        state.target += self._options.more or 0
+        # Before anything is sent: a run that is killed from here on is completed by the next one.
+        state.save(self._data_dir)
+        feed = Feed(flights, state.target)
+        heading("2. Publish flights")
+        with self._timing.step("publish"), progress("publishing", state.target, "events") as advance:
+            done = publish(self._bootstrap, feed, advance)
+        if done.sent:
+            rate = f"{done.sent / max(done.seconds, 1e-9):,.0f} a second"
+            note(f"{done.sent:,} events sent to topic {feed.topic}, each acknowledged ({rate}).")
+        else:
+            note("Nothing to publish.")
+        note(f"Topic {feed.topic} holds {state.target:,} events in {feed.partition_count} partitions.")
+        note(f"{done.found:,} were there before.")
+        return feed, state
+
+    def _state(self, flights: Flights) -> DemoState:
+        from odradek.pipelines.demo_state import DemoState
+
+        first = min(self._options.events or flights.rows, flights.rows)
+        return DemoState.load(self._data_dir) or DemoState(target=first)
+
+    def _rewind(self, rewind: Rewind, state: DemoState) -> None:
+        from odradek.pipelines.flights import TOPIC
+        from odradek.pipelines.ingest import GROUP
+        from odradek.pipelines.rewind import execute_rewind, plan_rewind, topic_exists
+
+        heading("Rewind")
+        if not topic_exists(self._admin, TOPIC):
+            note(f"Nothing to rewind yet: topic {TOPIC} is not there, and group {GROUP} has read nothing.")
+            return
+        moves = plan_rewind(self._admin, GROUP, TOPIC, rewind)
+        for move in moves:
+            state.skip(move.partition, move.before, move.after)
+        # Noted before it is done: should we die in between, the check merely allows a gap that is not there.
+        state.save(self._data_dir)
+        execute_rewind(self._admin, GROUP, TOPIC, moves)
+        note(f"{'PARTITION':<10} {'BEFORE':>10} {'AFTER':>10}")
+        for move in moves:
+            step = move.before - move.after
+            effect = f"{step:,} to read again" if step > 0 else f"{-step:,} skipped" if step < 0 else "stays"
+            clamped = f" (the log starts at {move.after})" if move.clamped else ""
+            note(f"{move.partition:<10} {move.before:>10} {move.after:>10}  {effect}{clamped}")
+        again = sum(max(0, move.before - move.after) for move in moves)
+        skipped = sum(max(0, move.after - move.before) for move in moves)
+        note(f"Group {GROUP} reset: {again:,} records to read again, {skipped:,} skipped.")
+
+    # --- the table --------------------------------------------------------------------------------------------
+
+    def _ingest(self, starting: Future[SparkSession], feed: Feed) -> int:
+        """Runs the Spark query to the end of the topic; returns how many events it processed."""
+        from odradek.pipelines.ingest import GROUP, MAX_OFFSETS_PER_TRIGGER, IngestSource, ingest
+
+        heading(f"3. Spark reads as group {GROUP}")
+        with self._timing.step("start Spark (rest)"), waiting("starting Spark"):
+            spark = starting.result()
+        limit = self._options.batch_events or MAX_OFFSETS_PER_TRIGGER
+        source = IngestSource(self._bootstrap, feed.topic, max_offsets_per_trigger=limit)
+        with self._timing.step("ingest"), progress("reading", self._behind(GROUP, feed.topic), "events") as advance:
+            done = ingest(spark, source, self._lake, advance)
+        if done.batches:
+            batches = "1 micro-batch" if done.batches == 1 else f"{done.batches} micro-batches"
+            note(f"{done.rows:,} events processed in {batches}.")
+        else:
+            note("Nothing new: 0 events processed.")
+        note(f"Table, partitioned by month: {self._lake.table}")
+        return done.rows
+
+    def _behind(self, group: str, topic: str) -> int:
+        """How many records the group has not read."""
+        from odradek.client.model import EARLIEST, LATEST
+
+        partitions = self._admin.partitions(topic)
+        committed = self._admin.list_group_offsets(group, partitions)
+        starts = self._admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = self._admin.list_offsets(dict.fromkeys(partitions, LATEST))
+        read = {place: committed[place].offset if place in committed else starts[place].offset for place in partitions}
+        return sum(max(0, ends[place].offset - read[place]) for place in partitions)
+
+    def _check(self, spark: SparkSession, feed: Feed, state: DemoState) -> CheckReport:
+        from odradek.pipelines.checks import check
+
+        heading("4. Check against the input file")
+        with self._timing.step("check"), waiting("counting with pyarrow and with Spark"):
+            report = check(spark, self._lake, feed, state.skipped)
+        note(f"{'':<20} {'EVENTS':>12} {'MILES':>16}")
+        note(f"{'input file':<20} {report.expected_distinct:>12,} {report.expected_distance:>16,}")
+        for label, count in (("table, by pyarrow", report.by_pyarrow), ("table, by Spark", report.by_spark)):
+            note(f"{label:<20} {count.distinct:>12,} {count.distance:>16,}")
+        if report.skipped:
+            note(f"Not expected: {report.skipped:,} events that a rewind skipped.")
+        if report.by_pyarrow.again:
+            note(f"Read again after a rewind, counted apart: {report.by_pyarrow.again:,} rows.")
+        for problem in report.problems:
+            note(f"WRONG: {problem}")
+        if report.holds:
+            apart = ", apart from the skipped" if report.skipped else ""
+            note(f"All counts agree, and no partition's offsets have a gap{apart}.")
+        return report
+
+    # --- the offsets ------------------------------------------------------------------------------------------
+
+    def _show_offsets(self) -> int:
+        """Prints the group's lag table and its newest commits; returns the lag in all."""
+        from odradek import lag
+        from odradek.client.offsets_topic import partitions
+        from odradek.core.records import format_json, format_line
+        from odradek.pipelines.commits import newest_commits
+        from odradek.pipelines.ingest import GROUP
+
+        heading(f"5. Offsets of group {GROUP}")
+        with self._timing.step("offsets"):
+            found = lag.describe(self._admin, GROUP)
+            commits = newest_commits(self._admin, GROUP)
+        note(lag.format_table(found.rows))
+        places = ", ".join(map(str, partitions(self._admin, GROUP)))
+        note(f"\nThe newest commits, as they stand in {places}:")
+        form = format_json if self._options.as_json else format_line
+        for commit in commits:
+            note(form(commit.key, commit.value) or "")
+        return sum(row.lag or 0 for row in found.rows)
+
+    def _conclude(self, report: CheckReport, processed: int, lag: int) -> int:
+        heading("Summary")
+        for name, seconds in self._timing.steps.items():
+            note(f"{name:<20} {seconds:>7.1f} s")
+        note(f"{'in all':<20} {time.monotonic() - self._timing.started:>7.1f} s")
+        if not report.holds:
+            error_line(f"the check failed: {report.problems[0]}")
+            return EXIT_FAILED
+        if lag:
+            error_line(f"the group's lag is {lag} where it should be 0")
+            return EXIT_FAILED
+        note(f"{processed:,} events processed in this run; every check holds; the group's lag is 0.")
+        return EXIT_OK

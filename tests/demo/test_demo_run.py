@@ -1,0 +1,144 @@
+"""The demo from end to end on a few thousand events: first run, second run, more, and every kind of rewind."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from demo_runs import read_table
+
+from odradek.cli.main import run
+from odradek.pipelines.flights import Feed, Flights
+
+EVENTS = 6_000
+MORE = 500
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def processed(self) -> int:
+        (count,) = re.findall(r"([\d,]+) events processed", self.out)
+        return int(count.replace(",", ""))
+
+    def lag_rows(self) -> list[list[str]]:
+        """The lag table's rows: GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG …"""
+        return [line.split() for line in self.out.splitlines() if line.startswith("flight-lake ")]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo") / "data"
+
+
+@pytest.fixture
+def demo(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Runs in this process, so that Java starts once for all of this file; the broker is a process all the same."""
+
+    def start(*options: str) -> Said:
+        code = run(["demo", "--data-dir", str(data_dir), *options])
+        return Said(code, *capsys.readouterr())
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def between() -> list[datetime]:
+    """The moment after the first run's events and before the further ones."""
+    return []
+
+
+def test_first_run(demo: Callable[..., Said], data_dir: Path, between: list[datetime]) -> None:
+    said = demo("--events", str(EVENTS))
+    assert said.code == 0, said
+    assert f"{EVENTS:,} events sent to topic flights, each acknowledged" in said.out
+    assert said.processed == EVENTS
+    distance = int(Flights.load().distances[:EVENTS].sum())
+    assert read_table(data_dir) == (EVENTS, EVENTS, distance)
+    assert len(re.findall(rf"{EVENTS:,} +{distance:,}\n", said.out)) == 3
+    ends = [len(sequence) for sequence in Feed(Flights.load(), EVENTS).sequences]
+    assert [row[1:6] for row in said.lag_rows()] == [
+        ["flights", str(partition), str(end), str(end), "0"] for partition, end in enumerate(ends)
+    ]
+    for partition, end in enumerate(ends):
+        assert f"[flight-lake,flights,{partition}]::OffsetAndMetadata(offset={end}, leaderEpoch=" in said.out
+    assert "\x1b" not in said.out
+    time.sleep(0.01)
+    between.append(datetime.now(UTC))
+    time.sleep(0.01)
+
+
+def test_a_second_run_finds_nothing_new(demo: Callable[..., Said], data_dir: Path) -> None:
+    said = demo("--json")
+    assert said.code == 0, said
+    assert "Nothing to publish" in said.out
+    assert "Nothing new: 0 events processed" in said.out
+    assert read_table(data_dir)[:2] == (EVENTS, EVENTS)
+    entries = [json.loads(line) for line in said.out.splitlines() if line.startswith("{")]
+    commits = {entry["key"]["data"]["partition"]: entry["value"]["data"]["offset"] for entry in entries}
+    assert commits == {int(row[2]): int(row[3]) for row in said.lag_rows()}
+
+
+def test_more_processes_exactly_those(demo: Callable[..., Said], data_dir: Path) -> None:
+    said = demo("--more", str(MORE))
+    assert said.code == 0, said
+    assert said.processed == MORE
+    assert read_table(data_dir)[:2] == (EVENTS + MORE, EVENTS + MORE)
+
+
+def test_rewind_by_a_number_of_records(demo: Callable[..., Said], data_dir: Path) -> None:  # claim 58
+    said = demo("--rewind", "-100")
+    assert said.code == 0, said
+    assert said.processed == 600
+    assert read_table(data_dir)[:2] == (EVENTS + MORE + 600, EVENTS + MORE)
+    assert "Read again after a rewind, counted apart: 600 rows." in said.out
+    assert all(row[5] == "0" for row in said.lag_rows())
+
+
+def test_rewind_to_a_time(demo: Callable[..., Said], data_dir: Path, between: list[datetime]) -> None:
+    said = demo("--rewind", between[0].isoformat())
+    assert said.code == 0, said
+    assert said.processed == MORE
+    assert read_table(data_dir)[:2] == (EVENTS + 2 * MORE + 600, EVENTS + MORE)
+
+
+def test_rewind_to_the_end_reads_nothing(demo: Callable[..., Said], data_dir: Path) -> None:
+    said = demo("--rewind", "latest")
+    assert said.code == 0, said
+    assert said.processed == 0
+    assert read_table(data_dir)[:2] == (EVENTS + 2 * MORE + 600, EVENTS + MORE)
+
+
+def test_rewind_to_the_start_reads_everything_again(demo: Callable[..., Said], data_dir: Path) -> None:
+    said = demo("--rewind", "earliest")
+    assert said.code == 0, said
+    assert said.processed == EVENTS + MORE
+    assert read_table(data_dir)[:2] == (2 * EVENTS + 3 * MORE + 600, EVENTS + MORE)
+
+
+def test_rewind_further_than_the_log_reaches(demo: Callable[..., Said]) -> None:
+    said = demo("--rewind", "-1000000")
+    assert said.code == 0, said
+    assert said.processed == EVENTS + MORE
+    assert said.out.count("(the log starts at 0)") == 6
+
+
+def test_a_table_that_lost_a_file_fails_the_check(demo: Callable[..., Said], data_dir: Path) -> None:
+    from demo_runs import table_files
+
+    for path in table_files(data_dir)[1:]:
+        path.unlink()
+    said = demo()
+    assert said.code == 1
+    assert "WRONG: " in said.out
+    assert said.err.startswith("odradek: ")
+    assert demo("--rewind", "earliest").code == 0
