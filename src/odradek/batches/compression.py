@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import cramjam
 
@@ -123,15 +124,16 @@ def _decompress_snappy_block(data: memoryview, max_bytes: int) -> Buffer:
     return out
 
 
-def _unpack_into(
-    decode: Callable[[memoryview, bytearray], int], data: memoryview, bound: int, max_bytes: int
-) -> Buffer:
-    """Untouched pages of the buffer cost nothing, so a generous bound is cheap."""
-    out = bytearray(min(bound, max_bytes))
+def _unpack(codec: Any, data: memoryview, bound: int, max_bytes: int) -> Buffer:
+    """The decoder itself allocates where the bound allows it: clearing a buffer as large as the bound (4 MiB for a
+    small lz4 batch) takes ten times as long as unpacking."""
+    if bound <= max_bytes:
+        return memoryview(codec.decompress(data))
+    out = bytearray(max_bytes)
     try:
-        written = decode(data, out)
+        written: int = codec.decompress_into(data, out)
     except cramjam.DecompressionError as error:
-        if bound > max_bytes and "whole buffer" in str(error):
+        if "whole buffer" in str(error):
             raise _too_large("compressed", max_bytes) from error
         raise
     return memoryview(out)[:written]
@@ -154,7 +156,7 @@ def _decompress_lz4(data: memoryview, max_bytes: int) -> Buffer:
             bound += block_bytes
             pos += (size & 0x7FFFFFFF) + (4 if flags & 0x10 else 0)
         pos += 4 if flags & 0x04 else 0
-    return _unpack_into(cramjam.lz4.decompress_into, data, bound, max_bytes)
+    return _unpack(cramjam.lz4, data, bound, max_bytes)
 
 
 def _decompress_zstd(data: memoryview, max_bytes: int) -> Buffer:
@@ -180,7 +182,7 @@ def _decompress_zstd(data: memoryview, max_bytes: int) -> Buffer:
             bound += _ZSTD_BLOCK_BYTES if kind == 2 else size
             pos += 3 + (1 if kind == 1 else size)
         pos += 4 if descriptor & 4 else 0
-    return _unpack_into(cramjam.zstd.decompress_into, data, bound, max_bytes)
+    return _unpack(cramjam.zstd, data, bound, max_bytes)
 
 
 _DECODERS: dict[int, Callable[[memoryview, int], Buffer]] = {

@@ -97,9 +97,7 @@ def _as_json(one: Any) -> dict[str, Any]:
 def list_(
     bootstrap: Bootstrap,
     state: Annotated[list[str] | None, typer.Option(help="Only groups in this state (Stable, Empty, …).")] = None,
-    kind: Annotated[
-        list[str] | None, typer.Option("--type", help="Only this type: classic, consumer.")
-    ] = None,
+    kind: Annotated[list[str] | None, typer.Option("--type", help="Only this type: classic, consumer.")] = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:

@@ -87,9 +87,6 @@ class OffsetOutOfRange(KafkaError):
         held = f"the log now reaches from {log_start_offset} to {log_end_offset}"
         super().__init__(ErrorCode.offset_out_of_range, f"offset {offset} of {partition}: {held}")
 
-    def __reduce__(self) -> tuple[type[OffsetOutOfRange], tuple[TopicPartition, int, int, int]]:
-        return OffsetOutOfRange, (self.partition, self.offset, self.log_start_offset, self.log_end_offset)
-
 
 class LogTruncated(KafkaError):
     """The leader's log diverges from what was read: records below ``offset`` were lost in an unclean election.
@@ -105,9 +102,6 @@ class LogTruncated(KafkaError):
             ErrorCode.fenced_leader_epoch,
             f"{partition} was truncated to offset {divergence_offset}, below {offset} where reading had come",
         )
-
-    def __reduce__(self) -> tuple[type[LogTruncated], tuple[TopicPartition, int, int]]:
-        return LogTruncated, (self.partition, self.offset, self.divergence_offset)
 
 
 _BY_CODE = {

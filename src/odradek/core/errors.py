@@ -34,6 +34,16 @@ class KafkaError(OdradekError):
     def retriable(self) -> bool:
         return bool(self.code.retriable)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are otherwise pickled as their text, which is not what the constructors here take.
+        return _revive, (type(self), self.args, self.__dict__)
+
+
+def _revive(kind: type[KafkaError], args: tuple[object, ...], state: dict[str, object]) -> KafkaError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class CorruptRecord(KafkaError):
     """Bytes that are no valid record batch."""
