@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.wire import hot_log, schemas
@@ -20,7 +21,7 @@ names = st.one_of(text, st.just("t" * 249))
 
 produced = st.builds(
     ProducedPartition,
-    index=i32,
+    partition=i32,
     error_code=code,
     base_offset=i64,
     append_time_ms=time_ms,
@@ -34,7 +35,7 @@ produced = st.builds(
 def fetched(draw: st.DrawFn) -> FetchedPartition:
     slices = draw(st.lists(st.binary(max_size=300), max_size=3))
     return FetchedPartition(
-        index=draw(i32),
+        partition=draw(i32),
         error_code=draw(code),
         high_watermark=draw(i64),
         last_stable_offset=draw(i64),
@@ -51,7 +52,9 @@ def topic_lists(partition: st.SearchStrategy) -> st.SearchStrategy:
     return st.lists(st.tuples(names, st.uuids(), st.lists(partition, max_size=3)), max_size=3)
 
 
-@given(version=st.integers(3, 13), topics=topic_lists(produced), throttle_ms=st.integers(0, 2**31 - 1))
+@pytest.mark.parametrize("version", range(3, 14))
+@settings(max_examples=15)
+@given(topics=topic_lists(produced), throttle_ms=st.integers(0, 2**31 - 1))
 def test_produce_replies_equal_the_schemas(version, topics, throttle_ms) -> None:
     expected = schemas.encode(
         0,
@@ -65,7 +68,7 @@ def test_produce_replies_equal_the_schemas(version, topics, throttle_ms) -> None
                     "topic_id": topic_id,
                     "partition_responses": [
                         {
-                            "index": p.index,
+                            "index": p.partition,
                             "error_code": p.error_code,
                             "base_offset": p.base_offset,
                             "log_append_time": p.append_time_ms,
@@ -87,7 +90,9 @@ def test_produce_replies_equal_the_schemas(version, topics, throttle_ms) -> None
     assert packed == expected
 
 
-@given(version=st.integers(4, 18), topics=topic_lists(fetched()), error=code, session=st.integers(0, 2**31 - 1))
+@pytest.mark.parametrize("version", range(4, 19))
+@settings(max_examples=15)
+@given(topics=topic_lists(fetched()), error=code, session=st.integers(0, 2**31 - 1))
 def test_fetch_replies_equal_the_schemas(version, topics, error, session) -> None:
     message = {
         "throttle_time": 7,
@@ -99,7 +104,7 @@ def test_fetch_replies_equal_the_schemas(version, topics, error, session) -> Non
                 "topic_id": topic_id,
                 "partitions": [
                     {
-                        "partition_index": p.index,
+                        "partition_index": p.partition,
                         "error_code": p.error_code,
                         "high_watermark": p.high_watermark,
                         "last_stable_offset": p.last_stable_offset,

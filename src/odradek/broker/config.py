@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.broker import config_table
 from odradek.core.errors import ConfigError
@@ -363,3 +363,62 @@ def log_config(broker: BrokerConfig, own: Mapping[str, str]) -> LogConfig:
         cleanup_policy=frozenset(topic_value(broker, own, "cleanup.policy")),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
     )
+
+
+# --- describing -------------------------------------------------------------------------------------------------
+
+
+class Described(NamedTuple):
+    """One row of DescribeConfigs; ``synonyms`` are (name, value, source), strongest first."""
+
+    key: ConfigKey
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: tuple[tuple[str, str, Source], ...]
+
+
+def describe_broker(broker: BrokerConfig, names: Iterable[str] | None = None) -> list[Described]:
+    """Every broker setting, or those of ``names`` that exist."""
+    from odradek.broker.config_inert import DYNAMIC
+
+    keys = broker_keys() | inert_broker_keys()
+    chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
+    return [
+        Described(keys[name], broker.text(name), broker.source(name), name not in DYNAMIC, _synonyms(broker, (name,)))
+        for name in chosen
+    ]
+
+
+def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable[str] | None = None) -> list[Described]:
+    """Every setting of a topic, or those of ``names`` that exist."""
+    keys = topic_keys()
+    chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
+    described = []
+    for name in chosen:
+        key = keys[name]
+        if name.startswith("internal.") and name not in own and names is None:
+            continue
+        synonyms = _synonyms(broker, key.falls_back[:1])
+        if name in own:
+            described.append(
+                Described(key, own[name], Source.TOPIC, False, ((name, own[name], Source.TOPIC), *synonyms))
+            )
+        else:
+            setter = next((twin for twin in key.falls_back if broker.is_set(twin)), None)
+            source = broker.source(setter) if setter else Source.DEFAULT
+            described.append(Described(key, topic_default(broker, key), source, False, synonyms))
+    return described
+
+
+def _synonyms(broker: BrokerConfig, names: Iterable[str]) -> tuple[tuple[str, str, Source], ...]:
+    found = []
+    for name in names:
+        if name in broker.dynamic:
+            found.append((name, broker.dynamic[name], Source.DYNAMIC_BROKER))
+        if name in broker.texts:
+            found.append((name, broker.texts[name], Source.STATIC_BROKER))
+        default = find_broker_key(name).default
+        if default is not None:
+            found.append((name, default, Source.DEFAULT))
+    return tuple(found)

@@ -145,7 +145,7 @@ class LogDirectory:
             key = (topic.name, described.index)
             if key in self.partitions:
                 continue
-            partition_log, failure = self._open(topic, described.index, settings)
+            partition_log, failure = self._open(topic, described.index, described.leader_epoch, settings)
             partition = Partition(
                 topic.name,
                 described.index,
@@ -159,7 +159,7 @@ class LogDirectory:
             opened.append(partition)
         return opened
 
-    def _open(self, topic: Topic, index: int, settings: LogConfig) -> tuple[Log | None, str]:
+    def _open(self, topic: Topic, index: int, leader_epoch: int, settings: LogConfig) -> tuple[Log | None, str]:
         name = TopicPartition(topic.name, index)
         path = self.path / str(name)
         try:
@@ -177,6 +177,8 @@ class LogDirectory:
                 log_start_offset=None if fresh else self._log_starts.get(name),
                 files=self._files,
             )
+            if opened.epochs.latest < leader_epoch:
+                opened.assign_epoch(leader_epoch)
         except (StorageError, KafkaError, OSError) as error:
             log.error("partition %s is offline: %s", name, error)
             return None, str(error)

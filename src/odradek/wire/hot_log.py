@@ -21,7 +21,7 @@ Chunk = bytes | bytearray | memoryview
 class ProducedPartition(NamedTuple):
     """One partition's answer to Produce. ``append_time_ms`` is −1 under CreateTime."""
 
-    index: int
+    partition: int
     error_code: int = 0
     base_offset: int = -1
     append_time_ms: int = -1
@@ -37,7 +37,7 @@ class FetchedPartition(NamedTuple):
     (epoch, end offset) pair where the reader's history has parted from ours.
     """
 
-    index: int
+    partition: int
     error_code: int = 0
     high_watermark: int = -1
     last_stable_offset: int = -1

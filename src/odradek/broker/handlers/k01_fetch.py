@@ -165,7 +165,7 @@ class _Fetch:
             data = found.bytes()
         except OSError as error:
             log.error("%s-%d cannot be read: %s", item.topic, item.partition, error)
-            return FetchedPartition(answer.index, ErrorCode.kafka_storage_error)
+            return FetchedPartition(answer.partition, ErrorCode.kafka_storage_error)
         return answer._replace(records=(data,), size=len(data))
 
     def _reply(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> list[Chunk]:

@@ -21,10 +21,13 @@ _CONTROLLERS = 2
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     asked = getattr(message, "endpoint_type", _BROKERS)
     if asked != _BROKERS:
-        mismatched = asked == _CONTROLLERS
+        code, text = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {asked}"
+        if asked == _CONTROLLERS:
+            code = ErrorCode.mismatched_endpoint_type
+            text = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         return {
-            "error_code": ErrorCode.mismatched_endpoint_type if mismatched else ErrorCode.unsupported_endpoint_type,
-            "error_message": "The request was sent to an endpoint of the wrong type.",
+            "error_code": code,
+            "error_message": text,
             "endpoint_type": _BROKERS,
             "cluster_id": "",
             "brokers": [],

@@ -21,8 +21,10 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     names = sorted({topic.name for topic in message.topics} or {topic.name for topic in broker.catalog.topics()})
     if cursor is not None:
         if cursor.partition_index < 0:
-            raise KafkaError(ErrorCode.invalid_request, "DescribeTopicPartitionsRequest cursor partition must be valid")
+            return _all_failed(message, ErrorCode.invalid_request)
         names = [name for name in names if name >= cursor.topic_name]
+        if message.topics and cursor.topic_name not in names:
+            return _all_failed(message, ErrorCode.invalid_request)
     left = max(1, min(message.response_partition_limit, broker.config.max_request_partition_size_limit))
     described: list[dict[str, Any]] = []
     for name in names:
@@ -41,13 +43,22 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     return {"topics": described, "next_cursor": None}
 
 
+def _all_failed(message: Any, code: ErrorCode) -> dict[str, Any]:
+    """The reply has no code of its own: each topic asked for carries it."""
+    return {"topics": [_failed(topic.name, code) for topic in message.topics], "next_cursor": None}
+
+
+def _failed(name: str, code: ErrorCode) -> dict[str, Any]:
+    return {"error_code": code, "name": name, "topic_id": None, "is_internal": False, "partitions": []}
+
+
 def _unknown(name: str) -> dict[str, Any]:
     code = ErrorCode.unknown_topic_or_partition
     try:
         check_topic_name(name)
     except KafkaError as error:
         code = error.code
-    return {"error_code": code, "name": name, "topic_id": None, "is_internal": False, "partitions": []}
+    return _failed(name, code) | {"topic_authorized_operations": ALL_TOPIC_OPERATIONS}
 
 
 def _described(topic: Topic, page: list[Partition]) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""DeleteRecords 0–2: raises a partition's log start; −1 means up to the high watermark (behaviour 53).
+
+Version 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 21
+VERSIONS = (0, 2)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    topics = [
+        {"name": topic.name, "partitions": [_delete(broker, topic.name, part) for part in topic.partitions]}
+        for topic in message.topics
+    ]
+    broker.directory.checkpoint_log_starts()
+    return {"topics": topics}
+
+
+def _delete(broker: BrokerServer, topic: str, part: Any) -> dict[str, Any]:
+    code, low_watermark = ErrorCode.none, -1
+    partition = broker.partition(topic, part.partition_index)
+    try:
+        if partition is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.invalid_topic_exception)
+        if "delete" not in partition.log.config.cleanup_policy and partition.log.config.is_compacted:
+            raise KafkaError(ErrorCode.policy_violation)
+        low_watermark = partition.log.delete_before(part.offset)
+        partition.wake_all()
+    except KafkaError as error:
+        code = error.code
+    return {"partition_index": part.partition_index, "low_watermark": low_watermark, "error_code": code}

@@ -1,0 +1,36 @@
+"""OffsetForLeaderEpoch 2–4: where a leader's epoch ended. 3 names the asking replica, 4 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 23
+VERSIONS = (2, 4)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    return {
+        "topics": [
+            {"topic": topic.topic, "partitions": [_answer(broker, topic.topic, part) for part in topic.partitions]}
+            for topic in message.topics
+        ]
+    }
+
+
+def _answer(broker: BrokerServer, topic: str, part: Any) -> dict[str, Any]:
+    code, epoch, end_offset = ErrorCode.none, -1, -1
+    partition = broker.partition(topic, part.partition)
+    try:
+        if partition is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        partition.check_epoch(part.current_leader_epoch)
+        epoch, end_offset = partition.log.epoch_end_offset(part.leader_epoch)
+    except KafkaError as error:
+        code = error.code
+    return {"error_code": code, "partition": part.partition, "leader_epoch": epoch, "end_offset": end_offset}

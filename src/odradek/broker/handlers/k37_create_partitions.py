@@ -1,0 +1,47 @@
+"""CreatePartitions 0–3: more partitions for a topic. 2 is flexible, 3 may say THROTTLING_QUOTA_EXCEEDED."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from odradek.catalog.shard import CreatePartitions
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 37
+VERSIONS = (0, 3)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    times = Counter(topic.name for topic in message.topics)
+    results = []
+    for topic in message.topics:
+        if times[topic.name] > 1:
+            continue
+        results.append(_row(topic.name, _create(broker, topic, message.validate_only)))
+    twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
+    return {"results": results + [_row(name, twice) for name, count in times.items() if count > 1]}
+
+
+def _create(broker: BrokerServer, topic: Any, validate_only: bool) -> KafkaError | None:
+    assigned = topic.assignments
+    request = CreatePartitions(
+        topic.name, topic.count, None if assigned is None else tuple(tuple(row.broker_ids) for row in assigned)
+    )
+    try:
+        broker.create_partitions(request, validate_only=validate_only)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _row(name: str, error: KafkaError | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error_code": error.code if error is not None else ErrorCode.none,
+        "error_message": (error.message or None) if error is not None else None,
+    }
