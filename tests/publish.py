@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.core.errors import ErrorCode
 
 T = TypeVar("T")
-OFFSET_FETCH = 9
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 # What a coordinator answers while it starts.
 STARTING = (
     ErrorCode.coordinator_load_in_progress,
@@ -145,6 +145,34 @@ def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int], m
     assert answered is not None
     assert [row.error for row in answered] == [None] * len(rows)
     source.close()
+
+
+def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
+    """Commits ``partition -> (offset, leader epoch, metadata)`` without a member, bytes chosen by us alone."""
+    partitions = [
+        {
+            "partition_index": partition,
+            "committed_offset": offset,
+            "committed_leader_epoch": epoch,
+            "committed_metadata": note,
+        }
+        for partition, (offset, epoch, note) in rows.items()
+    ]
+    request = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": partitions}],
+    }
+    with Wire(bootstrap) as wire:
+
+        def answer() -> Any:
+            reply = wire.call(OFFSET_COMMIT, 8, request)
+            codes = {row.error_code for found in reply.topics for row in found.partitions}
+            return codes if not codes & set(STARTING) else None
+
+        assert eventually(answer, every_s=0.1) == {ErrorCode.none}
 
 
 def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
