@@ -212,7 +212,11 @@ class ClassicGroup:
         self.pending_syncs.discard(member_id)
 
     def replace_static(self, instance_id: str, new_member_id: str) -> Member:
-        """Lets a static member go on under a new id."""
+        """Lets a static member go on under a new id.
+
+        The old id stays among the pending syncs if it was: as in Kafka, a static member that was away when its
+        generation started, and comes back in it, causes one more rebalance when the sync timeout is over.
+        """
         old = self.members.pop(self.static_members[instance_id])
         new = Member(
             new_member_id,
@@ -227,9 +231,6 @@ class ClassicGroup:
         self.members[new_member_id] = new
         if self.leader == old.member_id:
             self.leader = new_member_id
-        if old.member_id in self.pending_syncs:
-            self.pending_syncs.discard(old.member_id)
-            self.pending_syncs.add(new_member_id)
         self.static_members[instance_id] = new_member_id
         return new
 

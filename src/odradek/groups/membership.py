@@ -387,7 +387,9 @@ class Membership:
         out = Result()
         if group.state in (State.COMPLETING_REBALANCE, State.STABLE) and group.pending_syncs:
             for member_id in list(group.pending_syncs):
-                self._forget(group, group.members[member_id], out)
+                member = group.members.get(member_id)
+                if member is not None:  # else a static member came back under a new id
+                    self._forget(group, member, out)
             self._prepare_rebalance(now_ms, group, out)
         return out
 
