@@ -346,6 +346,7 @@ class BrokerServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.close()
+        self.runtime.stop()
         deadline = asyncio.get_running_loop().time() + DRAIN_S
         while any(c.busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
