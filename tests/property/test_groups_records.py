@@ -1,0 +1,50 @@
+"""Records of ``__consumer_offsets``: what is written is read back, and no bytes make the reader raise."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.core import records
+from odradek.core.record_schemas import RECORD_TYPES, decode_value, encode_value
+from odradek.core.records import GroupKey, GroupMember, GroupMetadata, OffsetCommitValue, OffsetKey, decode
+
+text = st.text(st.characters(codec="utf-8"), max_size=300)
+i32 = st.integers(-(2**31), 2**31 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+uuids = st.none() | st.uuids(version=4)
+
+
+@given(text, text, i32, i64, i32, text, st.integers(0, 2**47), st.just(-1) | st.integers(0, 2**47), uuids)
+def test_offset_commits_survive_the_round_trip(
+    group: str, topic: str, partition: int, offset: int, epoch: int, metadata: str, at: int, expiry: int, topic_id: UUID
+) -> None:
+    value = OffsetCommitValue(offset, epoch, metadata, at, expiry, topic_id)
+    packed = records.offset_value(value)
+    kept = value if expiry == -1 else value._replace(leader_epoch=-1, topic_id=None)
+    assert decode(records.offset_key(group, topic, partition), packed) == (OffsetKey(group, topic, partition), kept)
+    version, fields = decode_value(RECORD_TYPES[1], packed)
+    assert encode_value(RECORD_TYPES[1], version, fields) == packed  # the hand-packed bytes are the schema's
+
+
+members = st.builds(
+    GroupMember, text, st.none() | text, text, text, i32, i32, st.binary(max_size=80), st.binary(max_size=80)
+).filter(lambda member: member.rebalance_timeout_ms != -1)
+
+
+@given(text, text, i32, st.none() | text, st.none() | text, i64, st.lists(members, max_size=3))
+def test_group_metadata_survives_the_round_trip(
+    group: str, kind: str, generation: int, protocol: str, leader: str, at: int, joined: list[GroupMember]
+) -> None:
+    value = GroupMetadata(kind, generation, protocol, leader, at, tuple(joined))
+    assert decode(records.group_key(group), records.group_value(value)) == (GroupKey(group), value)
+
+
+@given(st.binary(max_size=60), st.none() | st.binary(max_size=120), st.integers(0, 24))
+def test_no_bytes_make_the_decoder_raise(key: bytes, value: bytes | None, number: int) -> None:  # behaviour 12
+    decode(key, value)
+    decode(number.to_bytes(2, "big") + key, value)
+    if value is not None:
+        decode(number.to_bytes(2, "big") + key, b"\0\0" + value)
