@@ -153,6 +153,9 @@ def _run_kafka_python(options: dict[str, Any]) -> None:
         heartbeat_interval_ms=500,
         partition_assignment_strategy=[assignors[options.get("assignor", "range")]],
     )
+    # It joins without waiting for metadata, and where these come while it assigns, as leader, it keeps its empty
+    # assignment for minutes.
+    eventually(lambda: consumer.partitions_for_topic(options["topic"]))
     while not told.stop:
         polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
         tell.assigned(consumer.assignment())

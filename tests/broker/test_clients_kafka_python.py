@@ -87,6 +87,7 @@ def test_the_first_poll_joins(bootstrap: str, ten: str, group: str) -> None:
     # claim 63, claim 65
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
     source = consumer(bootstrap, group, ten, auto_offset_reset="earliest")
+    eventually(lambda: source.partitions_for_topic(ten))
     assert group not in {row["group_id"] for row in client.list_groups()}
     assert values(read(source, 10)) == list(range(10))
     described = client.describe_groups([group])[group]
@@ -231,6 +232,7 @@ def test_a_member_that_does_not_poll_is_out(bootstrap: str, topic: str, group: s
     # claim 72, claim 75: its next commit fails and says so
     create_topic(bootstrap, topic, 4)
     slow = consumer(bootstrap, group, topic, auto_offset_reset="earliest", max_poll_interval_ms=3000)
+    eventually(lambda: slow.partitions_for_topic(topic))  # see member.py
     eventually(lambda: slow.poll(timeout_ms=100) == {} and len(slow.assignment()) == 4)
     with Member("kafka-python", bootstrap, group, topic) as other:
         # No poll of ours from here on, though its heartbeats go on in the background.
@@ -249,6 +251,7 @@ def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBr
         producer.send(topic, b"%d" % n)
     producer.flush(20)
     source = consumer(broker.bootstrap, group, topic, auto_offset_reset="earliest", max_poll_records=50)
+    eventually(lambda: source.partitions_for_topic(topic))
     seen = values(read(source, 50))
     eventually(lambda: source.commit() or True)
     broker.kill()
