@@ -1,0 +1,197 @@
+"""The numba kernels against the plain-Python reader, on generated and on damaged batches."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from operator import mul
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from odradek.batches.arrow import DEFAULT_COLUMNS, RecordSet
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, read_header, scan, stamp
+from odradek.batches.rows import Row, batch_rows, iter_records
+from odradek.core.errors import CorruptRecord, KafkaError
+
+ALL_COLUMNS = (*DEFAULT_COLUMNS, "headers")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True)
+class Item:
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+content = st.none() | st.binary(max_size=40) | st.binary(min_size=150, max_size=300)
+items = st.builds(
+    Item,
+    content,
+    content,
+    st.none() | st.integers(0, 1 << 41),
+    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3).map(tuple),
+)
+batches = st.tuples(
+    st.builds(mul, st.lists(items, min_size=1, max_size=9), st.sampled_from([1, 1, 1, 8])),
+    st.sampled_from(CODECS),
+    st.integers(0, 5),  # offsets missing in front of the batch
+    st.booleans(),  # LogAppendTime
+    st.booleans(),  # control
+)
+
+
+def build(spec: list[Any]) -> bytes:
+    out = []
+    offset = 0
+    for records, codec, gap, append_time, control in spec:
+        offset += gap
+        batch = bytearray(encode_batch(records, now_ms=77, compression=codec, control=control))
+        stamp(batch, 0, offset, 5, 123_456_789 if append_time else None)
+        out.append(bytes(batch))
+        offset += len(records)
+    return b"".join(out)
+
+
+def as_tuples(data: bytes, **options: Any) -> list[tuple[Any, ...]]:
+    """What the kernels give, in the shape of ``expected``."""
+    found = []
+    for batch in RecordSet(data).record_batches("t", 3, columns=ALL_COLUMNS, **options):
+        batch.validate(full=True)
+        columns = {name: batch.column(name).to_pylist() for name in ("key", "value", "offset", "timestampType")}
+        times = batch.column("timestamp").cast("int64").to_pylist()
+        headers = [
+            None if pairs is None else tuple((pair["key"], pair["value"]) for pair in pairs)
+            for pairs in batch.column("headers").to_pylist()
+        ]
+        assert set(batch.column("topic").to_pylist()) == {"t"}
+        assert set(batch.column("partition").to_pylist()) == {3}
+        names = (columns["offset"], columns["key"], columns["value"], times, headers, columns["timestampType"])
+        found += list(zip(*names, strict=True))
+    return found
+
+
+def expected(rows: list[Row], start: int, end: int, types: dict[int, int]) -> list[tuple[Any, ...]]:
+    return [
+        (row.offset, row.key, row.value, row.timestamp * 1000, row.headers or None, types[row.offset])
+        for row in rows
+        if start <= row.offset < end and not row.is_control
+    ]
+
+
+@given(st.lists(batches, min_size=1, max_size=4), st.integers(0, 40), st.integers(0, 300), st.binary(max_size=80))
+@settings(max_examples=80)
+def test_columns_equal_rows(spec: list[Any], start: int, length: int, cut_off: bytes) -> None:
+    data = build(spec)
+    rows = list(iter_records(data))
+    types = {}
+    at = 0
+    for position in range(len(spec)):
+        header = read_header(data, at)
+        kind = LOG_APPEND_TIME if header.attributes & TIMESTAMP_TYPE_BIT else 0
+        types.update(dict.fromkeys(range(header.base_offset, header.last_offset + 1), kind))
+        at += header.size_in_bytes
+        assert (kind == LOG_APPEND_TIME) == spec[position][3]
+    # What a fetch cuts off behind the last whole batch is no batch: a header that claims more than is there.
+    tail = (data[: HEADER_BYTES - 1] + cut_off)[: HEADER_BYTES - 1]
+    assert as_tuples(data + tail, start=start, end=start + length) == expected(rows, start, start + length, types)
+    assert RecordSet(data).next_offset == rows[-1].offset + 1
+
+
+@given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 200))
+@settings(max_examples=30)
+def test_every_cut_reads_the_whole_batches(spec: list[Any], cut: int) -> None:
+    data = build(spec)
+    kept = data[: max(0, len(data) - cut)]
+    assert [row[0] for row in as_tuples(kept)] == [row.offset for row in iter_records(kept) if not row.is_control]
+
+
+def with_valid_crcs(data: bytes) -> bytes:
+    """So that damage behind the CRC reaches the parser."""
+    out = bytearray(data)
+    at = 0
+    while len(out) - at >= HEADER_BYTES:
+        (length,) = struct.unpack_from(">i", out, at + 8)
+        end = at + 12 + length
+        if length < HEADER_BYTES - 12 or end > len(out):
+            break
+        struct.pack_into(">I", out, at + 17, crc32c(bytes(out[at + 21 : end])))
+        at = end
+    return bytes(out)
+
+
+WITHOUT_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
+
+damage = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4)
+
+
+@given(st.lists(batches, min_size=1, max_size=3), damage, st.booleans())
+@settings(max_examples=250, phases=WITHOUT_SHRINKING)
+def test_damaged_bytes_raise_or_read(spec: list[Any], changes: list[tuple[int, int]], repair: bool) -> None:
+    """Hostile bytes raise CorruptRecord or are read as the plain reader reads them; never a crash or an over-read."""
+    data = bytearray(build(spec))
+    for position, byte in changes:
+        data[position % len(data)] = byte
+    damaged = with_valid_crcs(bytes(data)) if repair else bytes(data)
+    try:
+        found = as_tuples(damaged)
+    except KafkaError:
+        return
+    read = [row for at, head in scan(damaged) if not head.is_control for row in batch_rows(damaged, at, head)]
+    assert [row[:3] for row in found] == [(row.offset, row.key, row.value) for row in read]
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=150)
+def test_noise_raises_or_is_empty(noise: bytes) -> None:
+    body = struct.pack(">hiqqqhii", 0, 3, 0, 0, -1, -1, -1, 4) + noise
+    batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
+    with pytest.raises(CorruptRecord):
+        as_tuples(batch)
+
+
+def hostile_records() -> dict[str, bytes]:
+    """One batch each, whose only record lies about one thing."""
+    largest = b"\xfe\xff\xff\xff\x0f"  # 2^31 - 1 as a zigzag varint
+    good = b"\x10\x00\x00\x00\x02k\x02v\x00"
+    return {
+        "record longer than the batch": largest + good[1:],
+        "negative record length": b"\x01" + good[1:],
+        "record length cut off": b"\xff",
+        "record length of six bytes": b"\xff\xff\xff\xff\xff\x01",
+        "key longer than the record": b"\x10\x00\x00\x00" + largest + b"v\x00",
+        "key length -2": b"\x10\x00\x00\x00\x03k\x02v\x00",
+        "value longer than the record": b"\x10\x00\x00\x00\x02k" + b"\x40v\x00",
+        "header count beyond the record": b"\x10\x00\x00\x00\x02k\x02v\x40",
+        "negative header count": b"\x10\x00\x00\x00\x02k\x02v\x01",
+        "header without a key": b"\x14\x00\x00\x00\x02k\x02v\x02\x01\x01",
+        "header key not UTF-8": b"\x16\x00\x00\x00\x02k\x02v\x02\x02\xff\x01",
+        "offset beyond the batch": b"\x10\x00\x00\x02\x02k\x02v\x00",
+        "negative offset": b"\x10\x00\x00\x01\x02k\x02v\x00",
+        "timestamp of eleven bytes": b"\x22\x00" + b"\xff" * 10 + b"\x01\x00\x02k\x02v\x00",
+        "bytes behind the last record": good + b"\x00",
+        "record ends early": b"\x14\x00\x00\x00\x02k\x02v\x00\x00\x00",
+        "no record at all": b"",
+    }
+
+
+@pytest.mark.parametrize("name", hostile_records())
+def test_hostile_record(name: str) -> None:
+    records = hostile_records()[name]
+    body = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + records
+    batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
+    with pytest.raises(CorruptRecord):
+        as_tuples(batch)
+
+
+@pytest.mark.slow
+@given(st.lists(batches, min_size=1, max_size=3), damage, st.booleans())
+@settings(max_examples=20_000, phases=WITHOUT_SHRINKING)
+def test_damaged_bytes_at_length(spec: list[Any], changes: list[tuple[int, int]], repair: bool) -> None:
+    test_damaged_bytes_raise_or_read.hypothesis.inner_test(spec, changes, repair)  # type: ignore[attr-defined]
