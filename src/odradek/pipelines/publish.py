@@ -19,8 +19,9 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig
 from odradek.client.model import EARLIEST, LATEST
-from odradek.client.reader import read_range
+from odradek.client.reader import PartitionReader
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.flights import Feed, Integers
@@ -52,11 +53,11 @@ def publish(bootstrap: str, feed: Feed, advance: Callable[[int], None]) -> Publi
 
     Raises PublishError.
     """
-    started = time.monotonic()
     try:
         create_topic(bootstrap, feed.topic, feed.partition_count)
         found = find_published(bootstrap, feed)
         advance(sum(found))
+        started = time.monotonic()
         sent = _send(bootstrap, feed, missing_events(feed.sequences, found), advance)
     except KafkaException as error:
         raise PublishError(f"publishing to {feed.topic} failed: {error.args[0].str()}") from error
@@ -99,7 +100,7 @@ def find_published(bootstrap: str, feed: Feed) -> list[int]:
             )
         if end and start >= end:
             raise PublishError(f"{place} lost its records (its log starts at {start}); {_REMEDY}")
-        number = _event_at(bootstrap, place, end - 1) if end else None
+        number = _event_at(admin.config, place, end - 1) if end else None
         if end and number != sequence[end - 1]:
             raise PublishError(
                 f"{place} holds {'no event' if number is None else f'event {number}'} at offset {end - 1}"
@@ -109,10 +110,9 @@ def find_published(bootstrap: str, feed: Feed) -> list[int]:
     return held
 
 
-def _event_at(bootstrap: str, place: TopicPartition, offset: int) -> int | None:
-    for batch in read_range(bootstrap, place, offset, offset + 1, columns=("value",)):
-        for value in batch.column("value").to_pylist():
-            return event_number(value)
+def _event_at(config: ClientConfig, place: TopicPartition, offset: int) -> int | None:
+    for row in PartitionReader(config, place).read_rows(offset, offset + 1):
+        return event_number(row.value)
     return None
 
 
