@@ -102,14 +102,18 @@ class ClientConfig:
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:
-    if kind == "str" or not isinstance(value, str):
-        if kind == "str" and not isinstance(value, str):
+    if kind == "str":
+        if not isinstance(value, str):
             raise ConfigError(f"{name}: expected text, not {value!r}")
         return value
     if kind == "bool":
-        if value.lower() not in ("true", "false"):
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, str) or value.lower() not in ("true", "false"):
             raise ConfigError(f"{name}: expected true or false, not {value!r}")
         return value.lower() == "true"
+    if not isinstance(value, str):
+        return value
     try:
         return int(value)
     except ValueError:

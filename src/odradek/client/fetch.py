@@ -155,7 +155,14 @@ def parse_reply(version: int, data: memoryview) -> FetchReply:
         topic = _topic(cursor, version)
         partitions += [_partition(cursor, version, topic) for _ in range(cursor.count(20))]
         cursor.tags()
-    return FetchReply(throttle_ms, ErrorCode(code), session_id, tuple(partitions))
+    return FetchReply(throttle_ms, _error_code(code), session_id, tuple(partitions))
+
+
+def _error_code(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.unknown_server_error  # of a broker newer than our list
 
 
 def _topic(cursor: _Cursor, version: int) -> str | UUID:
@@ -187,5 +194,5 @@ def _partition(cursor: _Cursor, version: int, topic: str | UUID) -> FetchedParti
         epoch, end = _DIVERGING.unpack_from(tag)
         diverging = (epoch, end) if epoch >= 0 or end >= 0 else None
     return FetchedPartition(
-        topic, index, ErrorCode(code), high_watermark, last_stable, log_start, aborted, preferred, records, diverging
+        topic, index, _error_code(code), high_watermark, last_stable, log_start, aborted, preferred, records, diverging
     )

@@ -1,0 +1,91 @@
+"""Addresses and settings: what is taken, and what is said about the rest."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from odradek.client.config import Address, ClientConfig, as_config, parse_address, parse_addresses
+from odradek.core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("localhost:9092", Address("localhost", 9092)),
+        (" 10.0.0.1:1 ", Address("10.0.0.1", 1)),
+        ("[::1]:9092", Address("::1", 9092)),
+        ("PLAINTEXT://broker-1:9092", Address("broker-1", 9092)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "localhost", "localhost:", ":9092", "a:0", "a:65536", "a:-1", "a:b", "a:９０９２"]
+)
+def test_bad_addresses_are_shown(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected HOST:PORT, for example 127"):
+        parse_address(text)
+
+
+def test_listeners_that_are_not_plaintext_are_refused() -> None:
+    with pytest.raises(ConfigError, match="only PLAINTEXT"):
+        parse_address("SASL_SSL://a:9092")
+
+
+def test_several_addresses_keep_their_order() -> None:
+    assert parse_addresses("b:2,a:1,,b:2,") == (Address("b", 2), Address("a", 1))
+    with pytest.raises(ConfigError, match="at least one"):
+        parse_addresses(" , ")
+
+
+def test_names_with_dots_or_underscores_and_values_as_text() -> None:
+    config = ClientConfig.of(
+        {"bootstrap.servers": "a:1", "request.timeout.ms": "500", "check_crcs": "false", "client.id": "me"}
+    )
+    assert config == ClientConfig("a:1", client_id="me", request_timeout_ms=500, check_crcs=False)
+
+
+def test_defaults_are_kafkas() -> None:
+    config = ClientConfig("a:1")
+    assert (config.request_timeout_ms, config.default_api_timeout_ms) == (30_000, 60_000)
+    assert (config.retry_backoff_ms, config.metadata_max_age_ms, config.fetch_max_wait_ms) == (100, 300_000, 500)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "bootstrap_servers is required"),
+        (
+            {"bootstrap.servers": "a:1", "request.timeout": "5"},
+            "unknown setting request.timeout; did you mean request_t",
+        ),
+        ({"bootstrap.servers": "a:1", "xyz": "5"}, "^unknown setting xyz$"),
+        ({"bootstrap.servers": "a:1", "request.timeout.ms": "soon"}, "request.timeout.ms: expected a whole number"),
+        ({"bootstrap.servers": "a:1", "request.timeout.ms": -1}, "request_timeout_ms: expected a whole number of at"),
+        ({"bootstrap.servers": "a:1", "request.timeout.ms": True}, "request_timeout_ms: expected a whole number"),
+        ({"bootstrap.servers": "a:1", "request.timeout.ms": 0}, "must be at least 1"),
+        ({"bootstrap.servers": "a:1", "check.crcs": "maybe"}, "check.crcs: expected true or false"),
+        ({"bootstrap.servers": "a:1", "check.crcs": 1}, "check.crcs: expected true or false"),
+        ({"bootstrap.servers": "a:1", "client.id": 5}, "client.id: expected text"),
+    ],
+)
+def test_errors_name_the_setting(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ClientConfig.of(settings)
+
+
+def test_a_config_can_key_a_cache_and_travel_to_workers() -> None:
+    config = ClientConfig("a:1", retry_backoff_ms=7)
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert len({config, ClientConfig("a:1", retry_backoff_ms=7)}) == 1
+
+
+def test_as_config_adds_settings() -> None:
+    config = as_config("a:1", client_id="x")
+    assert as_config(config) is config
+    assert as_config(config, fetch_max_wait_ms=9) == ClientConfig("a:1", client_id="x", fetch_max_wait_ms=9)

@@ -1,0 +1,242 @@
+"""Record batches to Arrow: the columns' rules one by one. No sockets."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+
+from odradek.batches import arrow, decode
+from odradek.batches.aborted import AbortedTransaction, rolled_back
+from odradek.batches.arrow import DEFAULT_COLUMNS, RecordSet
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import stamp
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+
+
+@dataclass(frozen=True)
+class Item:
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None = 1_700_000_000_123
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def batch(*values: bytes | None, base_offset: int = 0, **options: object) -> bytes:
+    items = [Item(b"k", value) for value in values]
+    return encode_batch(items, now_ms=1, base_offset=base_offset, **options)  # type: ignore[arg-type]
+
+
+def offsets(data: bytes, **options: object) -> list[int]:
+    found = RecordSet(data).record_batches("t", 0, columns=("offset",), **options)  # type: ignore[arg-type]
+    return [offset for one in found for offset in one.column("offset").to_pylist()]
+
+
+def test_columns_are_those_of_sparks_kafka_source() -> None:
+    (found,) = RecordSet(batch(b"v", None)).record_batches("flights", 2)
+    assert found.schema == pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("timestampType", pa.int32()),
+        ]
+    )
+    first, second = found.to_pylist()
+    assert (first["topic"], first["partition"], first["offset"], first["value"]) == ("flights", 2, 0, b"v")
+    assert first["timestamp"].timestamp() == pytest.approx(1_700_000_000.123)
+    assert second["value"] is None
+
+
+def test_only_the_columns_asked_for_are_made() -> None:
+    (found,) = RecordSet(batch(b"a", b"b")).record_batches("t", 0, columns=("offset", "value"))
+    assert found.schema.names == ["offset", "value"]
+    assert found.column("value").to_pylist() == [b"a", b"b"]
+
+
+def test_unknown_column_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown column 'Key': one of key, value"):
+        list(RecordSet(batch(b"a")).record_batches("t", 0, columns=("Key",)))
+
+
+def test_headers_are_null_where_there_are_none() -> None:
+    items = [Item(b"k", b"v"), Item(b"k", b"v", headers=(("a", b"1"), ("a", None), ("", b"")))]
+    (found,) = RecordSet(encode_batch(items, now_ms=1)).record_batches("t", 0, columns=(*DEFAULT_COLUMNS, "headers"))
+    assert found.column("headers").to_pylist() == [
+        None,
+        [{"key": "a", "value": b"1"}, {"key": "a", "value": None}, {"key": "", "value": b""}],
+    ]
+
+
+def test_a_fetch_in_mid_batch_starts_at_its_offset() -> None:  # claim 5, behaviour 51
+    data = batch(*[b"v"] * 10, base_offset=0)
+    assert offsets(data, start=5) == [5, 6, 7, 8, 9]
+    assert offsets(data, start=5, end=7) == [5, 6]
+
+
+def test_batches_outside_of_the_range_are_not_even_checked() -> None:
+    wrong = bytearray(batch(b"x", base_offset=1))
+    wrong[-2] ^= 0xFF  # in the value
+    data = batch(b"a", base_offset=0) + bytes(wrong) + batch(b"b", base_offset=2)
+    assert offsets(data, end=1) == [0]
+    with pytest.raises(CorruptRecord, match="batch at offset 1: its CRC"):
+        offsets(data)
+    assert offsets(data, check_crcs=False) == [0, 1, 2]
+
+
+def test_log_append_time_is_the_time_of_every_record() -> None:
+    data = bytearray(batch(b"a", b"b"))
+    stamp(data, 0, 0, 0, 1_600_000_000_000)
+    (found,) = RecordSet(bytes(data)).record_batches("t", 0)
+    assert found.column("timestampType").to_pylist() == [1, 1]
+    assert found.column("timestamp").cast("int64").to_pylist() == [1_600_000_000_000_000] * 2
+
+
+def test_times_that_microseconds_cannot_hold_are_clamped() -> None:
+    (found,) = RecordSet(encode_batch([Item(None, None, (1 << 62))], now_ms=1)).record_batches("t", 0)
+    (micros,) = found.column("timestamp").cast("int64").to_pylist()
+    assert (1 << 63) - 2000 <= micros < 1 << 63
+
+
+def test_control_batches_are_passed_over() -> None:
+    data = batch(b"a", base_offset=0) + batch(b"c", base_offset=1, control=True) + batch(b"b", base_offset=2)
+    assert offsets(data) == [0, 2]
+    only_control = RecordSet(batch(b"c", base_offset=7, control=True))
+    assert list(only_control.record_batches("t", 0)) == []
+    assert only_control.next_offset == 8
+
+
+def test_aborted_transactions_are_left_out() -> None:  # behaviour 54
+    data = b"".join(
+        [
+            batch(b"p1", b"p1", base_offset=0, producer_id=1, transactional=True),
+            batch(b"p2", base_offset=2, producer_id=2, transactional=True),
+            batch(b"plain", base_offset=3),
+            batch(b"abort 1", base_offset=4, producer_id=1, transactional=True, control=True),
+            batch(b"p1 again", base_offset=5, producer_id=1, transactional=True),
+            batch(b"commit 1", base_offset=6, producer_id=1, transactional=True, control=True),
+            batch(b"abort 2", base_offset=7, producer_id=2, transactional=True, control=True),
+        ]
+    )
+    aborted = [AbortedTransaction(2, 2), AbortedTransaction(1, 0)]
+    assert offsets(data) == [0, 1, 2, 3, 5]
+    assert offsets(data, aborted=aborted) == [3, 5]
+
+
+def test_an_aborted_transaction_begun_before_the_fetch_hides_its_rest() -> None:
+    marks = [(9, 0x10, 1), (10, 0x30, 1), (11, 0x10, 1)]
+    assert rolled_back(marks, [AbortedTransaction(1, 3)]) == [True, False, False]
+
+
+def test_old_message_formats_are_named() -> None:
+    old = bytearray(batch(b"a"))
+    old[16] = 1
+    with pytest.raises(KafkaError, match="stored in message format v1") as caught:
+        RecordSet(bytes(old))
+    assert caught.value.code is ErrorCode.unsupported_for_message_format
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(8, -1), (8, 48), (23, -1), (57, -1), (57, 1 << 30), (0, -1)],
+    ids=["negative length", "length below a header", "last offset delta", "count", "absurd count", "base offset"],
+)
+def test_impossible_batch_headers(at: int, value: int) -> None:
+    data = bytearray(batch(b"a", b"b"))
+    struct.pack_into(">q" if at == 0 else ">i", data, at, value)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    with pytest.raises(CorruptRecord):
+        offsets(bytes(data))
+
+
+def test_a_batch_of_unknown_codec() -> None:
+    data = bytearray(batch(b"a"))
+    data[22] = 5
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    with pytest.raises(CorruptRecord, match="unknown compression 5"):
+        offsets(bytes(data))
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_much_data_comes_in_several_record_batches(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """An Arrow binary column holds 2 GiB: what is unpacked is cut long before, between record batches."""
+    monkeypatch.setattr(arrow, "CHUNK_BYTES", 2_500)
+    data = b"".join(batch(b"v" * 1000, base_offset=n, compression=codec) for n in range(10))
+    data += batch(b"v", base_offset=10)
+    found = list(RecordSet(data).record_batches("t", 0))
+    assert len(found) > 3
+    assert [offset for one in found for offset in one.column("offset").to_pylist()] == list(range(11))
+    assert max(one.column("value").nbytes for one in found) < 4_000
+
+
+def test_nothing_and_less_than_a_batch() -> None:
+    assert RecordSet(b"").next_offset == -1
+    cut_off = RecordSet(batch(b"a")[:-1])
+    assert (cut_off.batch_count, cut_off.next_offset, list(cut_off.record_batches("t", 0))) == (0, -1, [])
+
+
+def test_the_callers_buffer_stays_writable_and_unchanged() -> None:
+    data = bytearray(batch(b"a"))
+    before = bytes(data)
+    assert offsets(data) == [0]  # type: ignore[arg-type]
+    data[0] = 1
+    assert bytes(data)[1:] == before[1:]
+
+
+def test_private_cache_is_refused_when_others_could_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code is loaded from there, so it must be a directory of this user that nobody else can write."""
+    monkeypatch.setattr(decode.tempfile, "gettempdir", lambda: str(tmp_path))
+    path = decode._private_cache()
+    assert path is not None
+    assert os.stat(path).st_mode & 0o777 == 0o700
+    os.chmod(path, 0o777)
+    assert decode._private_cache() is None
+    os.rmdir(path)
+    os.symlink(tmp_path, path)
+    assert decode._private_cache() is None
+
+
+def run_python(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ | environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_kernels_work_where_numba_finds_no_place_for_its_cache(tmp_path: Path) -> None:
+    """A read-only package and no home directory, as in a container: compiled into a private temporary directory."""
+    program = """
+import numba
+from numba.core.caching import CacheImpl
+CacheImpl._locator_classes = [kind for kind in CacheImpl._locator_classes if "UserProvided" in kind.__name__]
+from odradek.batches.arrow import RecordSet
+from odradek.batches.encode import encode_batch
+from odradek.core.effects import Record
+(found,) = RecordSet(encode_batch([Record(b"k", b"v")], now_ms=1)).record_batches("t", 0)
+print(found.num_rows, numba.config.CACHE_DIR)
+"""
+    rows, cache = run_python(program, TMPDIR=str(tmp_path), NUMBA_CACHE_DIR="").split()
+    assert rows == "1"
+    assert Path(cache).parent == tmp_path
+    assert any(Path(cache).rglob("*.nbi"))
+
+
+def test_importing_the_client_loads_no_columns() -> None:
+    program = """
+import sys
+import odradek.client
+print([name for name in ("numba", "numpy", "pyarrow", "pyspark", "rich") if name in sys.modules])
+"""
+    assert run_python(program) == "[]"
