@@ -19,7 +19,7 @@ from odradek.batches.header import HEADER_BYTES, scan
 from odradek.batches.rows import iter_records
 from odradek.broker.deferred import Deferred
 from odradek.broker.runtime import Runtime
-from odradek.core.errors import KafkaError
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import Decoded, decode
 from odradek.groups.config import GroupConfig
 from odradek.wire import schemas
@@ -45,6 +45,12 @@ HANDLERS = {
     )
 }
 START_MS = 1_700_000_000_000
+
+
+def subscription(*topics: str) -> bytes:
+    """What a consumer says about itself: version 1, its topics, no user data, nothing owned."""
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff" + bytes(4)
 
 
 class Alarm:
@@ -204,7 +210,7 @@ class Rig:
 
     node_id = 1
 
-    def __init__(self, config: GroupConfig | None = None, partition_count: int = 50) -> None:
+    def __init__(self, config: GroupConfig | None = None, partition_count: int = 2) -> None:
         self.config = config or GroupConfig()
         self.scheduler = Scheduler()
         self.catalog = FakeCatalog()
@@ -275,6 +281,136 @@ class Rig:
         machine = self.runtime.machine(self.runtime.group_partition(group_id))
         assert machine is not None
         return machine
+
+    def commit(
+        self,
+        group_id: str,
+        topic: str,
+        offsets: dict[int, int],
+        *,
+        member: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        version: int = 9,
+        metadata: str | None = "",
+        leader_epoch: int = -1,
+        retention_ms: int = -1,
+    ) -> dict[int, ErrorCode]:
+        """Commits offsets by partition; the error of each."""
+        found = self.catalog.topic(topic)
+        rows = [
+            {
+                "partition_index": index,
+                "committed_offset": offset,
+                "committed_leader_epoch": leader_epoch,
+                "committed_metadata": metadata,
+            }
+            for index, offset in offsets.items()
+        ]
+        reply = self.call(
+            8,
+            version,
+            group_id=group_id,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            group_instance_id=instance,
+            retention_time=retention_ms,
+            topics=[{"name": topic, "topic_id": None if found is None else found.id, "partitions": rows}],
+        )
+        return {row.partition_index: row.error_code for row in reply.topics[0].partitions}
+
+    def join(
+        self,
+        group_id: str,
+        member: str = "",
+        *,
+        instance: str | None = None,
+        version: int = 9,
+        protocols: tuple[str, ...] = ("range",),
+        protocol_type: str = "consumer",
+        topics: tuple[str, ...] = ("t",),
+        metadata: bytes | None = None,
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        client_id: str = "test",
+    ) -> Pending:
+        """A JoinGroup under way."""
+        said = subscription(*topics) if metadata is None else metadata
+        return self.start(
+            11,
+            version,
+            client_id,
+            group_id=group_id,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[{"name": name, "metadata": said} for name in protocols],
+            session_timeout=session_ms,
+            rebalance_timeout=rebalance_ms,
+            reason=None,
+        )
+
+    def member(self, group_id: str, **how: Any) -> str:
+        """A new dynamic member's id, told but not joined with yet."""
+        reply = self.join(group_id, **how).reply
+        assert reply.error_code is ErrorCode.member_id_required
+        return str(reply.member_id)
+
+    def sync(
+        self,
+        group_id: str,
+        member: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        version: int = 5,
+        protocol: str = "range",
+    ) -> Pending:
+        """A SyncGroup under way."""
+        return self.start(
+            14,
+            version,
+            group_id=group_id,
+            member_id=member,
+            generation_id=generation,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocol_name=protocol,
+            assignments=[{"member_id": name, "assignment": share} for name, share in (assignments or {}).items()],
+        )
+
+    def heartbeat(self, group_id: str, member: str, generation: int, instance: str | None = None) -> ErrorCode:
+        reply = self.call(
+            12, 4, group_id=group_id, member_id=member, generation_id=generation, group_instance_id=instance
+        )
+        return ErrorCode(reply.error_code)
+
+    def leave(self, group_id: str, *members: str, instance: str | None = None) -> list[ErrorCode]:
+        leaving = [{"member_id": member, "group_instance_id": instance, "reason": None} for member in members]
+        reply = self.call(13, 5, group_id=group_id, members=leaving)
+        return [ErrorCode(member.error_code) for member in reply.members]
+
+    def state(self, group_id: str) -> str:
+        return str(self.call(15, 5, groups=[group_id], include_authorized_operations=False).groups[0].group_state)
+
+    def stable(self, group_id: str, count: int = 1, **how: Any) -> list[str]:
+        """Member ids of a new Stable group of ``count``; the first leads; assignments are ``b"<id>"``."""
+        members: list[str] = []
+        for _ in range(count):
+            joiner = self.member(group_id, **how)
+            joins = [self.join(group_id, joiner, **how)]
+            joins += [self.join(group_id, member, **how) for member in members]
+            members.append(joiner)
+            generation = joins[0].reply.generation_id
+            shares = {member: member.encode() for member in members}
+            syncs = [self.sync(group_id, member, generation, shares) for member in members]
+            assert all(sync.reply.error_code is ErrorCode.none for sync in syncs)
+        assert self.state(group_id) == "Stable"
+        return members
+
+    def generation(self, group_id: str) -> int:
+        return int(self.shard(group_id).groups[group_id].generation)
 
     def offset(self, group_id: str, topic: str, partition: int) -> int:
         """What OffsetFetch says; -1 for none."""

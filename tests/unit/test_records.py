@@ -269,8 +269,8 @@ def test_unknown_tagged_fields_of_newer_brokers_are_passed_over() -> None:  # be
 
 JSON = {
     "commit with metadata": '{"key":{"type":1,"data":{"group":"groups-gold-simple","topic":"groups-gold",'
-    '"partition":1}},"value":{"version":4,"data":{"offset":2,"leaderEpoch":0,"metadata":"hello ü","commitTimestamp":1795217431000,'
-    '"topicId":"3lZhP4PHSY-7prqudSmMPg"}}}',
+    '"partition":1}},"value":{"version":4,"data":{"offset":2,"leaderEpoch":0,"metadata":"hello ü",'
+    '"commitTimestamp":1795217431000,"topicId":"3lZhP4PHSY-7prqudSmMPg"}}}',
     "commit with its own expiry": '{"key":{"type":1,"data":{"group":"groups-gold-exp2","topic":"groups-gold",'
     '"partition":2}},"value":{"version":1,"data":{"offset":2,"metadata":"m2","commitTimestamp":1795217447941,'
     '"expireTimestamp":1795217507941}}}',

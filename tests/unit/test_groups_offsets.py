@@ -1,0 +1,457 @@
+"""Committed offsets: who may commit, what is kept, what is given back, when it goes."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from group_rig import START_MS, Rig
+
+from odradek.core import records
+from odradek.core.errors import ErrorCode
+from odradek.core.records import GroupRecord, OffsetCommitRecord, OffsetCommitValue, OffsetKey
+from odradek.groups.config import GroupConfig
+
+DAY_MS = 86_400_000
+OK = ErrorCode.none
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    made.catalog.add("t")
+    made.catalog.add("u")
+    return made
+
+
+def _fetch(rig: Rig, version: int, group: str, topics: Any) -> Any:
+    if version < 8:
+        return rig.call(9, version, group_id=group, topics=topics, require_stable=False)
+    asked = {"group_id": group, "topics": topics, "member_id": None, "member_epoch": -1}
+    return rig.call(9, version, groups=[asked], require_stable=False).groups[0]
+
+
+# --- who may commit ---------------------------------------------------------------------------------------------
+
+
+def test_a_commit_without_generation_makes_a_simple_group(rig: Rig) -> None:  # behaviour 1, claim 46
+    assert rig.commit("g", "t", {0: 5}) == {0: OK}
+    assert rig.offset("g", "t", 0) == 5
+    (listed,) = rig.call(16, 5, states_filter=[], types_filter=[]).groups
+    assert (listed.group_id, listed.protocol_type, listed.group_state, listed.group_type) == (
+        "g",
+        "",
+        "Empty",
+        "classic",
+    )
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, "illegal_generation"), (9, "group_id_not_found")])
+def test_a_generation_of_an_unknown_group(rig: Rig, version: int, error: str) -> None:  # behaviour 2
+    assert rig.commit("g", "t", {0: 5}, member="m", generation=0, version=version) == {0: ErrorCode[error]}
+    assert rig.offset("g", "t", 0) == -1
+
+
+def test_members_are_checked(rig: Rig) -> None:  # behaviour 3
+    (member,) = rig.stable("g")
+    assert rig.commit("g", "t", {0: 1}, member=member, generation=2) == {0: ErrorCode.illegal_generation}
+    assert rig.commit("g", "t", {0: 1}, member="other", generation=1) == {0: ErrorCode.unknown_member_id}
+    assert rig.commit("g", "t", {0: 1}, member=member, generation=1, instance="i") == {0: ErrorCode.unknown_member_id}
+    assert rig.commit("g", "t", {0: 1}, member=member, generation=1) == {0: OK}
+
+
+def test_strangers_commit_only_to_an_empty_group(rig: Rig) -> None:  # behaviour 4, claim 69
+    (member,) = rig.stable("g")
+    assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.unknown_member_id}
+    rig.leave("g", member)
+    assert rig.state("g") == "Empty"
+    assert rig.commit("g", "t", {0: 1}) == {0: OK}
+
+
+def test_a_generation_being_formed_takes_no_commits_a_rebalance_does(rig: Rig) -> None:  # behaviour 5
+    (member,) = rig.stable("g")
+    rig.join("g", rig.member("g"))
+    assert rig.state("g") == "PreparingRebalance"
+    assert rig.commit("g", "t", {0: 1}, member=member, generation=1) == {0: OK}
+    rig.join("g", member)
+    assert rig.state("g") == "CompletingRebalance"
+    assert rig.commit("g", "t", {0: 2}, member=member, generation=2) == {0: ErrorCode.rebalance_in_progress}
+    assert rig.offset("g", "t", 0) == 1
+
+
+def test_a_commit_renews_the_members_session(rig: Rig) -> None:  # behaviour 6
+    (member,) = rig.stable("g", session_ms=10_000)
+    for _ in range(5):
+        rig.advance(9_000)
+        assert rig.commit("g", "t", {0: 1}, member=member, generation=1) == {0: OK}
+    rig.advance(10_001)
+    assert rig.state("g") == "Empty"
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------
+
+
+def test_long_metadata_fails_its_partition_alone(rig: Rig) -> None:  # behaviour 7
+    rows = [(0, "x" * 4096), (1, "x" * 4097), (2, None)]
+    topics = [
+        {
+            "name": "t",
+            "partitions": [
+                {"partition_index": i, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": text}
+                for i, text in rows
+            ],
+        }
+    ]
+    reply = rig.call(
+        8, 9, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, topics=topics
+    )
+    codes = {row.partition_index: row.error_code for row in reply.topics[0].partitions}
+    assert codes == {0: OK, 1: ErrorCode.offset_metadata_too_large, 2: OK}
+    assert [rig.offset("g", "t", i) for i in range(3)] == [7, -1, 7]
+
+
+def test_metadata_and_leader_epoch_come_back(rig: Rig) -> None:  # behaviour 8, claim 83
+    rig.commit("g", "t", {1: 41}, metadata="naïve ✓", leader_epoch=6)
+    for topics in ([{"name": "t", "partition_indexes": [1]}], None):
+        (topic,) = _fetch(rig, 7, "g", topics).topics
+        (row,) = topic.partitions
+        assert (topic.name, row.committed_offset, row.committed_leader_epoch, row.metadata) == ("t", 41, 6, "naïve ✓")
+
+
+def test_unknown_partitions_are_refused_and_any_offset_is_taken(rig: Rig) -> None:  # behaviour 9, claim 43
+    """The coordinator never looks at the log: 20 where it ends at 10, or 9 then 3, are all the same to it."""
+    assert rig.commit("g", "t", {0: 20, 4: 1}) == {0: OK, 4: ErrorCode.unknown_topic_or_partition}
+    assert rig.offset("g", "t", 0) == 20
+    assert rig.commit("g", "t", {0: 9}) == {0: OK}
+    assert rig.commit("g", "t", {0: 3}) == {0: OK}
+    assert rig.offset("g", "t", 0) == 3
+    assert rig.commit("g", "t", {0: -7}) == {0: OK}
+    assert rig.offset("g", "t", 0) == -7
+    assert rig.commit("g", "nope", {0: 1}) == {0: ErrorCode.unknown_topic_or_partition}
+
+
+def test_a_commit_is_one_record_a_partition_in_kafkas_form(rig: Rig) -> None:  # behaviour 11, claim 82, claim 83
+    log = rig.partition_of("g")
+    before = log.log_end_offset
+    rig.commit("g", "t", {0: 1, 1: 2, 3: 4}, metadata="m", leader_epoch=2)
+    assert log.log_end_offset == before + 3
+    topic_id = rig.catalog.topic("t").id  # type: ignore[union-attr]
+    assert log.records() == [
+        OffsetCommitRecord(OffsetKey("g", "t", p), OffsetCommitValue(o, 2, "m", START_MS, -1, topic_id))
+        for p, o in {0: 1, 1: 2, 3: 4}.items()
+    ]
+    assert all(value is not None and value[:2] == b"\0\4" for _, value in log.raw())
+
+
+def test_committing_far_is_as_cheap_as_committing_near(rig: Rig) -> None:  # claim 13
+    rig.commit("g", "t", {0: 1})
+    rig.commit("g", "t", {0: 1_000_000})
+    (_, near), (_, far) = rig.partition_of("g").raw()
+    assert near is not None
+    assert far is not None
+    assert len(near) == len(far)
+
+
+def test_an_idle_committer_rewrites_one_key_for_ever(rig: Rig) -> None:  # claim 88
+    for _ in range(10):
+        rig.commit("g", "t", {0: 100})
+        rig.advance(1_000)
+    written = rig.partition_of("g").raw()
+    assert len(written) == 10
+    assert len({key for key, _ in written}) == 1  # compaction leaves one
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_every_version_commits(rig: Rig, version: int) -> None:  # claim 115
+    assert rig.commit("g", "t", {0: version, 3: 1}, version=version, leader_epoch=4) == {0: OK, 3: OK}
+    (topic,) = _fetch(rig, 9, "g", None).topics
+    assert {row.partition_index: row.committed_offset for row in topic.partitions} == {0: version, 3: 1}
+    assert topic.partitions[0].committed_leader_epoch == (4 if version >= 6 else -1)
+
+
+def test_version_10_speaks_topic_ids_and_refuses_stale_ones(rig: Rig) -> None:  # behaviour 24
+    stale = rig.catalog.topic("t").id  # type: ignore[union-attr]
+    assert rig.commit("g", "t", {0: 5}, version=10) == {0: OK}
+    rig.catalog.remove("t")
+    rig.runtime.on_topics_deleted(["t"])
+    rig.catalog.add("t")
+    row = {"partition_index": 0, "committed_offset": 9, "committed_leader_epoch": -1, "committed_metadata": ""}
+    reply = rig.call(
+        8,
+        10,
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[{"topic_id": stale, "partitions": [row]}],
+    )
+    assert reply.topics[0].topic_id == stale
+    assert reply.topics[0].partitions[0].error_code is ErrorCode.unknown_topic_id
+    assert rig.offset("g", "t", 0) == -1
+
+
+# --- what is given back -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_an_unknown_group_has_committed_nothing(rig: Rig, version: int) -> None:  # behaviour 25
+    reply = _fetch(
+        rig, version, "g", [{"name": "t", "partition_indexes": [0, 9]}, {"name": "no", "partition_indexes": [0]}]
+    )
+    rows = [(topic.name, row.committed_offset, row.error_code) for topic in reply.topics for row in topic.partitions]
+    assert rows == [("t", -1, OK), ("t", -1, OK), ("no", -1, OK)]
+    assert version < 2 or reply.error_code is OK
+    assert rig.call(16, 0).groups == ()  # asking makes no group
+
+
+def test_null_topics_mean_all_and_version_8_takes_many_groups(rig: Rig) -> None:  # behaviour 26
+    rig.commit("a", "t", {0: 1, 2: 3})
+    rig.commit("a", "u", {1: 5})
+    rig.commit("b", "t", {0: 7})
+    for version in range(2, 10):
+        reply = _fetch(rig, version, "a", None)
+        rows = {
+            (topic.name, row.partition_index): row.committed_offset
+            for topic in reply.topics
+            for row in topic.partitions
+        }
+        assert rows == {("t", 0): 1, ("t", 2): 3, ("u", 1): 5}
+    ask = {"member_id": None, "member_epoch": -1, "topics": None}
+    names = ["a", "b", "nobody"]
+    reply = rig.call(9, 8, groups=[{"group_id": name, **ask} for name in names], require_stable=True)
+    assert [group.group_id for group in reply.groups] == names
+    assert [sum(len(topic.partitions) for topic in group.topics) for group in reply.groups] == [3, 1, 0]
+
+
+def test_version_10_fetches_by_topic_id(rig: Rig) -> None:  # behaviour 24
+    rig.commit("g", "t", {0: 1})
+    topic_id = rig.catalog.topic("t").id  # type: ignore[union-attr]
+    stranger = UUID(int=99)
+    asked = [{"topic_id": stranger, "partition_indexes": [0]}, {"topic_id": topic_id, "partition_indexes": [0, 1]}]
+    reply = _fetch(rig, 10, "g", asked)
+    assert [(t.topic_id, [(r.committed_offset, r.error_code) for r in t.partitions]) for t in reply.topics] == [
+        (stranger, [(-1, ErrorCode.unknown_topic_id)]),
+        (topic_id, [(1, OK), (-1, OK)]),
+    ]
+    assert [t.topic_id for t in _fetch(rig, 10, "g", None).topics] == [topic_id]
+
+
+def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig) -> None:  # behaviour 27
+    rig.commit("g", "t", {0: 3})
+    asked = [{"name": "t", "partition_indexes": [0]}]
+    reply = rig.call(9, 7, group_id="g", topics=asked, require_stable=True)
+    (row,) = reply.topics[0].partitions
+    assert (row.committed_offset, row.error_code) == (3, OK)
+
+
+def test_a_commit_is_there_for_whoever_comes_later(rig: Rig) -> None:  # claim 49, claim 17
+    """A reset policy is the client's affair: the broker gives the commit, so clients start there whatever it says."""
+    (member,) = rig.stable("g")
+    rig.commit("g", "t", {0: 5}, member=member, generation=1)
+    rig.leave("g", member)
+    rig.stable("g")
+    assert rig.offset("g", "t", 0) == 5
+    rig.restart()
+    assert rig.offset("g", "t", 0) == 5
+
+
+# --- when it goes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_a_retention_time_of_its_own_counts_in_versions_2_to_4(rig: Rig, version: int) -> None:  # behaviour 13
+    packed_version = b"\0\1" if version <= 4 else b"\0\4"
+    rig.commit("g", "t", {0: 5}, version=version, retention_ms=3_600_000)
+    ((_, value),) = rig.partition_of("g").raw()
+    assert value is not None
+    assert value[:2] == packed_version
+    rig.advance(3_600_000 + 600_000)
+    assert rig.offset("g", "t", 0) == (-1 if version <= 4 else 5)
+    rig.advance(7 * DAY_MS)
+    assert rig.offset("g", "t", 0) == -1
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_minus_one_means_the_brokers_retention(rig: Rig, version: int) -> None:  # behaviour 13
+    rig.commit("g", "t", {0: 5}, version=version, retention_ms=-1)
+    rig.advance(7 * DAY_MS - 1)
+    assert rig.offset("g", "t", 0) == 5
+    rig.advance(600_001)
+    assert rig.offset("g", "t", 0) == -1
+
+
+def test_a_group_that_had_members_expires_from_when_it_became_empty(rig: Rig) -> None:  # behaviour 14, claim 54
+    (member,) = rig.stable("g", session_ms=1_800_000)
+    rig.commit("g", "t", {0: 5}, member=member, generation=1)
+    for _ in range(10 * 48):  # ten days of half hours: alive, never committing again
+        rig.advance(1_799_000)
+        assert rig.heartbeat("g", member, 1) is OK
+    assert rig.offset("g", "t", 0) == 5
+    rig.leave("g", member)
+    rig.advance(7 * DAY_MS - 601_000)
+    assert rig.offset("g", "t", 0) == 5
+    rig.advance(1_202_000)
+    assert rig.offset("g", "t", 0) == -1
+    assert rig.state("g") == "Dead"
+
+
+def test_eight_days_end_empty_and_standalone_groups_but_not_live_ones(rig: Rig) -> None:  # claim 54
+    (gone,) = rig.stable("empty")
+    rig.commit("empty", "t", {0: 1}, member=gone, generation=1)
+    rig.leave("empty", gone)
+    rig.commit("standalone", "t", {0: 2})
+    (alive,) = rig.stable("alive", session_ms=1_800_000)
+    rig.commit("alive", "t", {0: 3}, member=alive, generation=1)
+    for _ in range(8 * 48):
+        rig.advance(1_800_000 - 1)
+        rig.heartbeat("alive", alive, 1)
+    assert [rig.offset(g, "t", 0) for g in ("empty", "standalone", "alive")] == [-1, -1, 3]
+
+
+def test_a_stable_group_loses_only_topics_it_reads_no_more(rig: Rig) -> None:  # behaviour 15
+    (member,) = rig.stable("g", topics=("t",), session_ms=1_800_000)
+    rig.commit("g", "t", {0: 5}, member=member, generation=1)
+    rig.commit("g", "u", {0: 6}, member=member, generation=1)
+    for _ in range(8 * 48):
+        rig.advance(1_799_000)
+        rig.heartbeat("g", member, 1)
+    assert rig.offset("g", "t", 0) == 5
+    assert rig.offset("g", "u", 0) == -1
+
+
+def test_a_stable_group_whose_topics_cannot_be_told_keeps_everything(rig: Rig) -> None:  # behaviour 15
+    (member,) = rig.stable("g", metadata=b"\0\1\xff", session_ms=1_800_000)
+    rig.commit("g", "t", {0: 5}, member=member, generation=1)
+    for _ in range(8 * 48):
+        rig.advance(1_799_000)
+        rig.heartbeat("g", member, 1)
+    assert rig.offset("g", "t", 0) == 5
+
+
+def test_a_simple_group_expires_from_its_last_commit(rig: Rig) -> None:  # behaviour 16
+    rig.commit("g", "t", {0: 5, 1: 5})
+    rig.advance(6 * DAY_MS)
+    rig.commit("g", "t", {1: 6})
+    rig.advance(DAY_MS + 600_000)
+    assert [rig.offset("g", "t", i) for i in (0, 1)] == [-1, 6]
+    rig.advance(6 * DAY_MS + 600_000)
+    assert rig.offset("g", "t", 1) == -1
+
+
+def test_nothing_expires_while_a_group_rebalances() -> None:  # behaviour 17
+    rig = Rig(GroupConfig(offsets_retention_ms=3_600_000))
+    rig.catalog.add("t")
+    rig.catalog.add("u")
+    (member,) = rig.stable("g", topics=("t",), session_ms=1_800_000, rebalance_ms=2_000_000_000)
+    rig.commit("g", "u", {0: 6}, member=member, generation=1)
+    other = rig.member("g")
+    rig.join("g", other, session_ms=1_800_000, rebalance_ms=2_000_000_000)
+    for _ in range(10):
+        rig.advance(299_000)  # the newcomer's own join times out after five minutes and is repeated
+        if rig.heartbeat("g", other, 1) is ErrorCode.rebalance_in_progress:
+            rig.join("g", other, session_ms=1_800_000, rebalance_ms=2_000_000_000)
+        assert rig.heartbeat("g", member, 1) is ErrorCode.rebalance_in_progress
+    rig.advance(1_000_000)
+    rig.heartbeat("g", member, 1)
+    rig.advance(700_000)
+    assert rig.state("g") == "PreparingRebalance"
+    assert rig.offset("g", "u", 0) == 6
+
+
+def test_expiry_writes_tombstones_and_the_group_goes_with_its_last_offset(rig: Rig) -> None:
+    # behaviour 18, claim 85
+    rig.commit("g", "t", {0: 5, 1: 6})
+    rig.advance(8 * DAY_MS)
+    *commits, first, second, last = rig.partition_of("g").records()
+    assert len(commits) == 2
+    assert [first, second] == [OffsetCommitRecord(OffsetKey("g", "t", i), None) for i in (0, 1)]
+    assert isinstance(last, GroupRecord)
+    assert (last.key.group, last.value) == ("g", None)
+    assert rig.state("g") == "Dead"
+    rig.restart()
+    assert rig.offset("g", "t", 0) == -1
+    assert rig.state("g") == "Dead"
+    written = rig.partition_of("g").log_end_offset
+    rig.advance(8 * DAY_MS)
+    assert rig.partition_of("g").log_end_offset == written  # said once
+
+
+def test_a_deleted_group_stays_deleted(rig: Rig) -> None:  # behaviour 20, claim 85
+    (member,) = rig.stable("g")
+    rig.commit("g", "t", {0: 5}, member=member, generation=1)
+    rig.leave("g", member)
+    (result,) = rig.call(42, 2, groups_names=["g"]).results
+    assert result.error_code is OK
+    for _ in range(2):
+        assert rig.offset("g", "t", 0) == -1
+        assert rig.state("g") == "Dead"
+        assert rig.call(16, 5, states_filter=[], types_filter=[]).groups == ()
+        rig.restart()
+
+
+def test_offset_delete_spares_topics_that_are_read(rig: Rig) -> None:  # behaviour 21
+    (member,) = rig.stable("g", topics=("t",))
+    rig.commit("g", "t", {0: 5}, member=member, generation=1)
+    rig.commit("g", "u", {0: 6, 1: 7}, member=member, generation=1)
+    asked = [
+        {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
+        for name, indexes in (("t", [0]), ("u", [0, 3, 9]))
+    ]
+    reply = rig.call(47, 0, group_id="g", topics=asked)
+    codes = {(t.name, row.partition_index): row.error_code for t in reply.topics for row in t.partitions}
+    assert codes == {
+        ("t", 0): ErrorCode.group_subscribed_to_topic,
+        ("u", 0): OK,
+        ("u", 3): OK,
+        ("u", 9): ErrorCode.unknown_topic_or_partition,
+    }
+    assert [rig.offset("g", "t", 0), rig.offset("g", "u", 0), rig.offset("g", "u", 1)] == [5, -1, 7]
+    assert rig.partition_of("g").records()[-1] == OffsetCommitRecord(OffsetKey("g", "u", 0), None)
+
+
+def test_offset_delete_needs_a_group_of_consumers_or_an_empty_one(rig: Rig) -> None:  # behaviour 21
+    asked = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    assert rig.call(47, 0, group_id="none", topics=asked).error_code is ErrorCode.group_id_not_found
+    joined = rig.join("g", protocol_type="connect", version=3)
+    assert joined.answered
+    assert rig.call(47, 0, group_id="g", topics=asked).error_code is ErrorCode.non_empty_group
+
+
+def test_groups_with_members_are_not_deleted(rig: Rig) -> None:  # behaviour 22
+    rig.stable("busy")
+    rig.commit("idle", "t", {0: 1})
+    reply = rig.call(42, 2, groups_names=["busy", "idle", "none", ""])
+    assert {result.group_id: result.error_code for result in reply.results} == {
+        "busy": ErrorCode.non_empty_group,
+        "idle": OK,
+        "none": ErrorCode.group_id_not_found,
+        "": ErrorCode.group_id_not_found,
+    }
+    assert rig.state("busy") == "Stable"
+
+
+def test_a_deleted_topic_takes_every_groups_offsets_with_it(rig: Rig) -> None:  # behaviour 23, claim 55
+    groups = [f"g{n}" for n in range(20)]
+    for group in groups:
+        rig.commit(group, "t", {0: 1, 2: 2})
+        rig.commit(group, "u", {0: 3})
+    rig.catalog.remove("t")
+    rig.runtime.on_topics_deleted(["t"])
+    rig.scheduler.settle()
+    for _ in range(2):
+        assert [rig.offset(group, "t", 0) for group in groups] == [-1] * 20
+        assert [rig.offset(group, "u", 0) for group in groups] == [3] * 20
+        rig.restart()
+    rig.catalog.add("t")  # created anew: nobody has read it
+    assert rig.offset("g0", "t", 0) == -1
+
+
+def test_orphans_and_repeats_that_compaction_leaves_load(rig: Rig) -> None:  # behaviour 37
+    log = rig.partition_of("g")
+    rig.commit("g", "t", {0: 5})
+    log.put((records.offset_key("g", "t", 3), None), (records.group_key("unheard"), None))
+    log.put((records.offset_key("g", "t", 1), records.offset_value(OffsetCommitValue(7, -1, "", START_MS))))
+    rig.restart()
+    assert [rig.offset("g", "t", i) for i in (0, 1, 3)] == [5, 7, -1]
+    assert rig.runtime.skipped_records == 0
