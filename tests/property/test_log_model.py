@@ -88,6 +88,11 @@ class LogModel(RuleBasedStateMachine):
             self.sent.append((data, self.end, self.sequence))
         self.end += count
 
+    @rule(times=st.integers(3, 9), passed=st.integers(0, 3000), idempotent=st.booleans())
+    def append_often(self, times: int, passed: int, idempotent: bool) -> None:
+        for number in range(times):
+            self.append(5, CODECS[number % 5], 0, idempotent, passed)
+
     @precondition(lambda self: self.sent)
     @rule(back=st.integers(1, 5))
     def append_again(self, back: int) -> None:
@@ -106,13 +111,13 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(part=st.floats(0, 1))
     def delete_before(self, part: float) -> None:
-        offset = self.start + round((self.end - self.start) * part)
+        offset = self.start + round((self.end - self.start) * part**3)
         self.start = max(self.start, offset)
         assert self.log.delete_before(offset) == self.start
 
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
-        offset = self.start + round((self.end - self.start) * part)
+        offset = self.end - round((self.end - self.start) * part**3)
         inside = next((entry for entry in self.records if entry.offset == offset), None)
         if inside is not None:
             self.end = inside.batch

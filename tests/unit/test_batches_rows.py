@@ -157,6 +157,14 @@ def test_snappy_as_librdkafka_and_as_java_write_it() -> None:
     assert bytes(compression.decompress(compression.SNAPPY, framed)) == data
 
 
+def test_lz4_as_kafka_wants_it_and_as_others_write_it() -> None:
+    data = random.Random(1).randbytes(50_000) + b"lz4 " * 40_000
+    ours = compression.compress(compression.LZ4, data)
+    assert ours[:7].hex() == "04224d18604082"  # independent blocks, or Kafka's reader gives up
+    assert bytes(cramjam.lz4.decompress(ours)) == data
+    assert bytes(compression.decompress(compression.LZ4, bytes(cramjam.lz4.compress(data)))) == data
+
+
 def test_gzip_of_several_members() -> None:
     packed = gzip.compress(b"one") + gzip.compress(b"two")
     assert bytes(compression.decompress(compression.GZIP, packed)) == b"onetwo"

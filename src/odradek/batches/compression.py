@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import cramjam
 
@@ -31,6 +31,11 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_MAGIC = 0xFD2FB528
 _LZ4_MAGIC = 0x184D2204
+# Version 1, independent blocks of 64 KiB, no checksums; the last byte is the descriptor's own hash. Kafka's Java reader
+# refuses frames with linked blocks, which is what the codec's own frame writer makes.
+_LZ4_HEAD = bytes.fromhex("04224d18604082")
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_STORED = 1 << 31
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
@@ -43,7 +48,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == SNAPPY:
         return _compress_xerial(data)
     if codec == LZ4:
-        return bytes(cramjam.lz4.compress(data, level=1 if level is None else level))
+        return _compress_lz4(data, level)
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
     raise CorruptRecord(f"unknown compression {codec}")
@@ -137,6 +142,21 @@ def _unpack(codec: Any, data: memoryview, bound: int, max_bytes: int) -> Buffer:
             raise _too_large("compressed", max_bytes) from error
         raise
     return memoryview(out)[:written]
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    view = memoryview(data)
+    mode: Literal["default", "high_compression"] = "default" if level is None else "high_compression"
+    parts: list[Buffer] = [_LZ4_HEAD]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, mode=mode, compression=level, store_size=False))
+        if len(block) < len(plain):
+            parts += (len(block).to_bytes(4, "little"), block)
+        else:
+            parts += ((len(plain) | _LZ4_STORED).to_bytes(4, "little"), plain)
+    parts.append(bytes(4))
+    return b"".join(parts)
 
 
 def _decompress_lz4(data: memoryview, max_bytes: int) -> Buffer:

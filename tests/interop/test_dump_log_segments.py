@@ -1,0 +1,143 @@
+"""Apache Kafka's own tool reads our files, and we read files that Apache Kafka 4.3 wrote."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.rows import iter_records
+from odradek.core.effects import Record
+from odradek.storage.config import LogConfig
+from odradek.storage.log import Log
+
+T0 = 1_700_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CONFIG = LogConfig(segment_bytes=40_000, index_interval_bytes=512)
+KAFKAS = Path(__file__).parent.parent / "data" / "kafka-log-0"
+"""Written by Apache Kafka 4.3.0 and copied while it ran: 15 idempotent librdkafka producers with every codec, then a
+committed and an aborted transaction; index.interval.bytes=512, segment.ms=60000."""
+
+
+def dump(kafka_cp: str, files: list[Path], *options: str) -> str:
+    names = ",".join(str(file) for file in files)
+    command = ["java", "-Xmx256m", "-cp", kafka_cp, "org.apache.kafka.tools.DumpLogSegments", "--files", names]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    # 4.3's tool says this of every segment that does not begin at 0, Kafka's own included.
+    complaints = re.sub(r"Non-consecutive offsets in \S+\n  -1 is followed by \d+\n", "", done.stderr)
+    assert not complaints.strip(), complaints
+    for complaint in ("Mismatches", "Non-consecutive", "invalid bytes", "not found", "out of order", "corrupt"):
+        assert complaint.lower() not in done.stdout.lower(), done.stdout[-2000:]
+    return done.stdout
+
+
+def write_log(path: Path) -> Log:
+    log = Log.open(path, CONFIG, T0, clean=False)
+    for number in range(600):
+        records = [
+            Record(b"key-%d" % n, b"value " * (number % 40), T0 + number * 100 - (n * 131) % 700) for n in range(5)
+        ]
+        data = encode_batch(
+            records,
+            now_ms=T0,
+            compression=CODECS[number % 5],
+            producer_id=number % 3,
+            producer_epoch=0,
+            base_sequence=number // 3 * 5,
+        )
+        log.append(data, now_ms=T0, leader_epoch=number // 200)
+    return log
+
+
+@pytest.fixture(params=["closed", "killed", "live"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Our log after a clean stop, after kill -9 and recovery, and while it is being written."""
+    path = tmp_path / "flights-0"
+    log = write_log(path)
+    assert len(log.segments) > 2
+    if request.param == "closed":
+        log.close()
+    elif request.param == "killed":
+        newest = log.active.path(".log")
+        newest.write_bytes(newest.read_bytes()[:-20])
+        del log
+        log = Log.open(path, CONFIG, T0, clean=False)
+        assert log.log_end_offset == 2995
+    return path
+
+
+def test_kafkas_tool_finds_nothing_wrong(kafka_cp: str, directory: Path) -> None:  # claim 8
+    by_suffix = {suffix: sorted(directory.glob(f"*{suffix}")) for suffix in (".log", ".index", ".timeindex")}
+    output = dump(kafka_cp, by_suffix[".log"], "--deep-iteration")
+    assert output.count("| offset:") in (2995, 3000)
+    indexes = by_suffix[".index"] + by_suffix[".timeindex"]
+    dump(kafka_cp, indexes, "--verify-index-only")
+    entries = dump(kafka_cp, by_suffix[".index"])
+    assert entries.count("position:") > 100
+    sane = dump(kafka_cp, indexes, "--index-sanity-check")
+    assert sane.count("passed sanity check") + sane.count("is empty") == len(indexes)
+    snapshots = dump(kafka_cp, sorted(directory.glob("*.snapshot")))
+    assert "producerId: 2 producerEpoch: 0" in snapshots
+    assert directory.joinpath("leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 1000\n2 2000\n"
+
+
+# without Java: what Kafka wrote
+
+
+@pytest.fixture
+def kafkas(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(KAFKAS, tmp_path / "kafka-log-0"))
+
+
+KAFKAS_CONFIG = LogConfig(index_interval_bytes=512, segment_ms=60_000, retention_ms=-1)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_we_read_what_kafka_wrote(kafkas: Path, clean: bool) -> None:
+    log = Log.open(kafkas, KAFKAS_CONFIG, T0 + 300_000, clean=clean)
+    assert (log.log_start_offset, log.log_end_offset, log.last_stable_offset) == (0, 622, 622)
+    assert [segment.base_offset for segment in log.segments] == [0, 200, 400, 600, 610]
+    rows = []
+    while len(rows) < 622:
+        rows += [row for row in iter_records(log.read(len(rows), 700).bytes()) if row.offset >= len(rows)]
+    assert [row.offset for row in rows] == list(range(622))
+    for number, row in enumerate(rows[:600]):
+        codec = CODECS[number // 40 % 5].encode()
+        assert row.key == b"key-%d" % (number % 9)
+        assert row.value == (b"%s value %d " % (codec, number) * 3 if number % 11 else None)
+        assert row.headers == ((("codec", codec), ("nil", None)) if number % 5 == 0 else ())
+        assert row.timestamp == T0 + number // 200 * 70_000 + number % 40 * 10
+    assert [row.is_control for row in rows[600:]] == ([False] * 10 + [True]) * 2
+    assert log.find_timestamp(T0 + 70_000 + 200) == (220, T0 + 70_200, 0)
+    assert len(log.producers) == 16
+    assert log.epoch_end_offset(0) == (0, 622)
+
+
+def test_our_rebuilt_indexes_and_snapshots_are_kafkas_byte_for_byte(kafkas: Path) -> None:
+    """Recovery of Kafka's segments gives Kafka's index files; the last segment's were still padded with zeros."""
+    for path in kafkas.iterdir():
+        if path.suffix in {".index", ".timeindex"}:
+            path.unlink()
+    log = Log.open(kafkas, KAFKAS_CONFIG, T0 + 300_000, clean=False)
+    compared = 0
+    for path in KAFKAS.iterdir():
+        if path.suffix in {".index", ".timeindex"} and not path.name.startswith("00000000000000000610"):
+            assert kafkas.joinpath(path.name).read_bytes() == path.read_bytes(), path.name
+            compared += 1
+    assert compared == 8
+    log.close()
+
+
+def test_kafkas_tool_reads_what_we_appended_to_kafkas_log(kafka_cp: str, kafkas: Path) -> None:
+    log = Log.open(kafkas, KAFKAS_CONFIG, T0 + 300_000, clean=False)
+    data = encode_batch([Record(b"k", b"v", T0 + 310_000)] * 30, now_ms=T0, compression="zstd")
+    assert log.append(data, now_ms=T0 + 310_000, leader_epoch=1).base_offset == 622
+    log.close()
+    logs = sorted(kafkas.glob("*.log"))
+    assert dump(kafka_cp, logs, "--deep-iteration").count("| offset:") == 652
+    dump(kafka_cp, sorted(kafkas.glob("*index")), "--verify-index-only")
