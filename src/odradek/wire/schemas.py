@@ -253,7 +253,7 @@ def _entity_writer(entity: Any) -> Writer:
     flexible = bool(entity.__flexible__)
     header = entity.__name__ == "RequestHeader"
     plain: list[tuple[str, Writer, Any]] = []
-    tagged: list[tuple[int, str, Writer, Any]] = []
+    tagged: list[tuple[int, str, Writer, bytes | None]] = []
     for field in fields(entity):
         tag = get_field_tag(field)
         write = _field_writer(
@@ -262,7 +262,7 @@ def _entity_writer(entity: Any) -> Writer:
         if tag is None:
             plain.append((field.name, write, _default(field)))
         else:
-            tagged.append((int(tag), field.name, write, _default(field)))
+            tagged.append((int(tag), field.name, write, _packed_default(write, _default(field))))
     tagged.sort(key=lambda row: row[0])
 
     def write_entity(out: list[bytes], message: Any) -> None:
@@ -278,15 +278,28 @@ def _entity_writer(entity: Any) -> Writer:
     return write_entity
 
 
-def _write_tags(out: list[bytes], tagged: list[tuple[int, str, Writer, Any]], values: Mapping[str, Any]) -> None:
+def _packed_default(write: Writer, default: Any) -> bytes | None:
+    """A default as bytes: a value equal to it, in whatever Python form, is left out as Kafka leaves it out."""
+    if default is _MISSING or default is None:
+        return None
+    packed: list[bytes] = []
+    write(packed, default)
+    return b"".join(packed)
+
+
+def _write_tags(
+    out: list[bytes], tagged: list[tuple[int, str, Writer, bytes | None]], values: Mapping[str, Any]
+) -> None:
     present: list[tuple[int, bytes]] = []
     for tag, name, write, default in tagged:
-        value = values.get(name, _MISSING)
-        if value is _MISSING or value is None or value == default:
+        value = values.get(name)
+        if value is None:
             continue
         packed: list[bytes] = []
         write(packed, value)
-        present.append((tag, b"".join(packed)))
+        content = b"".join(packed)
+        if content != default:
+            present.append((tag, content))
     write_uvarint(out, len(present))
     for tag, content in present:
         write_uvarint(out, tag)

@@ -1,0 +1,120 @@
+"""Frames and headers from bytes that come in any pieces, or are none."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.wire import frames, schemas
+from odradek.wire.frames import FrameError, FrameReader, RequestHead
+from odradek.wire.schemas import Kind
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.data())
+def test_frames_survive_any_split(contents: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(frames.frame(content) for content in contents)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    reader = FrameReader()
+    found = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found += list(reader.feed(stream[start:end]))
+    assert found == contents
+    assert reader.buffered == 0
+
+
+def test_a_partial_frame_is_held() -> None:
+    reader = FrameReader()
+    stream = frames.frame(b"one") + frames.frame(b"second")[:-1]
+    assert list(reader.feed(bytearray(stream))) == [b"one"]
+    assert reader.buffered == 4 + 5
+    assert list(reader.feed(memoryview(b"d"))) == [b"second"]
+    assert list(reader.feed(b"")) == []
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), 1001, (1 << 31) - 1])
+def test_absurd_lengths(size: int) -> None:
+    reader = FrameReader(max_frame_bytes=1000)
+    with pytest.raises(FrameError, match=str(size)):
+        list(reader.feed(struct.pack(">i", size)))
+
+
+def test_the_largest_frame_allowed() -> None:
+    assert list(FrameReader(max_frame_bytes=1000).feed(frames.frame(bytes(1000)))) == [bytes(1000)]
+
+
+@pytest.mark.parametrize("client_id", [None, "", "c", "ünïcode"])
+@pytest.mark.parametrize(("api_key", "version"), [(8, 2), (8, 8), (18, 0), (18, 3), (3, 12)])
+def test_request_heads(api_key: int, version: int, client_id: str | None) -> None:
+    message = {"client_software_name": "n", "client_software_version": "1", "topics": [], "group_id": "g",
+               "allow_auto_topic_creation": True, "include_topic_authorized_operations": False}  # fmt: skip
+    request = frames.encode_request(api_key, version, 77, client_id, message | _commit_fields())
+    (frame,) = FrameReader().feed(request)
+    head = frames.read_request_head(frame)
+    assert head == RequestHead(api_key, version, 77, client_id, head.body)
+    _, size = schemas.decode(api_key, version, Kind.REQUEST, frame, head.body)
+    assert head.body + size == len(frame)
+
+
+def _commit_fields() -> dict[str, object]:
+    return {
+        "generation_id_or_member_epoch": 1,
+        "member_id": "m",
+        "group_instance_id": None,
+        "retention_time": -1,
+    }
+
+
+def test_tags_in_a_head_are_skipped() -> None:
+    head = struct.pack(">hhih", 8, 8, 1, 1) + b"c" + b"\x02" + b"\x00\x03abc" + b"\x81\x01\x00" + b"body"
+    assert frames.read_request_head(head)[:4] == (8, 8, 1, "c")
+    assert head[frames.read_request_head(head).body :] == b"body"
+
+
+def test_an_unknown_version_reads_as_far_as_the_client_id() -> None:
+    head = frames.read_request_head(struct.pack(">hhih", 18, 99, 5, 1) + b"cXXXX")
+    assert head == RequestHead(18, 99, 5, "c", 11)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0\x08",
+        struct.pack(">hhih", 8, 2, 1, 5) + b"four",
+        struct.pack(">hhih", 8, 2, 1, 2) + b"\xff\xfe",
+        struct.pack(">hhih", 8, 8, 1, -1),
+        struct.pack(">hhih", 8, 8, 1, -1) + b"\x01\x00\x7f",
+        struct.pack(">hhih", 8, 8, 1, -1) + b"\xff\xff\xff\xff\xff\x01",
+        struct.pack(">hhih", 8, 8, 1, -1) + b"\x7f",
+    ],
+)
+def test_bad_heads(data: bytes) -> None:
+    with pytest.raises(FrameError):
+        frames.read_request_head(data)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_head_or_a_frame_error(data: bytes) -> None:
+    try:
+        head = frames.read_request_head(data)
+    except FrameError:
+        return
+    assert head.body <= len(data)
+
+
+@given(st.binary(max_size=200), st.sampled_from([(8, 8), (8, 2), (9, 8), (11, 9), (18, 3), (1, 12), (0, 9)]))
+def test_any_bytes_are_a_reply_or_a_value_error(data: bytes, which: tuple[int, int]) -> None:
+    try:
+        correlation_id, _ = frames.decode_response(*which, data)
+    except ValueError:
+        return
+    assert correlation_id == int.from_bytes(data[:4], "big", signed=True)
+
+
+@pytest.mark.parametrize(("api_key", "version", "tags"), [(8, 7, 0), (8, 8, 1), (18, 3, 0), (18, 0, 0)])
+def test_reply_heads(api_key: int, version: int, tags: int) -> None:
+    # ApiVersions never has tags in its head: a client reads it before it knows any version.
+    assert frames.response_head(api_key, version, -2) == b"\xff\xff\xff\xfe" + bytes(tags)

@@ -1,0 +1,154 @@
+"""Our writer against kio's own, for every message and version kio has; then reading back what was written."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.index import api_key_map
+from kio.serial import entity_writer
+from kio.serial._introspect import classify_field, get_field_tag, is_optional
+
+from odradek.core.errors import ErrorCode
+from odradek.wire import schemas
+from odradek.wire.schemas import Kind
+
+EXAMPLES = 6
+BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+TEXTS = ["", "t", "topic-ü-💧", "x" * 130]
+BLOBS = [b"", b"\0", b"\xff" * 3, b"x" * 20_000]
+CODES = list(ErrorCode)
+
+
+class Instances:
+    """Builds instances of kio's dataclasses: every field at its edges sooner or later, arrays of 0 to 3."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def of(self, entity: Any) -> Any:
+        return entity(**{field.name: self.value(field) for field in fields(entity)})
+
+    def value(self, field: Any) -> Any:
+        kind = classify_field(field)
+        kafka_type = field.metadata.get("kafka_type")
+        tagged = get_field_tag(field) is not None
+        nullable = is_optional(field) and not (kafka_type == "uuid" and kind.is_array)
+        if nullable and self.random.random() < 0.3:
+            return None
+        if tagged and self.random.random() < 0.3 and field.default is not field.default_factory:
+            return field.default
+        if kind.is_array:
+            return tuple(self.one(kafka_type, kind.type_) for _ in range(self.random.choice([0, 1, 3])))
+        return self.one(kafka_type, kind.type_)
+
+    def one(self, kafka_type: str | None, of: Any) -> Any:
+        pick = self.random.choice
+        if kafka_type is None:
+            return self.of(of)
+        if kafka_type in BITS:
+            high = 1 << BITS[kafka_type] - 1
+            return pick([0, 1, -1, high - 1, -high, self.random.randrange(-high, high)])
+        if kafka_type == "uint16":
+            return pick([0, 1, 65_535, self.random.randrange(65_536)])
+        if kafka_type == "timedelta_i32":
+            return timedelta(milliseconds=pick([0, 1, 30_000, (1 << 31) - 1, -1]))
+        if kafka_type == "timedelta_i64":
+            return timedelta(milliseconds=pick([0, 1, 86_400_000 * 7, 10**14, -1]))
+        if kafka_type == "datetime_i64":
+            return datetime.fromtimestamp(pick([0, 1, 1_795_218_683_210]) / 1000, UTC)
+        simple = {
+            "bool": [True, False],
+            "error_code": CODES,
+            "float64": [0.0, -1.5, 1e300],
+            "string": TEXTS,
+            "bytes": BLOBS,
+            "records": BLOBS,
+            "uuid": [None, UUID(int=1), UUID(int=(1 << 128) - 1)],
+        }
+        return pick(simple[kafka_type])
+
+
+def plain(value: Any) -> Any:
+    """An instance as the mapping a handler would write: milliseconds for durations and times."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, timedelta):
+        return schemas.milliseconds(value)
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1000)
+    return value
+
+
+def messages(api_key: int) -> Iterator[tuple[int, Kind, Any]]:
+    oldest, newest = schemas.known_versions(api_key)
+    for version in range(oldest, newest + 1):
+        for kind in Kind:
+            yield version, kind, schemas.message_type(api_key, version, kind)
+
+
+@pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
+def test_every_version_is_written_as_kio_writes_it(api_key: int) -> None:
+    for version, kind, entity in messages(api_key):
+        theirs = entity_writer(entity)
+        for seed in range(EXAMPLES):
+            instance = Instances(seed).of(entity)
+            buffer = io.BytesIO()
+            theirs(buffer, instance)
+            expected = buffer.getvalue()
+            packed = schemas.encode(api_key, version, kind, plain(instance))
+            assert packed == expected, (version, kind, instance)
+            read, size = schemas.decode(api_key, version, kind, b"head" + packed, 4)
+            assert (read, size) == (instance, len(packed)), (version, kind)
+
+
+@pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
+def test_cut_messages_are_value_errors(api_key: int) -> None:
+    for version, kind, entity in messages(api_key):
+        packed = schemas.encode(api_key, version, kind, plain(Instances(3).of(entity)))
+        for size in {0, 1, len(packed) // 2, len(packed) - 1} & set(range(len(packed))):
+            with pytest.raises(ValueError, match="malformed"):
+                schemas.decode(api_key, version, kind, packed[:size])
+
+
+def test_a_mapping_may_hold_fields_of_other_versions() -> None:
+    row = {"error_code": 0, "partition_index": 3, "no_such_field_in_any_version": 1}
+    reply = {"topics": [{"name": "t", "topic_id": UUID(int=9), "partitions": [row]}]}
+    for version in range(2, 11):
+        message, _ = schemas.decode(8, version, Kind.RESPONSE, schemas.encode(8, version, Kind.RESPONSE, reply))
+        (topic,) = message.topics
+        assert topic.partitions[0].partition_index == 3
+        assert (getattr(topic, "name", "t"), getattr(topic, "topic_id", UUID(int=9))) == ("t", UUID(int=9))
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(KeyError, match="partition_index"):
+        schemas.encode(8, 8, Kind.RESPONSE, {"topics": [{"name": "t", "partitions": [{"error_code": 0}]}]})
+
+
+def test_what_kio_does_not_know() -> None:
+    for api_key, version in ((8, 99), (8, 0), (9_999, 0), (-1, 0)):
+        with pytest.raises(schemas.UnknownMessage):
+            schemas.message_type(api_key, version, Kind.REQUEST)
+    assert schemas.api_name(9_999) == "api_9999"
+    assert schemas.api_name(8) == "offset_commit"
+    assert schemas.known_versions(8) == (2, 10)
+    assert [schemas.is_flexible(8, version) for version in (7, 8)] == [False, True]
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16_383, 16_384, (1 << 28) - 1, (1 << 32) - 1])
+def test_uvarints(value: int) -> None:
+    out: list[bytes] = []
+    schemas.write_uvarint(out, value)
+    packed = b"".join(out)
+    assert sum((byte & 0x7F) << 7 * n for n, byte in enumerate(packed)) == value
+    assert [byte >> 7 for byte in packed] == [1] * (len(packed) - 1) + [0]
+    assert len(packed) == max(1, (value.bit_length() + 6) // 7)
