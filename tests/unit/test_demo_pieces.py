@@ -344,5 +344,7 @@ def test_an_empty_table_is_missing_everything(feed: Feed) -> None:
 def test_the_cause_of_a_failed_query_is_ours_if_there_is_one() -> None:
     text = "Query failed\nTraceback\n  File x\nodradek.client.errors.UnknownTopic: flights is gone\n\tat org.apache…"
     assert cause_of(RuntimeError(text)) == "flights is gone"
+    text = "Query failed\nTraceback\n  File x\nAttributeError: no such thing\n\tat org.apache.Y\norg.apache.X: Boom\n"
+    assert cause_of(RuntimeError(text)) == "AttributeError: no such thing"
     assert cause_of(RuntimeError("first line\nsecond")) == "first line"
     assert cause_of(RuntimeError("")) == "RuntimeError"

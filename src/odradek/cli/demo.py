@@ -110,6 +110,7 @@ class _Job:
         self._admin = admin
         self._timing = timing
         self._lake = Lake(data_dir, partition_by="month")
+        self._spark_log = data_dir / "spark.log"
 
     def run(self, rewind: Rewind | None) -> int:
         """All steps; returns the exit code."""
@@ -128,7 +129,7 @@ class _Job:
     def _start_spark(self) -> SparkSession:
         from odradek.spark.session import LOG_FILE, session
 
-        return session("odradek demo", config={LOG_FILE: str(self._data_dir / "spark.log")})
+        return session("odradek demo", config={LOG_FILE: str(self._spark_log)})
 
     # --- the topic --------------------------------------------------------------------------------------------
 
@@ -192,7 +193,7 @@ class _Job:
 
     def _ingest(self, starting: Future[SparkSession], feed: Feed) -> int:
         """Runs the Spark query to the end of the topic; returns how many events it processed."""
-        from odradek.pipelines.ingest import GROUP, MAX_OFFSETS_PER_TRIGGER, IngestSource, ingest
+        from odradek.pipelines.ingest import GROUP, MAX_OFFSETS_PER_TRIGGER, IngestError, IngestSource, ingest
 
         heading(f"3. Spark reads as group {GROUP}")
         with self._timing.step("start Spark (rest)"), waiting("starting Spark"):
@@ -200,7 +201,10 @@ class _Job:
         limit = self._options.batch_events or MAX_OFFSETS_PER_TRIGGER
         source = IngestSource(self._bootstrap, feed.topic, max_offsets_per_trigger=limit)
         with self._timing.step("ingest"), progress("reading", self._behind(GROUP, feed.topic), "events") as advance:
-            done = ingest(spark, source, self._lake, advance)
+            try:
+                done = ingest(spark, source, self._lake, advance)
+            except IngestError as error:
+                raise CommandError(f"{error} (Spark's log: {self._spark_log})", EXIT_FAILED) from error
         if done.batches:
             batches = "1 micro-batch" if done.batches == 1 else f"{done.batches} micro-batches"
             note(f"{done.rows:,} events processed in {batches}.")

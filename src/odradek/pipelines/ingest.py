@@ -100,9 +100,17 @@ def ingest(spark: SparkSession, source: IngestSource, lake: Lake, advance: Calla
     return Ingested(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)
 
 
+# The line that ends a Python traceback; Java's exceptions have a package and therefore dots in their names.
+_OURS = re.compile(r"^(?:\S*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(\w+(?:Error|Exception): .+)$", re.MULTILINE)
+
+
 def cause_of(error: BaseException) -> str:
-    """The one line of a Spark error that says what went wrong: the innermost of ours, else its first line."""
+    """The one line of a Spark error that says what went wrong: the last of ours, else of Python's, else its first."""
     text = str(error)
-    ours = re.findall(r"^(?:\S*: )?odradek\.[\w.]+: (.+)$", text, re.MULTILINE)
+    for pattern in (_OURS, _PYTHON):
+        found = pattern.findall(text)
+        if found:
+            return str(found[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return str(ours[-1]) if ours else (lines[0] if lines else type(error).__name__)
+    return lines[0] if lines else type(error).__name__
