@@ -1,0 +1,123 @@
+"""What gets loaded when: an import stays light, and the broker carries no columns."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.serial._introspect import classify_field
+
+from odradek.wire import schemas
+from odradek.wire.schemas import Kind
+
+HEAVY = {"numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
+HANDLERS = Path(__file__).resolve().parent.parent.parent / "src" / "odradek" / "broker" / "handlers"
+APIS = sorted(path.stem for path in HANDLERS.glob("k[0-9]*.py"))
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """Top-level modules in memory once a fresh interpreter has imported ``modules``."""
+    code = f"import {', '.join(modules)}; import json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("module", ["odradek", "odradek.client", "odradek.lag", "odradek.cli.main"])
+def test_imports_stay_light(module: str) -> None:
+    loaded = loaded_by(module)
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+    assert [name for name in loaded if name.startswith("odradek.broker")] == []
+
+
+def test_the_broker_carries_no_columns() -> None:
+    loaded = loaded_by("odradek.broker.server", "odradek.broker.process")
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+
+
+def test_the_running_broker_carries_no_columns(tmp_path: Path) -> None:
+    """Neither does one that has served records of every codec and a group."""
+    from brokers import CONFIG
+    from publish import commit, create_topic, publish
+
+    from odradek.testing.cluster import BrokerProcess
+
+    with BrokerProcess(tmp_path, config=CONFIG) as broker:
+        create_topic(broker.bootstrap, "t")
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            publish(broker.bootstrap, "t", [b"x" * 100] * 10, compression_type=codec)
+        commit(broker.bootstrap, "g", {("t", 0): 1})
+        maps = Path(f"/proc/{broker.pid}/maps")
+        if not maps.exists():
+            pytest.skip("no /proc here: the loaded libraries cannot be seen")
+        libraries = {line.split("/")[-1] for line in maps.read_text().splitlines() if ".so" in line}
+        places = {part for line in maps.read_text().splitlines() for part in line.split("/")}
+        assert any("crc32c" in name for name in libraries | places)
+        assert places & HEAVY == set()
+
+
+# --- handlers ---------------------------------------------------------------------------------------------------
+
+
+def field_names(entity: Any) -> Iterator[str]:
+    for field in fields(entity):
+        yield field.name
+        inner = classify_field(field).type_
+        if is_dataclass(inner):
+            yield from field_names(inner)
+
+
+def reply_fields(api_key: int) -> set[str]:
+    """Every field name of an API's replies, over all versions and depths."""
+    oldest, newest = schemas.known_versions(api_key)
+    return {
+        name
+        for version in range(oldest, newest + 1)
+        for name in field_names(schemas.message_type(api_key, version, Kind.RESPONSE))
+    }
+
+
+def mapping_keys(path: Path) -> set[str]:
+    """Keys of all mappings a handler writes: literals, ``dict(key=…)`` and ``row["key"] = …``."""
+    keys: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Dict):
+            texts = {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+            if not any("." in text for text in texts):  # a table of Kafka's settings is no reply
+                keys |= texts
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dict":
+            keys |= {keyword.arg for keyword in node.keywords if keyword.arg}
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                    keys |= {target.slice.value} if isinstance(target.slice.value, str) else set()
+    return keys
+
+
+@pytest.mark.parametrize("name", APIS)
+def test_replies_name_fields_the_schemas_have(name: str) -> None:
+    """The writer ignores keys a version lacks, so a misspelt one would go out as its default."""
+    handler = import_module(f"odradek.broker.handlers.{name}")
+    assert mapping_keys(HANDLERS / f"{name}.py") - reply_fields(handler.API_KEY) == set()
+
+
+@pytest.mark.parametrize("name", APIS)
+def test_handlers_serve_versions_the_schemas_know(name: str) -> None:
+    handler = import_module(f"odradek.broker.handlers.{name}")
+    oldest, newest = handler.VERSIONS
+    known = schemas.known_versions(handler.API_KEY)
+    assert known[0] <= oldest <= newest <= known[1]
+    assert name == f"k{handler.API_KEY:02}_{schemas.api_name(handler.API_KEY)}"
+
+
+def test_a_misspelt_field_would_be_seen() -> None:
+    assert "partition_index" in reply_fields(8)
+    assert "partition_idx" not in reply_fields(8)
+    assert len(APIS) >= 20

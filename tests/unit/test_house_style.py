@@ -1,0 +1,153 @@
+"""The house's rules as tests: sizes, names, and what the state machines may not touch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCE = ROOT / "src" / "odradek"
+MODULES = sorted(SOURCE.rglob("*.py"))
+EVERYTHING = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "bench").rglob("*.py"))]
+MODULE_LINES = 800
+FUNCTION_LINES = 70
+BANNED_NAMES = re.compile(r"Manager|Utils|Helper|Impl(?![a-z])")
+BANNED_MODULES = re.compile(r"(^|_)(manager|utils?|helpers?|impl|misc|common)(_|$)")
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
+MACHINES = ("core", "catalog", "groups", "txn", "replication", "client/membership.py", "lag/evaluate.py")
+FORBIDDEN = {"asyncio", "time", "random", "uuid", "os", "socket", "secrets", "threading"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def machine_modules() -> list[Path]:
+    found = []
+    for room in MACHINES:
+        place = SOURCE / room
+        found += sorted(place.rglob("*.py")) if place.is_dir() else [place] * place.exists()
+    return found
+
+
+def offenders(paths: list[Path], found_in: Callable[[ast.Module], Iterable[object]]) -> dict[str, list[object]]:
+    """``file -> what was found in it``, for the files where something was."""
+    found = {name_of(path): list(found_in(tree_of(path))) for path in paths}
+    return {name: what for name, what in found.items() if what}
+
+
+def test_modules_fit() -> None:
+    sizes = {name_of(path): len(path.read_text().splitlines()) for path in EVERYTHING}
+    assert {name: size for name, size in sizes.items() if size > MODULE_LINES} == {}
+
+
+def test_functions_fit_on_a_screen() -> None:
+    def long(tree: ast.Module) -> Iterator[object]:
+        for node in functions(tree):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES:
+                yield node.name, size
+
+    assert offenders(EVERYTHING, long) == {}
+
+
+def test_nothing_is_left_unfinished() -> None:
+    marks = {
+        name_of(path): line.strip()
+        for path in EVERYTHING
+        for line in path.read_text().splitlines()
+        if UNFINISHED.search(line)
+    }
+    assert marks == {}
+
+    def stubs(tree: ast.Module) -> Iterator[object]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Raise) and node.exc is not None and "NotImplemented" in ast.unparse(node.exc):
+                yield node.lineno
+
+    assert offenders(MODULES, stubs) == {}
+
+
+def test_names_say_what_a_thing_is() -> None:
+    assert [name_of(path) for path in MODULES if BANNED_MODULES.search(path.stem)] == []
+
+    def vague(tree: ast.Module) -> Iterator[object]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and BANNED_NAMES.search(node.name):
+                yield node.name
+
+    assert offenders(MODULES, vague) == {}
+
+
+def test_nothing_sleeps() -> None:
+    def sleeps(tree: ast.Module) -> Iterator[object]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep"):
+                yield node.lineno
+
+    assert offenders(MODULES, sleeps) == {}
+
+
+def test_no_error_is_swallowed() -> None:
+    """``except Exception: pass`` hides bugs; a narrow exception may be let pass."""
+
+    def swallowed(tree: ast.Module) -> Iterator[object]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler):
+                broad = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
+                if broad and all(isinstance(step, ast.Pass | ast.Continue) for step in node.body):
+                    yield node.lineno
+
+    assert offenders(MODULES, swallowed) == {}
+
+
+def touches(tree: ast.Module) -> Iterator[object]:
+    """What ties a module to a clock, a socket, a file, randomness or an event loop."""
+    waiting = ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith | ast.Await
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from {alias.name.partition(".")[0] for alias in node.names} & FORBIDDEN
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            # A type to annotate with (uuid.UUID) is no source of randomness.
+            only_the_type = node.module == "uuid" and [alias.name for alias in node.names] == ["UUID"]
+            yield from {node.module.partition(".")[0]} & FORBIDDEN if not only_the_type else ()
+        elif isinstance(node, waiting):
+            yield f"waits at line {node.lineno}"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("open", "print", "input"):
+            yield f"{ast.unparse(node.func)} at line {node.lineno}"
+
+
+def test_state_machines_own_no_clock_socket_file_or_randomness() -> None:
+    assert offenders(machine_modules(), touches) == {}
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [name_of(path) for path in MODULES if path.read_text().strip() and not ast.get_docstring(tree_of(path))]
+    assert silent == []
+
+
+def test_the_rules_bite() -> None:
+    """Each pattern catches what it is there for, and lets plain words pass."""
+    assert BANNED_NAMES.search("GroupManager")
+    assert BANNED_NAMES.search("LogImpl")
+    assert not BANNED_NAMES.search("ImplicitDefault")
+    assert BANNED_MODULES.search("file_utils")
+    assert not BANNED_MODULES.search("commonplace")
+    assert UNFINISHED.search("# TO" + "DO: later")
+    assert len(machine_modules()) >= 10
+    assert list(touches(ast.parse("import time, re"))) == ["time"]
+    assert list(touches(ast.parse("from uuid import UUID"))) == []
+    assert list(touches(ast.parse("from uuid import uuid4"))) == ["uuid"]
+    assert list(touches(ast.parse("async def f(): ..."))) == ["waits at line 1"]
