@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
@@ -26,6 +27,7 @@ class Lookups:
         self.options = options
         self._admin: Admin | None = None
         self._closed = threading.Event()
+        self._topic_ids: dict[str, UUID | None] = {}
 
     @property
     def admin(self) -> Admin:
@@ -52,9 +54,9 @@ class Lookups:
                 for topic in self.admin.describe_topics().values()
                 if not topic.internal and pattern.fullmatch(topic.name)
             ]
-            return sorted(_all_of(found))
+            return sorted(self._all_of(found))
         names = sorted({tp.topic for tp in options.assigned} or set(options.topics))
-        there = set(_all_of(self._describe(names)))
+        there = set(self._all_of(self._describe(names)))
         if not options.assigned:
             return sorted(there)
         missing = [tp for tp in options.assigned if tp not in there]
@@ -67,6 +69,17 @@ class Lookups:
             return self.admin.describe_topics(names).values()
         everything = self.admin.describe_topics()
         return [everything[name] for name in names if name in everything]
+
+    def _all_of(self, topics: Iterable[TopicDescription]) -> Iterator[TopicPartition]:
+        for topic in topics:
+            self._topic_ids[topic.name] = topic.topic_id
+            yield from (TopicPartition(topic.name, item.partition) for item in topic.partitions)
+
+    def topic_ids(self, names: set[str]) -> dict[str, UUID | None]:
+        """The topics' ids, so that workers can tell when a topic was made anew behind their back."""
+        if not names <= self._topic_ids.keys():
+            self.partitions()
+        return {name: self._topic_ids.get(name) for name in names}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each log ends for a consumer."""
@@ -132,7 +145,3 @@ class Lookups:
             f"group {self.group_id} has live members, so this query cannot commit its offsets: {named or 'gone'}. "
             "Stop them, or give the query a kafka.group.id of its own, or set commitOffsets=false"
         )
-
-
-def _all_of(topics: Iterable[TopicDescription]) -> Iterable[TopicPartition]:
-    return (TopicPartition(topic.name, item.partition) for topic in topics for item in topic.partitions)

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -107,11 +108,14 @@ class KafkaRange(InputPartition):  # type: ignore[misc]
     partition: int
     start: int
     end: int
+    topic_id: UUID | None
 
 
-def _tasks(wanted: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
+def _tasks(wanted: Sequence[Range], lookups: Lookups) -> list[InputPartition]:
+    options = lookups.options
+    ids = lookups.topic_ids({item.partition.topic for item in wanted})
     pieces = plan.split(wanted, options.min_partitions, options.max_records_per_partition)
-    return [KafkaRange(*piece.partition, piece.start, piece.end) for piece in pieces]
+    return [KafkaRange(*piece.partition, piece.start, piece.end, ids[piece.partition.topic]) for piece in pieces]
 
 
 def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -119,7 +123,7 @@ def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch
     if isinstance(task, KafkaRange):
         from odradek.spark.worker import read_task
 
-        yield from read_task(options, TopicPartition(task.topic, task.partition), task.start, task.end)
+        yield from read_task(options, TopicPartition(task.topic, task.partition), task.start, task.end, task.topic_id)
 
 
 class OdradekReader(DataSourceReader):  # type: ignore[misc]
@@ -131,7 +135,7 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         lookups = Lookups(self.options)
         try:
-            return _tasks(batch_ranges(lookups), self.options)
+            return _tasks(batch_ranges(lookups), lookups)
         finally:
             lookups.close()
 
@@ -207,9 +211,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if self.options.commit_offsets and not start and self._settled is None:
             self._lookups.check_nobody_is_in_the_group()
         done = SourceOffset.from_json(start)
-        partitions = self._lookups.partitions()
-        committed, resets = self._settle(start, done, partitions)
-        batch = self._plan(done, partitions, limit, committed, resets)
+        ends = self._lookups.ends(self._lookups.partitions())
+        committed, resets = self._settle(start, done, ends)
+        batch = self._plan(done, ends, limit, committed, resets)
         if batch is None:
             return start
         # Acknowledged before Spark writes the batch down: if that never happens, the acknowledged commit still says
@@ -224,13 +228,13 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return SourceOffset(ends).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return _tasks(plan.ranges(SourceOffset.from_json(start), SourceOffset.from_json(end)), self.options)
+        return _tasks(plan.ranges(SourceOffset.from_json(start), SourceOffset.from_json(end)), self._lookups)
 
     def commit(self, end: dict[str, Any]) -> None:
         # Spark calls this only when it has planned the batch after `end`, hence after latestOffset(end) has committed
         # it; and never for the last batch of an AvailableNow run.
         if end != self._settled:
-            self._settle(end, SourceOffset.from_json(end), self._lookups.partitions())
+            self._settle(end, SourceOffset.from_json(end), self._lookups.ends(self._lookups.partitions()))
 
     def stop(self) -> None:
         self._lookups.close()
@@ -241,15 +245,16 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- how
 
     def _settle(
-        self, start: dict[str, Any], done: SourceOffset, partitions: Sequence[TopicPartition]
+        self, start: dict[str, Any], done: SourceOffset, ends: plan.Offsets
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
         """Commits what is done. Returns the group's commits, where resets matter, and the resets to follow."""
         options = self.options
         if not options.commit_offsets:
             return None, {}
-        committed = self._lookups.committed(partitions)
-        there = {tp: offset for tp, offset in done.positions.items() if tp in set(partitions)}
-        known = SourceOffset(there, done.origins, done.followed)
+        committed = self._lookups.committed(ends)
+        # What a log does not hold (it was truncated, or its topic is gone or made anew) is no offset to commit there.
+        held = {tp: offset for tp, offset in done.positions.items() if offset <= ends.get(tp, -1)}
+        known = SourceOffset(held, done.origins, done.followed)
         settlement = plan.settle(known, committed, options.on_group_reset, uuid.uuid4().hex[:12])
         self._lookups.commit(settlement.commits)
         self._settled = start
@@ -259,13 +264,12 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _plan(
         self,
         done: SourceOffset,
-        partitions: Sequence[TopicPartition],
+        ends: plan.Offsets,
         limit: ReadLimit,
         committed: Commits | None,
         resets: dict[TopicPartition, tuple[int, str]],
     ) -> plan.Batch | None:
         options = self.options
-        ends = self._lookups.ends(partitions)
         if not resets and not done.is_initial and ends == dict(done.positions):
             return None
         log = self._lookups.log(ends, done.positions)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from odradek.client.config import as_config
+from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, TopicRecreated, UnknownTopic
-from odradek.client.reader import DEFAULT_COLUMNS, read_range
+from odradek.client.reader import DEFAULT_COLUMNS, read_range, shared_cluster
 from odradek.core.ids import TopicPartition
 from odradek.spark.options import ReadOptions
 from odradek.spark.plan import DataLoss, loss_message
@@ -16,13 +17,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_task(options: ReadOptions, partition: TopicPartition, start: int, end: int) -> Iterator[pa.RecordBatch]:
+def read_task(
+    options: ReadOptions, partition: TopicPartition, start: int, end: int, topic_id: UUID | None
+) -> Iterator[pa.RecordBatch]:
     """The records of ``[start, end)``. What is gone since the batch was planned raises DataLoss, or is left out."""
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
+    _forget_another_topic(config, partition.topic, topic_id)
     position = start
     while position < end:
-        batches = read_range(config, partition, position, end, columns=columns, isolation_level=options.isolation_level)
+        batches = read_range(
+            config,
+            partition,
+            position,
+            end,
+            columns=columns,
+            isolation_level=options.isolation_level,
+            topic_id=topic_id,
+        )
         try:
             for batch in batches:
                 yield _as_spark_types(batch) if options.include_headers else batch
@@ -42,6 +54,14 @@ def read_task(options: ReadOptions, partition: TopicPartition, start: int, end: 
             if options.fail_on_data_loss:
                 raise DataLoss(loss_message([f"{partition}: offsets {position} to {end - 1}: {error}"])) from error
             return
+
+
+def _forget_another_topic(config: ClientConfig, topic: str, topic_id: UUID | None) -> None:
+    """The pooled connections may remember a topic that was deleted since, and made anew before this was planned."""
+    cluster = shared_cluster(config)
+    known = cluster.known_topic(topic)
+    if known is not None and known.topic_id != topic_id:
+        cluster.forget_topics([topic])
 
 
 def _now(error: OffsetOutOfRange) -> str:

@@ -1,0 +1,165 @@
+"""Batch reads: what is read equals what was produced, and every way to say from where to where."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from publish import commit, create_topic, numbers, publish
+from spark_runs import rows_of, span
+
+from odradek.spark.errors import reason
+
+T0 = 1_700_000_000_000
+
+
+def read(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
+    chosen = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic} | options
+    return spark.read.format("odradek").options(**chosen).load()
+
+
+@pytest.fixture(scope="module")
+def filled(bootstrap: str) -> str:
+    """Two partitions: 0 holds 100 records a second apart, 1 holds 10."""
+    topic = "spark-batch-" + dt.datetime.now(dt.UTC).strftime("%H%M%S%f")
+    create_topic(bootstrap, topic, 2)
+    publish(bootstrap, topic, numbers(100), timestamps_ms=range(T0, T0 + 100_000, 1000))
+    publish(bootstrap, topic, numbers(10), partition=1, timestamps_ms=range(T0, T0 + 10_000, 1000))
+    return topic
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_rows_equal_what_was_produced(spark: Any, bootstrap: str, topic: str, codec: str) -> None:
+    create_topic(bootstrap, topic, 3)
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20})
+    expected = set()
+    headers: Any
+    for n in range(500):
+        key = None if n % 5 == 0 else b"" if n % 5 == 1 else b"k\x00%d" % n
+        value = None if n % 7 == 0 else b"" if n % 7 == 1 else bytes([n % 256]) * (n % 50)
+        headers = [("a", b"1"), ("a", None), ("ü", b"")] if n % 3 == 0 else None
+        producer.produce(topic, value, key, n % 3, timestamp=T0 + n, headers=headers)
+        pairs = None if headers is None else tuple(headers)
+        expected.add((n % 3, n // 3, key, value, T0 + n, pairs))
+    assert producer.flush(30) == 0
+
+    frame = read(spark, bootstrap, topic, includeHeaders="true")
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    found = frame.selectExpr("*", "unix_millis(timestamp) AS ms").collect()
+    assert len(found) == len(expected)
+    assert {row.topic for row in found} == {topic}
+    assert {row.timestampType for row in found} == {0}
+    seen = {
+        (
+            row.partition,
+            row.offset,
+            row.key,
+            row.value,
+            row.ms,
+            None if row.headers is None else tuple((h.key, h.value) for h in row.headers),
+        )
+        for row in found
+    }
+    assert seen == expected
+    assert read(spark, bootstrap, topic).columns == frame.columns[:-1], "headers only when asked for"
+
+
+STARTS_AND_ENDS = [
+    pytest.param({}, (0, 100), (0, 10), id="all"),
+    pytest.param(
+        {"startingOffsets": '{"T":{"0":90,"1":-2}}', "endingOffsets": '{"T":{"0":95,"1":-1}}'},
+        (90, 95),
+        (0, 10),
+        id="json",
+    ),
+    pytest.param(
+        {"startingTimestamp": str(T0 + 4500), "startingOffsets": '{"T":{"0":90,"1":-2}}'}, (5, 100), (5, 10), id="time"
+    ),
+    pytest.param(
+        {
+            "startingOffsetsByTimestamp": json.dumps({"T": {"0": T0 + 50_000, "1": T0}}),
+            "endingOffsetsByTimestamp": json.dumps({"T": {"0": T0 + 60_000, "1": T0 + 10**9}}),
+        },
+        (50, 60),
+        (0, 10),
+        id="times",
+    ),
+    pytest.param(
+        {"startingTimestamp": str(T0 + 20_000), "startingOffsetsByTimestampStrategy": "latest"},
+        (20, 100),
+        (10, 10),
+        id="strategy",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "first", "second"), STARTS_AND_ENDS)
+def test_starts_and_ends(
+    spark: Any, bootstrap: str, filled: str, options: dict[str, str], first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    chosen = {name: value.replace('"T"', f'"{filled}"') for name, value in options.items()}
+    assert rows_of(read(spark, bootstrap, filled, **chosen)) == span(0, *first) + span(1, *second)
+
+
+def test_start_from_what_a_group_committed(spark: Any, bootstrap: str, filled: str, group: str) -> None:
+    commit(bootstrap, group, {(filled, 0): 42})
+    options = {"startingOffsets": "committed", "kafka.group.id": group}
+    assert rows_of(read(spark, bootstrap, filled, **options)) == span(0, 42, 100) + span(1, 0, 10)
+    latest = rows_of(read(spark, bootstrap, filled, **options, **{"kafka.auto.offset.reset": "latest"}))
+    assert latest == span(0, 42, 100)
+    with pytest.raises(Exception, match="no committed offset") as caught:
+        rows_of(read(spark, bootstrap, filled, **options, **{"kafka.auto.offset.reset": "none"}))
+    assert (reason(caught.value) or "").startswith(f"{filled}-1 has no committed offset (0 to 10)")
+
+
+def test_assigned_partitions_only(spark: Any, bootstrap: str, filled: str) -> None:
+    frame = spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+    assert rows_of(frame.option("assign", json.dumps({filled: [1]})).load()) == span(1, 0, 10)
+
+
+def test_ranges_are_split_into_tasks(spark: Any, bootstrap: str, filled: str) -> None:
+    frame = read(spark, bootstrap, filled, minPartitions="6")
+    assert frame.rdd.getNumPartitions() >= 6
+    assert rows_of(frame) == span(0, 0, 100) + span(1, 0, 10)
+    assert read(spark, bootstrap, filled, maxRecordsPerPartition="30").rdd.getNumPartitions() == 5
+
+
+def test_no_record_is_no_error(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic)
+    assert rows_of(read(spark, bootstrap, topic)) == []
+
+
+def test_offsets_that_are_not_there_are_named(spark: Any, bootstrap: str, filled: str) -> None:
+    wanted = {"endingOffsets": json.dumps({filled: {"0": 200, "1": -1}})}
+    with pytest.raises(Exception, match="data may have been lost") as caught:
+        rows_of(read(spark, bootstrap, filled, **wanted))
+    assert (reason(caught.value) or "").startswith(
+        f"data may have been lost: {filled}-0: offset 199 is not there yet (its log ends at 100)"
+    )
+    frame = read(spark, bootstrap, filled, **wanted, failOnDataLoss="false")
+    assert rows_of(frame) == span(0, 0, 100) + span(1, 0, 10)
+
+
+def test_mistakes_surface_at_load_in_one_line(spark: Any, bootstrap: str, filled: str) -> None:
+    # claim 101: as Spark's own source does
+    with pytest.raises(Exception, match=r"enable\.auto\.commit is not supported") as caught:
+        read(spark, bootstrap, filled, **{"kafka.enable.auto.commit": "true"})
+    assert "\n" not in (reason(caught.value) or "\n")
+    with pytest.raises(Exception, match="did you mean startingOffsets") as caught:
+        read(spark, bootstrap, filled, startingOffset="earliest")
+    assert (reason(caught.value) or "").startswith("unknown option startingoffset; did you mean startingOffsets?")
+    with pytest.raises(Exception, match="unknown") as caught:
+        rows_of(read(spark, bootstrap, filled + "-typo"))
+    assert filled + "-typo" in (reason(caught.value) or "")
+
+
+def test_a_schema_of_ones_own_is_refused(spark: Any, bootstrap: str, filled: str) -> None:
+    reader = spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap).option("subscribe", filled)
+    with pytest.raises(Exception, match="the schema of this source is fixed"):
+        reader.schema("value string").load().collect()

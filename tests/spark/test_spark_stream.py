@@ -1,0 +1,248 @@
+"""Streams and their group: commits after each batch, resets followed, kills survived. The pure rules behind them are
+in tests/unit/test_spark_plan.py; here Spark, its checkpoint and a broker have their say."""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+from typing import Any
+
+import pytest
+from brokers import eventually
+from publish import consumer, create_topic, numbers, publish
+from spark_runs import StreamingRun, rows_of, span
+
+from odradek.client.model import NewTopic
+from odradek.core.ids import OffsetAndMetadata
+from odradek.spark.errors import reason
+from odradek.spark.plan import mark_commit, mark_of
+
+FIRST_AND_LAST = 2
+
+
+@pytest.fixture
+def filled(stream: StreamingRun) -> StreamingRun:
+    """Partition 0 holds 30 records, partition 1 holds 10."""
+    create_topic(stream.bootstrap, stream.topic, 2)
+    publish(stream.bootstrap, stream.topic, numbers(30))
+    publish(stream.bootstrap, stream.topic, numbers(10), partition=1)
+    return stream
+
+
+ALL = span(0, 0, 30) + span(1, 0, 10)
+
+
+def test_each_batch_is_committed_the_last_of_an_available_now_run_too(filled: StreamingRun) -> None:
+    # claim 102: what the checkpoint says, the group says
+    assert filled.rows() == ALL
+    assert filled.committed() == {0: 30, 1: 10}
+    assert [mark_of(commit) for commit in filled.commits().values()] == ["", ""]
+    assert filled.run() == [], "nothing new makes no batch"
+    publish(filled.bootstrap, filled.topic, numbers(5))
+    assert filled.rows() == span(0, 30, 35), "resumes where it stopped"
+    assert filled.committed() == {0: 35, 1: 10}
+
+
+def test_a_limit_spreads_over_batches_and_is_kept(filled: StreamingRun) -> None:
+    # claim 103: a failure could repeat no more than one of these
+    batches = filled.run(maxOffsetsPerTrigger="16")
+    assert [len(batch) for batch in batches] == [16, 16, 8]
+    assert sorted(chain(*batches)) == ALL
+    assert filled.committed() == {0: 30, 1: 10}
+
+
+def test_first_run_starts_where_the_group_stopped(filled: StreamingRun) -> None:
+    # claim 49; partition 1 has no commit: earliest, the default here
+    filled.reset({0: 12})
+    assert filled.rows() == span(0, 12, 30) + span(1, 0, 10)
+    assert filled.committed() == {0: 30, 1: 10}
+    assert filled.run() == []
+
+
+def test_first_run_without_a_commit_obeys_auto_offset_reset(filled: StreamingRun) -> None:
+    # claims 51, 52
+    none = {"kafka.auto.offset.reset": "none"}
+    with pytest.raises(Exception, match="no committed offset") as caught:
+        filled.run(**none)
+    assert f"{filled.topic}-0 has no committed offset" in (reason(caught.value) or "")
+    assert filled.rows(**{"kafka.auto.offset.reset": "latest"}) == []
+    publish(filled.bootstrap, filled.topic, numbers(3))
+    assert filled.rows(**none) == span(0, 30, 33), "the checkpoint is older than the fallback now"
+
+
+def test_resets_made_while_the_query_is_down_are_followed_once(filled: StreamingRun) -> None:
+    filled.rows()
+    for _ in range(2):  # the same one twice rewinds twice
+        filled.reset({0: 25, 1: 0})
+        assert filled.rows() == span(0, 25, 30) + span(1, 0, 10)
+    assert filled.run() == []
+    assert filled.committed() == {0: 30, 1: 10}
+    publish(filled.bootstrap, filled.topic, numbers(10))
+    filled.reset({0: 38})
+    assert filled.rows() == span(0, 38, 40), "a skip is a reset, too"
+
+
+def test_reset_to_latest_is_noted_in_a_batch_without_records(filled: StreamingRun) -> None:
+    filled.rows()
+    publish(filled.bootstrap, filled.topic, numbers(10))
+    filled.reset({0: 40})
+    assert filled.run() == [[]]
+    assert filled.source_offset(filled.log("offsets")[-1])[filled.topic] == {"0": 40, "1": 10}
+    assert filled.commits()[0] == mark_commit(40)
+
+
+def test_what_a_kill_left_in_the_group_is_told_from_a_reset(filled: StreamingRun) -> None:
+    filled.rows()
+    first, second = filled.partitions()
+    filled.reset({0: 20})
+    assert filled.rows() == span(0, 20, 30)
+    followed = filled.source_offset(filled.log("offsets")[-1])["$odradek"]["followed"][filled.topic]["0"]
+    # killed after the batches' work, before our commits: partition 0 had followed a reset, partition 1 had not
+    assert filled.group is not None
+    filled.admin.alter_group_offsets(filled.group, {first: mark_commit(20, followed), second: mark_commit(3)})
+    assert filled.run() == []
+    assert filled.commits() == {0: mark_commit(30), 1: mark_commit(10)}, "made up for"
+    # killed after a reset was acknowledged, before the batch that follows it was written down
+    filled.admin.alter_group_offsets(filled.group, {first: mark_commit(20, "acknowledged")})
+    assert filled.rows() == span(0, 20, 30)
+
+
+def test_a_running_query_commits_each_batch_and_follows_resets(filled: StreamingRun) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def collect(frame: Any, batch: int) -> None:
+        seen.extend(rows_of(frame))
+
+    writer = filled.frame().writeStream.foreachBatch(collect).option("checkpointLocation", str(filled.checkpoint))
+    query = writer.trigger(processingTime="200 milliseconds").start()
+
+    def holds(expected: list[tuple[int, int]], committed: dict[int, int]) -> None:
+        def reached() -> bool:
+            assert query.exception() is None
+            return sorted(seen) == expected and filled.commits() == {p: mark_commit(o) for p, o in committed.items()}
+
+        eventually(reached, within_s=60, every_s=0.2, what=f"{expected}, {committed}")
+        seen.clear()
+
+    try:
+        holds(ALL, {0: 30, 1: 10})
+        publish(filled.bootstrap, filled.topic, numbers(2))
+        holds(span(0, 30, 32), {0: 32, 1: 10})
+        for _ in range(2):
+            filled.reset({1: 8})
+            holds(span(1, 8, 10), {0: 32, 1: 10})
+        filled.reset({0: 0, 1: 0})
+        holds(span(0, 0, 32) + span(1, 0, 10), {0: 32, 1: 10})
+        filled.reset({0: 99})  # claim 43: a broker takes any offset; reading then falls back to auto.offset.reset
+        holds(span(0, 0, 32), {0: 32, 1: 10})
+        epoch = {filled.partitions()[1]: OffsetAndMetadata(9, leader_epoch=0, metadata="by hand")}
+        filled.admin.alter_group_offsets(filled.group or "", epoch)
+        holds(span(1, 9, 10), {0: 32, 1: 10})
+        filled.reset({0: 32})  # to where it is: nothing to read, the commit becomes ours
+        holds([], {0: 32, 1: 10})
+    finally:
+        query.stop()
+
+
+def test_without_a_group_or_with_commits_off_nothing_is_committed(filled: StreamingRun) -> None:
+    assert filled.rows(commitOffsets="false") == ALL
+    assert filled.committed() == {}
+    filled.group = None
+    publish(filled.bootstrap, filled.topic, numbers(1))
+    assert filled.rows() == span(0, 30, 31), "the checkpoint is enough to go on"
+
+
+def test_a_kill_after_the_work_repeats_the_batch_with_the_same_range(filled: StreamingRun) -> None:
+    # claims 102, 103: the group and the log have moved on, the retried batch has not
+    filled.rows()
+    filled.reset({0: 20})
+    assert filled.rows() == span(0, 20, 30)
+    batch = filled.forget_that_the_last_batch_was_done()
+    publish(filled.bootstrap, filled.topic, numbers(2))
+    filled.reset({1: 4})
+    batches = filled.run()
+    assert batches[0] == span(0, 20, 30), f"batch {batch} again, from its own record of where to read"
+    assert sorted(chain(*batches[1:])) == span(0, 30, 32) + span(1, 4, 10)
+    assert filled.committed() == {0: 32, 1: 10}
+
+
+def test_a_kill_in_the_first_batch_repeats_it_whatever_latest_is_by_then(filled: StreamingRun) -> None:
+    filled.reset({0: 12})
+    assert filled.rows() == span(0, 12, 30) + span(1, 0, 10)
+    filled.forget_that_the_last_batch_was_done()
+    filled.reset({0: 30})
+    publish(filled.bootstrap, filled.topic, numbers(1))
+    assert filled.run()[0] == span(0, 12, 30) + span(1, 0, 10)
+
+
+def test_ignore_lets_the_checkpoint_win_and_fail_says_what_moved(filled: StreamingRun) -> None:
+    filled.rows()
+    filled.reset({0: 20})
+    with pytest.raises(Exception, match="were reset by somebody else") as caught:
+        filled.run(onGroupReset="fail")
+    assert f"{filled.topic}-0 from 30 to 20" in (reason(caught.value) or "")
+    assert filled.committed()[0] == 20, "left as it was"
+    assert filled.run(onGroupReset="ignore") == []
+    assert filled.committed()[0] == 30, "overwritten"
+
+
+def test_live_members_are_named_before_anything_is_read(filled: StreamingRun) -> None:
+    # behaviour 4, claim 69: nobody commits from outside of a group with members
+    member = consumer(filled.bootstrap, filled.group or "", client_id="the-other-one")
+    member.subscribe([filled.topic])
+    eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
+    with pytest.raises(Exception, match="live members") as caught:
+        filled.run()
+    assert "the-other-one at 127.0.0.1" in (reason(caught.value) or "")
+    assert not (filled.checkpoint / "offsets").exists() or filled.log("offsets") == []
+    member.close()
+    assert filled.rows() == ALL
+
+
+def test_a_new_topic_of_a_pattern_is_read_from_its_start(filled: StreamingRun) -> None:
+    pattern = {"subscribePattern": filled.topic + ".*", "startingOffsets": "latest"}
+    assert filled.rows(**pattern) == []
+    other = filled.topic + "-more"
+    filled.admin.create_topics([NewTopic(other, 1, 1)])
+    publish(filled.bootstrap, other, numbers(4))
+    assert filled.rows(**pattern) == span(0, 0, 4)
+    offsets = filled.source_offset(filled.log("offsets")[-1])
+    assert offsets[other] == {"0": 4}
+    assert offsets["$odradek"]["from"] == {other: {"0": 0}}
+
+
+def test_a_topic_made_anew_is_data_loss(filled: StreamingRun) -> None:
+    filled.rows()
+    filled.admin.delete_topics([filled.topic])
+    eventually(lambda: filled.topic not in filled.admin.topics(), what="the deletion")
+    create_topic(filled.bootstrap, filled.topic, 2)
+    publish(filled.bootstrap, filled.topic, numbers(3))
+    with pytest.raises(Exception, match="data may have been lost") as caught:
+        filled.run()
+    message = reason(caught.value) or ""
+    assert f"{filled.topic}-0: it was read up to offset 30 but ends at 3" in message
+    assert f"{filled.topic}-1: it was read up to offset 10 but ends at 0" in message
+    assert filled.rows(failOnDataLoss="false") == span(0, 0, 3)
+
+
+def test_few_records_wait_for_more_until_the_delay_is_over(filled: StreamingRun) -> None:
+    batches: list[tuple[float, int]] = []
+
+    def collect(frame: Any, batch: int) -> None:
+        batches.append((time.monotonic(), frame.count()))
+
+    frame = filled.frame(minOffsetsPerTrigger="5", maxTriggerDelay="4s")
+    writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(filled.checkpoint))
+    query = writer.trigger(processingTime="100 milliseconds").start()
+    try:
+        eventually(lambda: len(batches) == 1, within_s=60, what="the first batch")
+        publish(filled.bootstrap, filled.topic, numbers(5))
+        eventually(lambda: len(batches) == FIRST_AND_LAST, within_s=60, what="a batch as soon as there are enough")
+        published = time.monotonic()
+        publish(filled.bootstrap, filled.topic, numbers(1))
+        eventually(lambda: len(batches) == FIRST_AND_LAST + 1, within_s=60, what="a batch once the delay is over")
+        assert [count for _, count in batches] == [40, 5, 1]
+        assert batches[-1][0] - batches[-2][0] >= 3, published
+    finally:
+        query.stop()
+    assert query.exception() is None
