@@ -1,0 +1,461 @@
+"""The runtime: one batch a tick, replies after the append, loads, failures, timers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from group_rig import START_MS, MemoryPartition, Pending, Rig
+
+from odradek.batches.header import scan
+from odradek.broker.deferred import Deferred, gather
+from odradek.core import records
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
+from odradek.core.records import OffsetCommitRecord, OffsetCommitValue
+from odradek.groups.config import GroupConfig
+from odradek.groups.messages import Heartbeat, OffsetCommit, TopicCommit
+
+OK = ErrorCode.none
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """All groups in one log."""
+    made = Rig(partition_count=1)
+    made.catalog.add("t")
+    return made
+
+
+def _commit(rig: Rig, group: str, offset: int, *, partition: int = 0, metadata: str = "") -> Pending:
+    """A commit on its way: the tick has not ended."""
+    row = {
+        "partition_index": partition,
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "committed_metadata": metadata,
+    }
+    message = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": [row]}],
+    }
+    return rig.submit(8, 9, message)
+
+
+def _code(pending: Pending) -> ErrorCode:
+    return ErrorCode(pending.reply.topics[0].partitions[0].error_code)
+
+
+# --- where a group lives ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group", "count", "partition"),
+    [
+        ("gp-assign-group-1", 50, 17),
+        ("my-group", 50, 12),
+        ("test", 50, 48),
+        ("polygenelubricants", 50, 0),  # hashCode is Integer.MIN_VALUE, which Utils.abs sends to 0
+        ("gp-assign-group-1", 5, 2),
+        ("", 50, 0),
+    ],
+)
+def test_a_groups_partition_is_that_of_kafka(group: str, count: int, partition: int) -> None:
+    # behaviour 10, claim 79, claim 80
+    assert Rig(partition_count=count).runtime.group_partition(group) == partition
+
+
+def test_the_coordinator_is_who_leads_that_partition(rig: Rig) -> None:  # claim 60
+    for version in range(7):
+        reply = rig.call(10, version, key="g", key_type=0, coordinator_keys=["g"])
+        found = reply.coordinators[0] if version >= 4 else reply
+        assert (found.error_code, found.node_id, found.host, found.port) == (OK, 1, "localhost", 9092)
+    reply = rig.call(10, 6, key_type=0, coordinator_keys=["a", "b", "c"])
+    assert [found.key for found in reply.coordinators] == ["a", "b", "c"]
+    index = rig.runtime.group_partition("g")
+    rig.runtime.unload(index)
+    found = rig.call(10, 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
+    assert (found.error_code, found.node_id) == (ErrorCode.coordinator_not_available, -1)
+    assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.not_coordinator}
+    assert rig.heartbeat("g", "m", 1) is ErrorCode.not_coordinator
+
+
+@pytest.mark.parametrize(("version", "key_type"), [(1, 1), (4, 2), (6, 2), (3, 9)])
+def test_other_kinds_of_coordinators_are_refused(rig: Rig, version: int, key_type: int) -> None:
+    reply = rig.call(10, version, key="k", key_type=key_type, coordinator_keys=["k"])
+    found = reply.coordinators[0] if version >= 4 else reply
+    assert (found.error_code, found.node_id, found.port) == (ErrorCode.invalid_request, -1, -1)
+
+
+def test_before_the_offsets_topic_exists_there_is_no_coordinator(rig: Rig) -> None:  # claim 77
+    rig.runtime.stop()
+    rig.runtime.partition_count = None
+    assert rig.runtime.group_partition("g") == -1
+    assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.not_coordinator}
+    assert rig.call(16, 5, states_filter=[], types_filter=[]).error_code is OK
+
+
+# --- appending --------------------------------------------------------------------------------------------------
+
+
+def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(rig: Rig) -> None:  # claim 82
+    log = rig.partition_of("g")
+    waiting = [_commit(rig, "g", offset, partition=offset % 4) for offset in range(100)]
+    assert not any(commit.answered for commit in waiting)
+    assert log.batches == []
+    rig.scheduler.settle()
+    assert {_code(commit) for commit in waiting} == {OK}
+    assert len(log.batches) == 1
+    assert log.log_end_offset == 100
+    assert [rig.offset("g", "t", p) for p in range(4)] == [96, 97, 98, 99]
+
+
+def test_whoever_asks_behind_a_commit_sees_it(rig: Rig) -> None:
+    """Pipelined on one connection: the fetch comes before the tick is over."""
+    commit = _commit(rig, "g", 7)
+    asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}], "require_stable": True}
+    fetch = rig.submit(9, 7, asked)
+    assert commit.answered
+    assert fetch.reply.topics[0].partitions[0].committed_offset == 7
+
+
+def test_a_heartbeat_does_not_end_a_batch(rig: Rig) -> None:
+    (member,) = rig.stable("g")
+    batches = len(rig.partition_of("g").batches)
+    beat = {"group_id": "g", "member_id": member, "generation_id": 1, "group_instance_id": None}
+    first = _commit(rig, "h", 1)
+    heartbeat = rig.submit(12, 4, beat)
+    assert not heartbeat.answered
+    second = _commit(rig, "h", 2)
+    rig.scheduler.settle()
+    assert (heartbeat.reply.error_code, _code(first), _code(second)) == (OK, OK, OK)
+    assert len(rig.partition_of("g").batches) == batches + 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (KafkaError(ErrorCode.not_enough_replicas), "coordinator_not_available"),
+        (KafkaError(ErrorCode.unknown_topic_or_partition), "coordinator_not_available"),
+        (KafkaError(ErrorCode.request_timed_out), "coordinator_not_available"),
+        (KafkaError(ErrorCode.not_leader_or_follower), "not_coordinator"),
+        (KafkaError(ErrorCode.kafka_storage_error), "not_coordinator"),
+        (StorageError("disk full"), "not_coordinator"),
+        (KafkaError(ErrorCode.message_too_large), "unknown_server_error"),
+        (KafkaError(ErrorCode.record_list_too_large), "unknown_server_error"),
+    ],
+)
+def test_a_failed_append_is_told_as_kafka_tells_it(rig: Rig, failure: Any, told: str) -> None:
+    _commit(rig, "g", 1)
+    rig.scheduler.settle()
+    rig.partition_of("g").fail_with = failure
+    waiting = [_commit(rig, "g", 2), _commit(rig, "g", 3)]
+    rig.scheduler.settle()
+    assert {_code(commit) for commit in waiting} == {ErrorCode[told]}
+    assert rig.offset("g", "t", 0) == 1  # nothing of it was believed
+    assert rig.commit("g", "t", {0: 4}) == {0: OK}
+    assert rig.offset("g", "t", 0) == 4
+
+
+def test_a_failed_append_of_a_plan_takes_the_generation_back(rig: Rig) -> None:  # behaviour 36
+    first, second = rig.stable("g", 2)
+    before = rig.generation("g")
+    joins = [rig.join("g", member) for member in (first, second)]
+    generation = joins[0].reply.generation_id
+    waiting = rig.sync("g", second, generation)
+    parked = rig.join("other-in-same-log", rig.member("other-in-same-log"))
+    rig.partition_of("g").fail_with = KafkaError(ErrorCode.not_enough_replicas)
+    leader = rig.sync("g", first, generation, {first: b"x", second: b"y"})
+    assert leader.reply.error_code is ErrorCode.coordinator_not_available
+    assert waiting.reply.error_code is ErrorCode.coordinator_not_available
+    assert rig.generation("g") == before
+    assert rig.heartbeat("g", second, before) is OK
+    assert parked.answered
+
+
+def test_what_is_parked_when_an_append_fails_is_answered(rig: Rig) -> None:
+    (member,) = rig.stable("g")
+    parked = rig.join("g", rig.member("g"))
+    assert not parked.answered
+    rig.partition_of("g").fail_with = KafkaError(ErrorCode.kafka_storage_error)
+    assert rig.commit("g", "t", {0: 1}, member=member, generation=1) == {0: ErrorCode.not_coordinator}
+    assert parked.reply.error_code is ErrorCode.not_coordinator
+    assert rig.join("g", member).reply.error_code is OK
+
+
+def test_batches_are_split_at_max_message_bytes(rig: Rig) -> None:
+    log = rig.partition_of("g")
+    log.max_message_bytes = 1_000
+    waiting = [_commit(rig, "g", offset, metadata="m" * 100) for offset in range(30)]
+    rig.scheduler.settle()
+    assert {_code(commit) for commit in waiting} == {OK}
+    assert len(log.batches) > 4
+    assert max(map(len, log.batches)) <= 1_000
+    assert log.log_end_offset == 30
+    assert rig.offset("g", "t", 0) == 29
+
+
+def test_a_request_too_large_for_one_batch_fails_alone(rig: Rig) -> None:
+    rig.partition_of("g").max_message_bytes = 1_000
+    parked = rig.join("g", rig.member("g"))
+    before, large, after = _commit(rig, "h", 1), _commit(rig, "i", 2, metadata="m" * 2_000), _commit(rig, "h", 3)
+    rig.scheduler.settle()
+    assert [_code(commit) for commit in (before, large, after)] == [OK, ErrorCode.unknown_server_error, OK]
+    assert (rig.offset("i", "t", 0), rig.offset("h", "t", 0)) == (-1, 3)
+    assert parked.reply.error_code is OK
+
+
+def test_a_plan_too_large_for_one_batch_is_refused(rig: Rig) -> None:
+    member = rig.member("g")
+    generation = rig.join("g", member).reply.generation_id
+    rig.partition_of("g").max_message_bytes = 1_000
+    reply = rig.sync("g", member, generation, {member: b"x" * 2_000}).reply
+    assert reply.error_code is ErrorCode.unknown_server_error
+    assert rig.state("g") == "Empty"
+
+
+def test_what_nobody_asked_for_is_spread_over_batches() -> None:  # behaviour 18, behaviour 23
+    rig = Rig()
+    rig.catalog.add("t", 200)
+    rig.commit("g", "t", {index: index for index in range(200)})
+    log = rig.partition_of("g")
+    log.max_message_bytes = 1_000
+    rig.runtime.on_topics_deleted(["t"])
+    rig.scheduler.settle()
+    assert log.log_end_offset == 400
+    assert len(log.batches) > 5
+    assert rig.offset("g", "t", 199) == -1
+
+
+def test_replies_wait_for_the_high_watermark(rig: Rig) -> None:
+    (member,) = rig.stable("g")
+    log = rig.partition_of("g")
+    log.held_back = log.log_end_offset
+    first = _commit(rig, "h", 1)
+    rig.scheduler.settle()
+    second = _commit(rig, "h", 2)
+    rig.scheduler.settle()
+    assert not first.answered
+    assert not second.answered
+    log.held_back += 1
+    rig.runtime.on_high_watermark(rig.runtime.group_partition("g"))
+    assert first.answered
+    assert not second.answered
+    log.held_back = None
+    rig.runtime.on_high_watermark(rig.runtime.group_partition("g"))
+    assert second.answered
+    assert rig.heartbeat("g", member, 1) is OK
+
+
+def test_a_machine_that_fails_answers_and_lives_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    index = rig.runtime.group_partition("g")
+    monster = OffsetCommit("g" * 70_000, [TopicCommit("t", None, [(0, 1, -1, "")])])
+    with caplog.at_level(logging.ERROR):
+        answer = rig.runtime.submit(index, monster)
+    assert answer.value.error is ErrorCode.unknown_server_error
+    assert "OffsetCommit failed" in caplog.text
+    assert rig.commit("g", "t", {0: 1}) == {0: OK}
+
+
+# --- loading ----------------------------------------------------------------------------------------------------
+
+
+def test_everything_committed_is_there_after_a_crash(rig: Rig) -> None:  # claim 92, claim 91
+    for number in range(50):
+        rig.commit(f"g{number % 7}", "t", {number % 4: number}, metadata=str(number))
+    before = [machine.durable_state() for machine in _machines(rig)]
+    unanswered = _commit(rig, "g0", 999)
+    rig.restart()
+    assert not unanswered.answered
+    assert [machine.durable_state() for machine in _machines(rig)] == before
+    assert sum(len(state.offsets) for state in before) == 28
+
+
+def _machines(rig: Rig) -> list[Any]:
+    return [rig.runtime.machine(index) for index in range(len(rig.partitions))]
+
+
+def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:  # claim 91
+    for _ in range(20):
+        rig.commit("g", "t", {0: 1}, metadata="m" * 4_000)
+        waiting = [_commit(rig, "g", n, metadata="m" * 4_000) for n in range(40)]
+        rig.scheduler.settle()
+        assert all(commit.answered for commit in waiting)
+    index = rig.runtime.group_partition("g")
+    rig.runtime.load(index, rig.partitions[index])
+    assert rig.runtime.machine(index) is None
+    loading = ErrorCode.coordinator_load_in_progress
+    commit = _commit(rig, "g", 5)
+    assert _code(commit) is loading
+    submit = rig.runtime.submit
+    assert submit(index, Heartbeat("g", "m", 1)).value is OK  # a member need not lose heart
+    ask = {"group_id": "g", "topics": None, "require_stable": False}
+    assert rig.submit(9, 7, ask).reply.error_code is loading
+    assert rig.submit(16, 5, {"states_filter": [], "types_filter": []}).reply.error_code is loading
+    rig.scheduler.settle()
+    assert rig.offset("g", "t", 0) == 39
+
+
+def test_what_cannot_be_read_is_skipped_counted_and_told(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:  # behaviour 12, claim 86, claim 87
+    log = rig.partition_of("g")
+    rig.commit("g", "t", {0: 1})
+    good = records.offset_value(OffsetCommitValue(5, -1, "", START_MS))
+    log.put((None, b"keyless"), (b"\x7f\x00\0\1g", b"\0\0"), (records.offset_key("g", "t", 1), b"\0\4\0"))
+    log.put((records.offset_key("g", "t", 2), b"\0\x09" + good[2:]), (b"\0\3\0\1g", b"\0\0\0\0\0\1\0"))
+    log.put((records.offset_key("g", "t", 3), good))
+    with caplog.at_level(logging.WARNING):
+        rig.restart()
+    assert [rig.offset("g", "t", i) for i in range(4)] == [1, -1, -1, 5]
+    assert rig.runtime.skipped_records == 5
+    assert "key type 32512 is unknown" in caplog.text
+    assert rig.commit("g", "t", {1: 3}) == {1: OK}
+
+
+def test_a_broken_log_blocks_its_own_groups_alone(caplog: pytest.LogCaptureFixture) -> None:  # claim 87
+    class Broken(MemoryPartition):
+        def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+            raise CorruptRecord("no batch")
+
+    rig = Rig(partition_count=2)
+    rig.catalog.add("t")
+    groups = {rig.runtime.group_partition(name): name for name in "abcd"}
+    rig.partitions[0] = Broken()
+    with caplog.at_level(logging.ERROR):
+        rig.restart()
+    assert "cannot be read" in caplog.text
+    assert rig.commit(groups[0], "t", {0: 1}) == {0: ErrorCode.not_coordinator}
+    assert rig.commit(groups[1], "t", {0: 1}) == {0: OK}
+
+
+def test_control_batches_and_gaps_of_compaction_are_passed_over(rig: Rig) -> None:  # behaviour 37
+    log = rig.partition_of("g")
+    for offset in range(4):
+        rig.commit("g", "t", {offset: offset + 10})
+    control = bytearray(log.batches[1])
+    control[22] |= 0x20  # attributes: control
+    log.batches[1] = bytes(control)
+    del log.batches[2]  # compacted away
+    rig.restart()
+    assert [rig.offset("g", "t", i) for i in range(4)] == [10, -1, -1, 13]
+    rig.commit("g", "t", {2: 5})
+    (_, header) = next(scan(log.batches[-1]))
+    assert header.base_offset == 4
+
+
+# --- parking, timers, ending ------------------------------------------------------------------------------------
+
+
+def test_unloading_answers_who_waits(rig: Rig) -> None:
+    parked = rig.join("g", rig.member("g"))
+    rig.sync("g", parked.reply.member_id, 1, {})
+    parked = rig.join("g", rig.member("g"))
+    commit = _commit(rig, "h", 1)
+    rig.runtime.unload(rig.runtime.group_partition("g"))
+    assert parked.reply.error_code is ErrorCode.not_coordinator
+    assert _code(commit) is ErrorCode.not_coordinator
+    rig.advance(100_000)  # no timer of it fires
+
+
+def test_stopping_writes_what_waits(rig: Rig) -> None:
+    commit = _commit(rig, "g", 1)
+    rig.runtime.stop()
+    assert _code(commit) is OK
+    rig.restart()
+    assert rig.offset("g", "t", 0) == 1
+
+
+def test_a_moved_clock_fires_timers(rig: Rig) -> None:  # claim 54
+    rig.commit("g", "t", {0: 1})
+    rig.stable("members")
+    rig.scheduler.now_ms += 8 * 86_400_000
+    rig.runtime.on_clock_moved()
+    rig.scheduler.settle()
+    assert rig.offset("g", "t", 0) == -1
+    assert rig.state("members") == "Dead"  # emptied, and with no offset to keep it
+
+
+def test_renewed_sessions_leave_one_timer(rig: Rig) -> None:
+    (member,) = rig.stable("g", session_ms=10_000)
+    for _ in range(2_000):
+        rig.heartbeat("g", member, 1)
+    assert len(rig.runtime.timers._heap) < 20
+
+
+def test_list_groups_gathers_all_partitions() -> None:
+    rig = Rig(partition_count=50)
+    rig.catalog.add("t")
+    names = {f"group-{number}" for number in range(100)}
+    for name in names:
+        rig.commit(name, "t", {0: 1})
+    rig.stable("busy")
+    everything = rig.call(16, 5, states_filter=[], types_filter=[]).groups
+    assert {group.group_id for group in everything} == names | {"busy"}
+    for states, types, expected in (
+        (["stable"], [], {"busy"}),
+        ([" EMPTY "], ["classic"], names),
+        (["Stable", "Empty"], ["Classic"], names | {"busy"}),
+        ([], ["consumer"], set()),
+        (["bogus"], [], set()),
+    ):
+        reply = rig.call(16, 5, states_filter=states, types_filter=types)
+        assert {group.group_id for group in reply.groups} == expected
+    (busy,) = rig.call(16, 4, states_filter=["Stable"]).groups
+    assert (busy.group_id, busy.protocol_type, busy.group_state) == ("busy", "consumer", "Stable")
+
+
+def test_describing_tells_what_each_state_shows() -> None:
+    rig = Rig(GroupConfig())
+    (member,) = rig.stable("g", instance=None)
+    (told,) = rig.call(15, 6, groups=["g"], include_authorized_operations=True).groups
+    (row,) = told.members
+    assert (told.group_state, told.protocol_type, told.protocol_data) == ("Stable", "consumer", "range")
+    assert (row.member_id, row.client_id, row.client_host) == (member, "test", "/127.0.0.1")
+    assert row.member_assignment == member.encode()
+    assert told.authorized_operations == 3400
+    rig.join("g", rig.member("g"))
+    (told,) = rig.call(15, 6, groups=["g"], include_authorized_operations=False).groups
+    assert (told.group_state, told.protocol_data, told.members[0].member_metadata) == ("PreparingRebalance", "", b"")
+    for version in range(7):
+        (told,) = rig.call(15, version, groups=["none"], include_authorized_operations=version >= 3).groups
+        assert told.group_state == "Dead"
+        assert told.error_code is (ErrorCode.group_id_not_found if version >= 6 else OK)
+
+
+# --- promises ---------------------------------------------------------------------------------------------------
+
+
+def test_a_deferred_calls_back_once_in_order() -> None:
+    promise: Deferred[int] = Deferred()
+    seen: list[Any] = []
+    promise.then(lambda value: seen.append(("first", value)))
+    promise.then(lambda value: seen.append(("second", value)))
+    doubled = promise.map(lambda value: value * 2)
+    assert not promise.resolved
+    with pytest.raises(RuntimeError):
+        promise.value
+    promise.resolve(21)
+    promise.then(lambda value: seen.append(("late", value)))
+    assert seen == [("first", 21), ("second", 21), ("late", 21)]
+    assert (doubled.value, Deferred.of(1).value) == (42, 1)
+    with pytest.raises(RuntimeError):
+        promise.resolve(1)
+
+
+def test_gathering_keeps_the_order() -> None:
+    promises: list[Deferred[int]] = [Deferred() for _ in range(3)]
+    everything = gather(promises)
+    for index in (2, 0, 1):
+        assert not everything.resolved
+        promises[index].resolve(index)
+    assert everything.value == [0, 1, 2]
+    assert gather([]).value == []
+
+
+def test_records_are_those_of_a_commit(rig: Rig) -> None:
+    rig.commit("g", "t", {0: 1})
+    assert all(isinstance(record, OffsetCommitRecord) for record in rig.partition_of("g").records())
