@@ -1,0 +1,257 @@
+"""Members that join, leave, crash, come back, commit and wait, in any order, with coordinators that restart and fail.
+
+After every step: the log replayed gives the state that lives; in a generation a partition has one owner; a group
+that stands still is the group in the log; no rebalance lasts longer than its timeouts allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from group_rig import Pending, Rig, subscription
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.records import GroupRecord
+from odradek.groups.classic import State
+from odradek.groups.config import GroupConfig
+from odradek.groups.shard import GroupShard
+
+GROUP = "g"
+PARTITIONS = 4
+SESSION_MS, REBALANCE_MS = 10_000, 20_000
+PROTOCOLS = (("range",), ("range", "sticky"), ("sticky", "range"))
+OK = ErrorCode.none
+
+
+@dataclass
+class Member:
+    """A client's view: what it knows, and the answer it waits for."""
+
+    instance: str | None
+    protocols: tuple[str, ...]
+    member_id: str = ""
+    generation: int = -1
+    owned: frozenset[int] = frozenset()
+    joining: Pending | None = None
+    syncing: Pending | None = None
+
+    def forget(self) -> None:
+        self.member_id, self.generation, self.owned = "", -1, frozenset()
+        self.joining = self.syncing = None
+
+
+class Groups(RuleBasedStateMachine):
+    members = Bundle("members")
+
+    @initialize(delay_ms=st.sampled_from([0, 3_000]))
+    def begin(self, delay_ms: int) -> None:
+        self.rig = Rig(GroupConfig(group_initial_rebalance_delay_ms=delay_ms), partition_count=1)
+        self.rig.catalog.add("t", PARTITIONS)
+        self.incarnation = 0
+        self.owners: dict[tuple[int, int], dict[int, str]] = {}  # of a generation: partition → member id
+        self.committed: dict[int, int] = {}
+        self.crashes = 0
+
+    # --- what members do --------------------------------------------------------------------------------------
+
+    @rule(target=members, instance=st.none() | st.sampled_from(["a", "b"]), protocols=st.sampled_from(PROTOCOLS))
+    def appear(self, instance: str | None, protocols: tuple[str, ...]) -> Member:
+        member = Member(instance, protocols)
+        self._join(member)
+        return member
+
+    @rule(member=members)
+    def go_on(self, member: Member) -> None:
+        """Takes what was answered and does what a consumer does next."""
+        if member.joining is not None:
+            if member.joining.answered:
+                self._joined(member, member.joining)
+        elif member.syncing is not None:
+            if member.syncing.answered:
+                self._synced(member, member.syncing)
+        elif member.generation >= 0:
+            self._heartbeat(member)
+        else:
+            self._join(member)
+
+    @rule(member=members, protocols=st.sampled_from(PROTOCOLS))
+    def rejoin(self, member: Member, protocols: tuple[str, ...]) -> None:
+        """With another subscription, or because topics changed; maybe giving up an answer that is under way."""
+        member.protocols = protocols
+        self._join(member)
+
+    @rule(member=members)
+    def leave(self, member: Member) -> None:
+        if member.member_id:
+            self.rig.leave(GROUP, member.member_id, instance=member.instance)
+        member.forget()
+
+    @rule(member=consumes(members))
+    def crash(self, member: Member) -> None:
+        """Never heard of again; somebody else may come with its instance id."""
+
+    @rule(member=members, partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99))
+    def commit(self, member: Member, partition: int, offset: int) -> None:
+        self._commit(
+            member.member_id, member.generation, member.instance if member.member_id else None, partition, offset
+        )
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99))
+    def commit_from_outside(self, partition: int, offset: int) -> None:
+        self._commit("", -1, None, partition, offset)
+
+    def _commit(self, member_id: str, generation: int, instance: str | None, partition: int, offset: int) -> None:
+        asked = {"member": member_id, "generation": generation, "instance": instance}
+        codes = self.rig.commit(GROUP, "t", {partition: offset}, **asked)  # type: ignore[arg-type]
+        if codes[partition] is OK:
+            self.committed[partition] = offset
+
+    def _join(self, member: Member) -> None:
+        member.syncing = None
+        member.joining = self.rig.join(
+            GROUP,
+            member.member_id,
+            instance=member.instance,
+            protocols=member.protocols,
+            metadata=subscription("t"),
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+        )
+
+    def _joined(self, member: Member, answer: Pending) -> None:
+        reply = answer.reply
+        member.joining = None
+        if reply.error_code is ErrorCode.member_id_required:
+            member.member_id = reply.member_id
+            self._join(member)
+        elif reply.error_code is not OK:
+            if reply.error_code is not ErrorCode.rebalance_in_progress:
+                member.forget()
+        else:
+            member.member_id, member.generation = reply.member_id, reply.generation_id
+            names = sorted(row.member_id for row in reply.members)
+            plan = {name: bytes(range(place, PARTITIONS, len(names))) for place, name in enumerate(names)}
+            member.syncing = self.rig.sync(
+                GROUP,
+                member.member_id,
+                member.generation,
+                plan,
+                instance=member.instance,
+                protocol=reply.protocol_name,
+            )
+
+    def _synced(self, member: Member, answer: Pending) -> None:
+        reply = answer.reply
+        member.syncing = None
+        if reply.error_code is OK:
+            member.owned = frozenset(reply.assignment)
+            owners = self.owners.setdefault((self.incarnation, member.generation), {})
+            for partition in member.owned:
+                owner = owners.setdefault(partition, member.instance or member.member_id)
+                assert owner == (member.instance or member.member_id), f"two owners of {partition}"
+        else:
+            member.owned = frozenset()
+            if reply.error_code is not ErrorCode.rebalance_in_progress:
+                member.forget()
+
+    def _heartbeat(self, member: Member) -> None:
+        error = self.rig.heartbeat(GROUP, member.member_id, member.generation, member.instance)
+        if error is ErrorCode.rebalance_in_progress:
+            self._join(member)
+        elif error is ErrorCode.illegal_generation:
+            member.generation = -1
+        elif error is not OK:
+            member.forget()
+
+    # --- what the world does ----------------------------------------------------------------------------------
+
+    @rule(by_ms=st.sampled_from([1, 500, 3_000, 9_999, 10_001, 20_000, 60_000, 310_000]))
+    def wait(self, by_ms: int) -> None:
+        self.rig.advance(by_ms)
+
+    @precondition(lambda self: self.crashes < 5)
+    @rule()
+    def restart(self) -> None:
+        self.crashes += 1
+        self.rig.restart()
+
+    @precondition(lambda self: self.crashes < 5)
+    @rule(member=members)
+    def a_write_fails(self, member: Member) -> None:
+        """The next thing this member does meets a full disk, if it writes at all."""
+        self.crashes += 1
+        log = self.rig.partitions[0]
+        log.fail_with = KafkaError(ErrorCode.kafka_storage_error, "disk full")
+        self.go_on(member)
+        log.fail_with = None
+
+    # --- what must hold ---------------------------------------------------------------------------------------
+
+    @invariant()
+    def replay_gives_what_lives(self) -> None:  # behaviour 36
+        live = self.rig.shard(GROUP)
+        replayed = GroupShard(self.rig.config)
+        for offset, (key, value) in enumerate(self.rig.partitions[0].raw()):
+            assert key is not None
+            replayed.replay(offset, Record(key, value))
+        assert replayed.durable_state() == live.durable_state()
+        assert not replayed.skipped
+
+    @invariant()
+    def a_group_that_stands_still_is_the_one_in_the_log(self) -> None:  # behaviour 36
+        group = self.rig.shard(GROUP).groups.get(GROUP)
+        if group is None or group.persisted is None or group.state not in (State.STABLE, State.EMPTY):
+            return
+        living, written = group.metadata(), group.persisted
+        if group.state is State.EMPTY and group.generation == 0:
+            return  # it has only been told of so far
+        same_time = written.current_state_timestamp_ms
+        ordered = sorted(living.members), sorted(written.members)
+        assert ordered[0] == ordered[1]
+        assert living._replace(current_state_timestamp_ms=same_time, members=()) == written._replace(members=())
+
+    @invariant()
+    def commits_do_not_get_lost(self) -> None:  # claim 92
+        if GROUP not in self.rig.shard(GROUP).groups:
+            self.incarnation += 1
+            assert not self.committed, "the group went although it has offsets"
+        for partition, offset in self.committed.items():
+            assert self.rig.offset(GROUP, "t", partition) == offset
+
+    @invariant()
+    def every_rebalance_ends(self) -> None:  # behaviour 44, behaviour 45
+        group = self.rig.shard(GROUP).groups.get(GROUP)
+        if group is not None and group.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE):
+            longest = REBALANCE_MS * 2 + SESSION_MS
+            assert self.rig.scheduler.now_ms - group.state_since_ms <= longest
+
+    @invariant()
+    def members_are_consistent(self) -> None:
+        group = self.rig.shard(GROUP).groups.get(GROUP)
+        if group is None:
+            return
+        assert (group.state is State.EMPTY) <= (not group.members)
+        assert not group.members or group.leader in group.members
+        assert set(group.static_members.values()) <= set(group.members)
+        for member in group.members.values():
+            assert member.session_timer_ms is not None or member.waits_for_us
+        assert not group.pending_joins & set(group.members)
+
+    def teardown(self) -> None:
+        """When everybody falls silent the group empties, and nobody is left waiting."""
+        if not hasattr(self, "rig"):
+            return
+        self.rig.advance(2 * 310_000)
+        group = self.rig.shard(GROUP).groups.get(GROUP)
+        assert group is None or group.state is State.EMPTY
+        assert not self.rig.runtime._shards[0]._parked
+        last = [record for record in self.rig.partitions[0].records() if isinstance(record, GroupRecord)][-1:]
+        assert all(record.value is None or not record.value.members for record in last)
+
+
+Groups.TestCase.settings = settings(stateful_step_count=40, deadline=None)
+TestGroups = Groups.TestCase
