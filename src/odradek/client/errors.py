@@ -99,7 +99,7 @@ class LogTruncated(KafkaError):
         self.offset = offset
         self.divergence_offset = divergence_offset
         super().__init__(
-            ErrorCode.fenced_leader_epoch,
+            ErrorCode.offset_out_of_range,
             f"{partition} was truncated to offset {divergence_offset}, below {offset} where reading had come",
         )
 

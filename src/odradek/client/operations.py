@@ -195,7 +195,8 @@ async def _list_offsets_at(
                 failure = failure or _partition_error(row.error_code, tp)
                 continue
             timestamp = row.timestamp
-            found[tp] = ListedOffset(row.offset, -1 if timestamp is None else timestamp, row.leader_epoch)
+            epoch = getattr(row, "leader_epoch", -1)
+            found[tp] = ListedOffset(row.offset, -1 if timestamp is None else timestamp, epoch)
     if failure is not None:
         raise failure
 

@@ -1,0 +1,401 @@
+"""The client against brokers that move, lie, fall silent or are old."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from scripted import (
+    API_VERSIONS,
+    FETCH,
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    ScriptedCluster,
+    fetch_reply,
+    scripted,
+)
+
+from odradek.batches.encode import encode_batch
+from odradek.client import LATEST, Admin, ClientConfig, OffsetAndMetadata, PartitionReader, TopicPartition, read_range
+from odradek.client.errors import (
+    BrokerUnreachable,
+    CorruptRecord,
+    GroupNotEmpty,
+    KafkaError,
+    LogTruncated,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    TopicRecreated,
+)
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode
+
+T0 = TopicPartition("t", 0)
+QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "fetch_max_wait_ms": 20, "default_api_timeout_ms": 5_000}
+
+
+def batch(first: int, count: int, epoch: int = 0, **options: Any) -> tuple[int, bytes]:
+    records = [Record(b"k", b"v%d" % offset) for offset in range(first, first + count)]
+    data = encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch, **options)
+    return first + count - 1, data
+
+
+def offsets(batches: Iterator[Any]) -> list[int]:
+    return [offset for one in batches for offset in one.column("offset").to_pylist()]
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with scripted(2) as made:
+        made.log = [batch(0, 10), batch(10, 10), batch(20, 10)]
+        yield made
+
+
+def dead_address() -> str:
+    """A port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+# --- finding a broker -------------------------------------------------------------------------------------------
+
+
+def test_dead_addresses_are_passed_over(cluster: ScriptedCluster) -> None:  # claims 93 and 99
+    with Admin(f"{dead_address()},{cluster.bootstrap}") as admin:
+        assert admin.topics() == ["t"]
+
+
+def test_a_silent_address_delays_only_a_little(cluster: ScriptedCluster) -> None:  # claim 93
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        started = time.monotonic()
+        with Admin(f"{address},{cluster.bootstrap}") as admin:
+            assert admin.topics() == ["t"]
+        assert time.monotonic() - started < 4
+
+
+def test_unreachable_is_one_line_naming_each_address_and_why() -> None:
+    first, second = dead_address(), dead_address()
+    with Admin(first, bootstrap_timeout_ms=0) as admin, pytest.raises(BrokerUnreachable) as caught:
+        admin.topics()
+    assert str(caught.value) == f"cannot reach {first}: connection refused"
+    with Admin(f"{first},{second}", bootstrap_timeout_ms=0) as admin, pytest.raises(BrokerUnreachable) as caught:
+        admin.topics()
+    assert str(caught.value) == f"cannot reach any broker: {first}: connection refused, {second}: connection refused"
+
+
+def test_a_host_that_does_not_exist() -> None:
+    with (
+        Admin("nosuch.invalid:1", bootstrap_timeout_ms=0) as admin,
+        pytest.raises(BrokerUnreachable, match="host name not found"),
+    ):
+        admin.topics()
+
+
+def test_silence_has_its_own_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        limits = {"bootstrap_timeout_ms": 0, "socket_connection_setup_timeout_ms": 50}
+        with (
+            Admin(address, **limits) as admin,
+            pytest.raises(BrokerUnreachable, match=f"cannot reach {address}: no answer within 50 ms"),
+        ):
+            admin.topics()
+
+
+@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\1", b"\0\0\0\x08\0\0\0\1\0\0\0\0"])
+def test_something_that_is_no_kafka(cluster: ScriptedCluster, greeting: bytes) -> None:
+    broker = cluster.brokers[1]
+    broker.answers[API_VERSIONS] = lambda message, version: greeting
+    with (
+        Admin(broker.address, bootstrap_timeout_ms=0, socket_connection_setup_timeout_ms=500) as admin,
+        pytest.raises(BrokerUnreachable, match=f"cannot reach {broker.address}: ") as caught,
+    ):
+        admin.topics()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broker_that_starts_late_is_waited_for() -> None:
+    with scripted(1) as cluster:
+        broker = cluster.brokers[1]
+        refuse = iter([True, True])
+        broker.answers[API_VERSIONS] = lambda message, version: (
+            None if next(refuse, False) else broker.answer_18(message, version)
+        )
+        with Admin(cluster.bootstrap, **QUICK) as admin:
+            assert admin.topics() == ["t"]
+
+
+# --- leaders and coordinators -----------------------------------------------------------------------------------
+
+
+def test_leader_and_followers_are_found(cluster: ScriptedCluster) -> None:  # claim 94
+    cluster.leader = 2
+    found = PartitionReader(ClientConfig(cluster.bootstrap), T0).describe()
+    assert (found.leader, found.replicas, found.isr) == (2, (1, 2), (1, 2))
+
+
+def test_the_wrong_broker_says_so_and_the_right_one_is_asked(cluster: ScriptedCluster) -> None:  # claim 94
+    reader = PartitionReader(ClientConfig(cluster.bootstrap, **QUICK), T0)
+    assert reader.fetch(0).next_offset == 10
+    cluster.leader = 2
+    assert reader.fetch(0).next_offset == 10
+    assert cluster.brokers[1].count(FETCH) == 2
+    assert cluster.brokers[2].count(FETCH) == 1
+
+
+def test_leader_changes_while_reading_without_gap_or_repeat(cluster: ScriptedCluster) -> None:  # claim 96
+    served = iter([1, 2, 1])
+
+    def move_then_answer(node: int) -> Any:
+        broker = cluster.brokers[node]
+
+        def answer(message: Any, version: int) -> Any:
+            reply = broker.answer_1(message, version)
+            if cluster.leader == node:
+                cluster.leader = next(served, cluster.leader)
+                cluster.leader_epoch += 1
+            return reply
+
+        return answer
+
+    for node, broker in cluster.brokers.items():
+        broker.answers[FETCH] = move_then_answer(node)
+    assert offsets(read_range(cluster.bootstrap, T0, 3, 28, **QUICK)) == list(range(3, 28))
+    assert all(broker.count(FETCH) for broker in cluster.brokers.values())
+
+
+def test_a_leader_that_dies_while_reading(cluster: ScriptedCluster) -> None:  # claim 96
+    first = cluster.brokers[1]
+
+    def die_after_one(message: Any, version: int) -> Any:
+        if first.count(FETCH) == 1:
+            return first.answer_1(message, version)
+        first.stop()
+        cluster.leader, cluster.leader_epoch = 2, 1
+        return None
+
+    first.answers[FETCH] = die_after_one
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
+
+
+def test_lost_records_are_noticed_when_the_leader_changes(cluster: ScriptedCluster) -> None:
+    """An unclean election: the new leader's log parts from what was read at offset 8 (behaviour 52, client side)."""
+    cluster.epoch_0_end = 8
+
+    def fall_over(message: Any, version: int) -> Any:
+        reply = cluster.brokers[1].answer_1(message, version)
+        cluster.leader, cluster.leader_epoch = 2, 1
+        return reply
+
+    cluster.brokers[1].answers[FETCH] = fall_over
+    with pytest.raises(LogTruncated) as caught:
+        offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
+    assert (caught.value.offset, caught.value.divergence_offset) == (10, 8)
+
+
+def test_a_committed_epoch_is_confirmed_before_reading(cluster: ScriptedCluster) -> None:
+    cluster.epoch_0_end = 8
+    with pytest.raises(LogTruncated, match="t-0 was truncated to offset 8, below 9"):
+        offsets(read_range(cluster.bootstrap, T0, 9, 30, start_leader_epoch=0, **QUICK))
+    assert offsets(read_range(cluster.bootstrap, T0, 8, 12, start_leader_epoch=0, **QUICK)) == [8, 9, 10, 11]
+
+
+def test_coordinator_that_moves_or_loads_is_asked_again(cluster: ScriptedCluster) -> None:
+    with Admin(cluster.bootstrap, **QUICK) as admin:
+        assert admin.list_group_offsets("g") == {T0: OffsetAndMetadata(7, 2, "m")}
+        cluster.coordinator = 2
+        loading = iter([ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available])
+
+        def load(message: Any, version: int) -> Any:
+            if (code := next(loading, None)) is None:
+                return cluster.brokers[2].answer_9(message, version)
+            return {"throttle_time": 0, "groups": [{"group_id": "g", "topics": [], "error_code": code.value}]}
+
+        cluster.brokers[2].answers[OFFSET_FETCH] = load
+        assert admin.list_group_offsets("g") == {T0: OffsetAndMetadata(7, 2, "m")}
+    assert cluster.brokers[2].count(OFFSET_FETCH) == 3
+
+
+@pytest.mark.parametrize("code", [ErrorCode.unknown_member_id, ErrorCode.rebalance_in_progress])
+def test_committing_beside_live_members_says_what_to_do(cluster: ScriptedCluster, code: ErrorCode) -> None:
+    row = {"partition_index": 0, "error_code": code.value}
+    cluster.brokers[1].answers[OFFSET_COMMIT] = lambda message, version: {
+        "throttle_time": 0,
+        "topics": [{"name": "t", "partitions": [row]}],
+    }
+    with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(GroupNotEmpty, match="has live members: stop them"):
+        admin.alter_group_offsets("g", {T0: OffsetAndMetadata(1)})
+
+
+# --- what comes back --------------------------------------------------------------------------------------------
+
+
+def test_compaction_gaps_are_passed_over(cluster: ScriptedCluster) -> None:
+    cluster.log = [batch(2, 3), batch(11, 2)]
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 13, **QUICK)) == [2, 3, 4, 11, 12]
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 8, **QUICK)) == [2, 3, 4]
+    assert offsets(read_range(cluster.bootstrap, T0, 5, 11, **QUICK)) == []
+
+
+def test_a_range_whose_end_was_compacted_away_ends(cluster: ScriptedCluster) -> None:
+    cluster.log = [batch(2, 3)]
+    cluster.high_watermark = 40
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 40, **QUICK)) == [2, 3, 4]
+
+
+def test_control_batches_at_the_end(cluster: ScriptedCluster) -> None:
+    cluster.log = [batch(0, 3, producer_id=1, transactional=True), batch(3, 1, transactional=True, control=True)]
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 4, **QUICK)) == [0, 1, 2]
+
+
+def test_read_committed_stops_at_the_last_stable_offset_and_hides_what_was_aborted(cluster: ScriptedCluster) -> None:
+    data = b"".join(
+        [
+            batch(0, 2, producer_id=9, transactional=True)[1],
+            batch(2, 1)[1],
+            batch(3, 1, producer_id=9, transactional=True, control=True)[1],
+        ]
+    )
+    cluster.high_watermark = 4
+
+    def aborted(message: Any, version: int) -> Any:
+        assert message.isolation_level == 1
+        reply = fetch_reply(cluster, data)
+        reply["responses"][0]["partitions"][0]["aborted_transactions"] = [{"producer_id": 9, "first_offset": 0}]
+        return reply
+
+    cluster.brokers[1].answers[FETCH] = aborted
+    reader = PartitionReader(ClientConfig(cluster.bootstrap, **QUICK), T0, isolation_level="read_committed")
+    assert offsets(reader.read(0, 4)) == [2]
+    assert [row.offset for row in reader.read_rows(0, 4)] == [2]
+
+
+def test_corrupt_bytes_name_the_partition(cluster: ScriptedCluster) -> None:
+    last, data = cluster.log[1]
+    cluster.log[1] = (last, data[:-1] + b"\xff")
+    for read in (read_range(cluster.bootstrap, T0, 0, 30, **QUICK), rows(cluster, 0, 30)):
+        with pytest.raises(CorruptRecord, match="t-0: batch at offset 10: its CRC does not match"):
+            list(read)
+
+
+def rows(cluster: ScriptedCluster, start: int, end: int) -> Iterator[Any]:
+    return PartitionReader(ClientConfig(cluster.bootstrap, **QUICK), T0).read_rows(start, end)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: b"\0" * 16 + data, lambda data: data[:-1]])
+def test_batches_that_are_none(cluster: ScriptedCluster, damage: Any) -> None:
+    cluster.log = [(9, damage(cluster.log[0][1]))]
+    for read in (read_range(cluster.bootstrap, T0, 0, 10, **QUICK), rows(cluster, 0, 10)):
+        with pytest.raises(KafkaError, match=r"t-0|message format"):
+            list(read)
+
+
+def test_a_broker_that_sends_old_batches_for_ever_is_found_out(cluster: ScriptedCluster) -> None:
+    cluster.brokers[1].answers[FETCH] = lambda message, version: fetch_reply(cluster, cluster.log[0][1])
+    with pytest.raises(CorruptRecord, match="t-0 at offset 10: the fetched batch ends before it"):
+        offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
+
+
+def test_replies_that_cannot_be_read_cost_the_connection_only(cluster: ScriptedCluster) -> None:
+    broken = iter([b"\0\0\0\x06\0\0\0\3\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x08\x7f\0\0\0\0\0\0\0"])
+    broker = cluster.brokers[1]
+    broker.answers[FETCH] = lambda message, version: next(broken, None) or broker.answer_1(message, version)
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
+
+
+def test_a_reply_without_the_partition_is_throttling(cluster: ScriptedCluster) -> None:
+    held = iter([True, True])
+    broker = cluster.brokers[1]
+    nothing = {"throttle_time": 5, "error_code": 0, "session_id": 0, "responses": []}
+    broker.answers[FETCH] = lambda message, version: nothing if next(held, False) else broker.answer_1(message, version)
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
+
+
+def test_a_topic_that_was_made_anew(cluster: ScriptedCluster) -> None:
+    def recreate(message: Any, version: int) -> Any:
+        cluster.topic_id = UUID(int=8)
+        return fetch_reply(cluster, error=ErrorCode.unknown_topic_id)
+
+    cluster.brokers[1].answers[FETCH] = recreate
+    with pytest.raises(TopicRecreated, match="topic t was deleted and created again"):
+        offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
+
+
+def test_another_topic_of_that_name_is_not_read(cluster: ScriptedCluster) -> None:
+    with pytest.raises(TopicRecreated):
+        offsets(read_range(cluster.bootstrap, T0, 0, 30, topic_id=UUID(int=1), **QUICK))
+
+
+def test_out_of_range_says_what_the_log_holds(cluster: ScriptedCluster) -> None:
+    cluster.brokers[1].answers[FETCH] = lambda message, version: fetch_reply(
+        cluster, error=ErrorCode.offset_out_of_range
+    )
+    with pytest.raises(OffsetOutOfRange) as caught:
+        offsets(read_range(cluster.bootstrap, T0, 50, 60, **QUICK))
+    assert (caught.value.log_start_offset, caught.value.log_end_offset) == (0, 30)
+
+
+def test_a_broker_that_stops_answering(cluster: ScriptedCluster) -> None:
+    cluster.brokers[1].answers[FETCH] = lambda message, version: b""
+    limits = QUICK | {"request_timeout_ms": 100, "default_api_timeout_ms": 400}
+    with pytest.raises(RequestTimedOut, match=r"reading t-0: (not done|no answer) within 400 ms"):
+        offsets(read_range(cluster.bootstrap, T0, 0, 30, **limits))
+
+
+def test_an_end_that_never_comes(cluster: ScriptedCluster) -> None:
+    limits = QUICK | {"default_api_timeout_ms": 400}
+    with pytest.raises(
+        RequestTimedOut, match="t-0: offset 34 did not appear within 400 ms; what can be read ends at 30"
+    ):
+        offsets(read_range(cluster.bootstrap, T0, 20, 35, **limits))
+
+
+# --- old brokers ------------------------------------------------------------------------------------------------
+
+OLD = {
+    "0.11": {API_VERSIONS: 1, FETCH: 5, LIST_OFFSETS: 2, METADATA: 4, OFFSET_FETCH: 3, FIND_COORDINATOR: 1},
+    "2.8": {API_VERSIONS: 3, FETCH: 12, LIST_OFFSETS: 6, METADATA: 11, OFFSET_FETCH: 7, FIND_COORDINATOR: 3},
+    "3.9": {API_VERSIONS: 4, FETCH: 17, LIST_OFFSETS: 9, METADATA: 12, OFFSET_FETCH: 9, FIND_COORDINATOR: 6},
+}
+
+
+@pytest.mark.parametrize("release", OLD)
+def test_older_brokers(cluster: ScriptedCluster, release: str) -> None:
+    """Versions are agreed on per connection, ApiVersions itself included (KIP-511)."""
+    for broker in cluster.brokers.values():
+        for key, newest in OLD[release].items():
+            broker.ranges[key] = (0, newest)
+    with Admin(cluster.bootstrap, **QUICK) as admin:
+        assert admin.topics() == ["t"]
+        assert admin.list_offsets({T0: LATEST})[T0].offset == 30
+        assert admin.list_group_offsets("g")[T0].offset == 7
+    assert offsets(read_range(cluster.bootstrap, T0, 5, 25, **QUICK)) == list(range(5, 25))
+    newest = {key: max(v for k, v, _ in cluster.brokers[1].asked if k == key) for key in (FETCH, METADATA)}
+    assert newest[METADATA] == OLD[release][METADATA]
+    assert newest[FETCH] == OLD[release][FETCH]
+
+
+def test_a_request_that_the_broker_does_not_have(cluster: ScriptedCluster) -> None:
+    for broker in cluster.brokers.values():
+        del broker.ranges[OFFSET_FETCH]
+    with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(KafkaError, match="no such request: offset_fetch"):
+        admin.list_group_offsets("g")
+
+
+def test_lookups_by_a_timestamp_an_old_broker_does_not_know(cluster: ScriptedCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.ranges[LIST_OFFSETS] = (0, 6)
+    with (
+        Admin(cluster.bootstrap, **QUICK) as admin,
+        pytest.raises(KafkaError, match=re.escape("too old for this lookup (ListOffsets v7)")),
+    ):
+        admin.list_offsets({T0: -3})
