@@ -27,7 +27,7 @@ class Said(NamedTuple):
 
     @property
     def processed(self) -> int:
-        (count,) = re.findall(r"([\d,]+) events processed", self.out)
+        (count,) = re.findall(r"([\d,]+) events processed in this run", self.out)
         return int(count.replace(",", ""))
 
     def lag_rows(self) -> list[list[str]]:
