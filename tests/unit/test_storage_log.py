@@ -649,6 +649,21 @@ def test_roll_syncs_now_or_later(path: Path) -> None:
     assert log.recovery_point == 10
 
 
+def test_a_late_sync_does_not_mind_a_segment_that_is_gone(path: Path) -> None:
+    log = open_log(path)
+    later: list[object] = []
+    log.defer_flush = later.append
+    put(log, batch(5))
+    segment = log.active
+    log.roll(T0)
+    log.delete_before(5)
+    assert log.retain(T0) == 1
+    segment.sync()  # as the thread does that took it before
+    later[0]()  # type: ignore[operator]
+    assert log.offline is None
+    assert not list(path.glob("00000000000000000000.*"))
+
+
 # restart
 
 

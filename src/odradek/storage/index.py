@@ -67,21 +67,26 @@ class _SparseIndex:
         self._mapped = None
         self._written = len(self._memory)
 
-    def save(self, *, sync: bool = False) -> None:
+    def save(self) -> None:
         """Writes entries that are only in memory."""
         memory = self._memory
-        if memory is not None and (len(memory) > self._written or sync):
+        if memory is not None and len(memory) > self._written:
             file = self._files.open(self.path, create=True)
             try:
                 if file.size != self._written:
                     file.truncate(self._written)
-                if len(memory) > self._written:
-                    file.append([memoryview(memory)[self._written :]])
-                if sync:
-                    file.sync()
+                file.append([memoryview(memory)[self._written :]])
             finally:
                 file.close()
             self._written = len(memory)
+
+    def sync(self) -> None:
+        self.save()
+        file = self._files.open(self.path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def seal(self) -> None:
         """The segment is closed: the file becomes the index, memory is given back."""

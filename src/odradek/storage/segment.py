@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer, check_header, crc_is_valid, read_header
+from odradek.batches.header import (
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Buffer,
+    check_header,
+    crc_is_valid,
+    read_header,
+)
 from odradek.batches.rows import Row, batch_rows
 from odradek.core.errors import CorruptRecord
 from odradek.storage.config import LogConfig
@@ -17,8 +26,11 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
+_WHERE = struct.Struct(">qi11xi")
+"""Of a header: base offset, length, last offset delta."""
 _PROBE_BYTES = 8192
 _RECOVERY_BYTES = 1 << 20
 
@@ -79,6 +91,7 @@ class Segment:
         self.next_offset = base_offset
         self.size = 0
         self.created_ms = now_ms
+        self.removed = False
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.offset_index = OffsetIndex(self.path(INDEX_SUFFIX), base_offset, files)
@@ -202,7 +215,7 @@ class Segment:
         first = self.first_timestamp
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
         return (
-            waited > config.segment_ms
+            waited > config.max_segment_ms
             or (self.offset_index.entries + 1) * self.offset_index.entry.size > config.segment_index_bytes
             or (self.time_index.entries + 2) * self.time_index.entry.size > config.segment_index_bytes
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
@@ -246,9 +259,14 @@ class Segment:
         self.time_index.save()
 
     def sync(self) -> None:
-        self.file.sync()
-        self.offset_index.save(sync=True)
-        self.time_index.save(sync=True)
+        """Safe in a thread for a closed segment, even one that is removed meanwhile."""
+        try:
+            self.file.sync()
+            self.offset_index.sync()
+            self.time_index.sync()
+        except FileNotFoundError:
+            if not self.removed:
+                raise
 
     # reading
 
@@ -275,10 +293,27 @@ class Segment:
             position += header.size_in_bytes
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch that ends at or after ``offset``."""
-        for position, header in self.batches_from(self.offset_index.lookup(offset).position):
-            if header.last_offset >= offset:
-                return position, header
+        """The first batch that ends at or after ``offset``. Raises CorruptRecord and OSError."""
+        position = self.offset_index.lookup(offset).position
+        end = self.size
+        pread, unpack = self.file.pread, _WHERE.unpack_from
+        while position + HEADER_BYTES <= end:
+            start = position
+            buffer = pread(start, _PROBE_BYTES)
+            last = len(buffer) - HEADER_BYTES
+            if last < 0:
+                return None
+            at = 0
+            while at <= last:
+                base_offset, length, delta = unpack(buffer, at)
+                if length < HEADER_BYTES - LOG_OVERHEAD:
+                    raise CorruptRecord(f"{self.path(LOG_SUFFIX)} has no batch at position {start + at}")
+                if base_offset + delta >= offset:
+                    header = read_header(buffer, at)
+                    check_header(header)
+                    return (start + at, header) if start + at + header.size_in_bytes <= end else None
+                at += length + LOG_OVERHEAD
+            position = start + at
         return None
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
@@ -335,8 +370,9 @@ class Segment:
 
     def remove(self) -> None:
         """Removes the files, the log first: indexes without a log are swept at the next start."""
+        self.removed = True
         self.forget()
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        for suffix in SUFFIXES:
             self._files.remove(self.path(suffix))
 
     def forget(self) -> None:
