@@ -93,12 +93,7 @@ class Router:
         self._broker = broker
         self.apis: dict[int, Api] = {}
         for name in HANDLERS:
-            try:
-                api = Api(import_module(f"odradek.broker.handlers.{name}"))
-            except ModuleNotFoundError as error:
-                if error.name != f"odradek.broker.handlers.{name}":
-                    raise
-                continue
+            api = Api(import_module(f"odradek.broker.handlers.{name}"))
             self.apis[api.key] = api
 
     def dispatch(self, frame: bytes, connection: Connection) -> list[Chunk] | Deferred[list[Chunk] | None]:

@@ -37,7 +37,7 @@ from odradek.groups.config import GroupConfig
 
 log = logging.getLogger("odradek.broker")
 
-DRAIN_S = 5.0
+DRAIN_S = 1.0
 _MAX_LONG = (1 << 63) - 1
 _WILDCARDS = ("", "0.0.0.0", "::")
 

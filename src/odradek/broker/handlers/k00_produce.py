@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.batches.rows import iter_records
+from odradek.broker.partition import Partition
 from odradek.broker.router import Hangup
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
@@ -23,12 +25,22 @@ VERSIONS = (3, 13)
 ADVERTISED_OLDEST = 0
 
 ADMIN_CLIENT_ID = "__admin_client"
+_MAGIC_BYTE = 16
 _ATTRIBUTES_LOW_BYTE = 22
 _COMPRESSION = 0x07
 _TRANSACTIONAL = 0x10
 _ZSTD = 4
 _TOLD_WITH_MESSAGE = frozenset({ErrorCode.invalid_record, ErrorCode.invalid_timestamp})
+_TOLD_WITH_LOG_START = frozenset(
+    {
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.invalid_producer_epoch,
+    }
+)
 _NO_ID = bytes(16)
+_SHOWN_RECORDS = 3
 
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | None:
@@ -67,7 +79,7 @@ def _refused(context: Context, name: str | None, acks: int, transactional_id: st
     if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         return KafkaError(ErrorCode.invalid_topic_exception)
     if transactional_id is not None:
-        return KafkaError(ErrorCode.invalid_txn_state)
+        return KafkaError(ErrorCode.transactional_id_authorization_failed)
     return None
 
 
@@ -81,14 +93,39 @@ def _produce(broker: BrokerServer, version: int, topic: str, part: Any) -> Produ
     if partition is None:
         return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
     data = part.records or b""
-    if len(data) > _ATTRIBUTES_LOW_BYTE:
+    if len(data) > _ATTRIBUTES_LOW_BYTE and data[_MAGIC_BYTE] == 2:
         attributes = data[_ATTRIBUTES_LOW_BYTE]
         if version < 7 and attributes & _COMPRESSION == _ZSTD:
             return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
         if attributes & _TRANSACTIONAL:
-            return ProducedPartition(part.index, ErrorCode.invalid_txn_state)
+            return ProducedPartition(part.index, ErrorCode.transactional_id_authorization_failed)
     try:
         info = partition.produce(data)
     except KafkaError as error:
-        return _failed(part.index, error)
+        if error.code is ErrorCode.unsupported_for_message_format:
+            error = KafkaError(ErrorCode.invalid_record, error.message)
+        if error.code not in _TOLD_WITH_LOG_START:
+            return _failed(part.index, error)
+        return _failed(part.index, error)._replace(
+            log_start_offset=partition.log_start_offset, record_errors=_guilty(partition, data, broker.now_ms())
+        )
     return ProducedPartition(part.index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+
+
+def _guilty(partition: Partition, data: bytes, now_ms: int) -> tuple[tuple[int, str | None], ...]:
+    """Which records of a refused batch broke a rule of their topic, and how: at most three, by place in the batch."""
+    config = partition.log.config
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    found: list[tuple[int, str | None]] = []
+    try:
+        for place, row in enumerate(iter_records(data)):
+            if config.is_compacted and row.key is None:
+                found.append((place, f"a record without a key, and {partition.topic} is compacted"))
+            elif not config.is_log_append_time and not earliest <= row.timestamp <= latest:
+                found.append((place, f"timestamp {row.timestamp} is not within [{earliest}, {latest}]"))
+            if len(found) == _SHOWN_RECORDS:
+                break
+    except KafkaError:
+        return ()
+    return tuple(found)

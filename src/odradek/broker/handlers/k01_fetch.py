@@ -138,7 +138,7 @@ class _Fetch:
         if partition is None:
             unknown_id = isinstance(item.topic, UUID) and self._broker.catalog.topic_by_id(item.topic) is None
             code = ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
-            return FetchedPartition(index, code)
+            return FetchedPartition(index, code, aborted=())
         try:
             partition.check_epoch(item.current_leader_epoch)
             marks = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
