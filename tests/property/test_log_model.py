@@ -221,5 +221,5 @@ class LogModel(RuleBasedStateMachine):
         assert all(entry.start_offset <= self.end for entry in epochs)
 
 
-LogModel.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+LogModel.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
 TestLogModel = LogModel.TestCase

@@ -634,6 +634,28 @@ def test_flush_messages_and_flush_ms(path: Path) -> None:
     assert path / "00000000000000000000.log" in files.syncs
 
 
+def test_what_a_flush_and_a_clean_stop_sync(path: Path) -> None:
+    files = MemoryFiles()
+    log = open_log(path, files=files, index_interval_bytes=1)
+    for _ in range(3):
+        put(log, batch(5))
+    log.flush()
+    assert path / "00000000000000000000.log" in files.syncs
+    assert path / "leader-epoch-checkpoint" in files.syncs
+    files.syncs.clear()
+    put(log, batch(5))
+    log.flush()
+    assert files.syncs == [path / "00000000000000000000.log"]  # one sync per flush once the rest is safe
+    files.syncs.clear()
+    log.close()
+    names = {synced.name for synced in files.syncs}
+    assert names >= {f"00000000000000000000{suffix}" for suffix in (".log", ".index", ".timeindex")}
+    assert "00000000000000000020.snapshot" in names
+    files.syncs.clear()
+    open_log(path, files=files, clean=True, recovery_point=20).close()
+    assert not files.syncs  # nothing was written
+
+
 def test_roll_syncs_now_or_later(path: Path) -> None:
     log = open_log(path)
     put(log, batch(5))

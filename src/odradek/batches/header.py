@@ -157,55 +157,57 @@ def validate(
     end = len(buffer)
     if not end:
         raise KafkaError(ErrorCode.invalid_record, "no record batch at all")
+    view = memoryview(buffer)
     pos = 0
     batches: list[tuple[int, BatchHeader]] = []
     while pos < end:
-        if end - pos <= MAGIC_OFFSET:
-            raise CorruptRecord(f"{end - pos} bytes at position {pos} are too few for a record batch")
+        left = end - pos
+        if left <= MAGIC_OFFSET:
+            raise CorruptRecord(f"{left} bytes at position {pos} are too few for a record batch")
         magic = buffer[pos + MAGIC_OFFSET]
         if magic in {0, 1}:
             raise KafkaError(ErrorCode.unsupported_for_message_format, f"message format v{magic} is no longer written")
-        if end - pos < HEADER_BYTES:
-            raise CorruptRecord(f"{end - pos} bytes at position {pos} are too few for a record batch")
+        if left < HEADER_BYTES:
+            raise CorruptRecord(f"{left} bytes at position {pos} are too few for a record batch")
         header = read_header(buffer, pos)
         if magic != MAGIC:
             raise CorruptRecord(f"unknown magic {magic} at position {pos}")
-        if header.length < HEADER_BYTES - LOG_OVERHEAD or header.size_in_bytes > end - pos:
-            raise CorruptRecord(f"batch length {header.length} does not fit the {end - pos} bytes at position {pos}")
+        size = header.length + LOG_OVERHEAD
+        if not HEADER_BYTES <= size <= left:
+            raise CorruptRecord(f"batch length {header.length} does not fit the {left} bytes at position {pos}")
         if client and batches:
             raise KafkaError(ErrorCode.invalid_record, "more than one record batch for a partition")
         if client and header.base_offset != 0:
             raise KafkaError(ErrorCode.invalid_record, f"base offset is {header.base_offset}, not 0")
-        if max_message_bytes is not None and header.size_in_bytes > max_message_bytes:
+        if max_message_bytes is not None and size > max_message_bytes:
             raise KafkaError(
-                ErrorCode.message_too_large,
-                f"batch of {header.size_in_bytes} bytes; max.message.bytes is {max_message_bytes}",
+                ErrorCode.message_too_large, f"batch of {size} bytes; max.message.bytes is {max_message_bytes}"
             )
-        if not crc_is_valid(buffer, pos, header):
+        if crc32c(view[pos + ATTRIBUTES_OFFSET : pos + size]) != header.crc:
             raise CorruptRecord(f"CRC of the batch at position {pos} does not match its bytes")
-        _check_counts(header, client)
+        _check_counts(header, size - HEADER_BYTES, client)
         batches.append((pos, header))
-        pos += header.size_in_bytes
+        pos += size
     return batches
 
 
-def _check_counts(header: BatchHeader, client: bool) -> None:
-    payload = header.size_in_bytes - HEADER_BYTES
-    if header.compression > 4:
-        raise KafkaError(ErrorCode.invalid_record, f"unknown compression {header.compression}")
-    if header.compression == 0 and header.record_count * MIN_RECORD_BYTES > payload:
-        raise KafkaError(ErrorCode.invalid_record, f"{header.record_count} records cannot fit into {payload} bytes")
+def _check_counts(header: BatchHeader, payload: int, client: bool) -> None:
+    attributes, count = header.attributes, header.record_count
+    codec = attributes & COMPRESSION_MASK
+    if codec > 4:
+        raise KafkaError(ErrorCode.invalid_record, f"unknown compression {codec}")
+    if codec == 0 and count * MIN_RECORD_BYTES > payload:
+        raise KafkaError(ErrorCode.invalid_record, f"{count} records cannot fit into {payload} bytes")
     if not client:
         check_header(header)
         return
-    if header.record_count <= 0:
-        raise KafkaError(ErrorCode.invalid_record, f"record count is {header.record_count}")
-    if header.last_offset_delta + 1 != header.record_count:
+    if count <= 0:
+        raise KafkaError(ErrorCode.invalid_record, f"record count is {count}")
+    if header.last_offset_delta + 1 != count:
         raise KafkaError(
-            ErrorCode.invalid_record,
-            f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}",
+            ErrorCode.invalid_record, f"{count} records, but the last offset delta is {header.last_offset_delta}"
         )
-    if header.is_control:
+    if attributes & CONTROL_BIT:
         raise KafkaError(ErrorCode.invalid_record, "clients may not write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise KafkaError(

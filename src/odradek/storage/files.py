@@ -57,6 +57,7 @@ class Files(Protocol):
     def exists(self, path: Path) -> bool: ...
     def size(self, path: Path) -> int: ...
     def modified_ms(self, path: Path) -> int: ...
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None: ...
     def make_dirs(self, directory: Path) -> None: ...
     def rename(self, source: Path, target: Path) -> None: ...
     def remove(self, path: Path) -> None:
@@ -161,6 +162,9 @@ class OsFiles:
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def make_dirs(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -339,6 +343,9 @@ class MemoryFiles:
 
     def modified_ms(self, path: Path) -> int:
         return self.modified[path]
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        self.modified[path] = modified_ms
 
     def make_dirs(self, directory: Path) -> None:
         self.directories.update((directory, *directory.parents))

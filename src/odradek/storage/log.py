@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -28,9 +28,10 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Files, OsFiles
+from odradek.storage.index import IndexCorrupt
 from odradek.storage.producers import Producers
-from odradek.storage.recovery import Loaded, load, note_batch
-from odradek.storage.segment import Placed, Segment, Slice
+from odradek.storage.recovery import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX, Loaded, load, note_batch
+from odradek.storage.segment import SUFFIXES, Placed, Segment, Slice, file_name
 
 Origin = Literal["client", "coordinator"]
 
@@ -63,7 +64,10 @@ class Log:
     """Not thread-safe; made by ``Log.open``.
 
     ``defer_flush`` takes the sync of a segment that was just closed, to be run at leisure, in a thread if wished;
-    without it the sync happens inside ``roll``.
+    without it the sync happens inside ``roll``. It also takes the removal of files that a compacted one replaced.
+
+    ``cleaned_offset``: where the last cleaning ended, None before the first. While ``is_being_cleaned``, retention
+    waits.
     """
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: Loaded, now_ms: int) -> None:
@@ -74,6 +78,8 @@ class Log:
         self.offline: str | None = None
         self.defer_flush: Callable[[Callable[[], None]], None] | None = None
         self.closed = False
+        self.cleaned_offset: int | None = None
+        self.is_being_cleaned = False
         self.epochs: LeaderEpochs = loaded.epochs
         self.producers: Producers = loaded.producers
         self._files = files
@@ -83,6 +89,8 @@ class Log:
         self._high_watermark: int | None = None
         self._unflushed_records = 0
         self._flushed_ms = now_ms
+        self._synced_base = -1
+        self._was_written = False
 
     @classmethod
     def open(
@@ -235,6 +243,7 @@ class Log:
         except OSError as error:
             raise self._fail("append", error) from error
         self._end_offset = offset
+        self._was_written = True
         for (pos, header), batch in zip(batches, placed, strict=True):
             if header.producer_id >= 0:
                 note_batch(
@@ -386,6 +395,8 @@ class Log:
         Returns how many. The active segment goes too when all of it is due: a new one is rolled first.
         """
         self._check_online()
+        if self.is_being_cleaned:
+            return 0
         config = self.config
         try:
             removed = self._remove_oldest(lambda _segment, end: end <= self.log_start_offset, now_ms, keep_active=True)
@@ -457,11 +468,78 @@ class Log:
         end = self._end_offset = active.next_offset
         self.log_start_offset = min(self.log_start_offset, end)
         self.recovery_point = min(self.recovery_point, end)
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, end)
         if self._high_watermark is not None:
             self._high_watermark = min(self._high_watermark, end)
         self.epochs.truncate_from_end(end)
         self.producers.remove_snapshots_from(end + 1)
         Loaded.rebuild_producers(self.producers, self._segments, self.config, now_ms)
+
+    # compaction
+
+    def replace_segments(self, base_offset: int, replaced: Sequence[Segment]) -> bool:
+        """Puts the segment whose synced files end in ``.cleaned`` in the place of closed ones, which it begins with.
+
+        False, and the files are removed, where those are not in this log any more: it was truncated meanwhile. What
+        a crash leaves half-done is finished or undone at the next start. Readers keep the files they have.
+        """
+        self._check_online()
+        first = self._bases.index(base_offset) if base_offset in self._bases else 0
+        last = first + len(replaced)
+        try:
+            if not replaced or last >= len(self._segments) or self._segments[first:last] != list(replaced):
+                self.discard_cleaned()
+                return False
+            doomed = self._swap(base_offset, replaced)
+            fresh = Segment.load(self.path, base_offset, self.config, self._files, 0)
+        except (OSError, IndexCorrupt) as error:
+            raise self._fail("replacing segments", OSError(str(error))) from error
+        self._segments[first:last] = [fresh]
+        self._bases[first:last] = [base_offset]
+        if self.defer_flush is None:
+            self._remove_files(doomed)
+        else:
+            self.defer_flush(lambda: self._remove_files(doomed))
+        return True
+
+    def _swap(self, base_offset: int, replaced: Sequence[Segment]) -> list[Path]:
+        """The log file goes first each time: without it the others count for nothing at the next start."""
+        files, names = self._files, set(self._files.list(self.path))
+        stale = [name for name in names if name.endswith(CLEANED_SUFFIX) and int(name.split(".")[0]) < base_offset]
+        for name in stale:  # a start would take them for a sign that this swap had not begun
+            files.remove(self.path / name)
+        fresh = [file_name(base_offset, suffix) for suffix in SUFFIXES]
+        fresh = [name for name in fresh if name + CLEANED_SUFFIX in names]
+        for name in fresh:
+            files.rename(self.path / (name + CLEANED_SUFFIX), self.path / (name + SWAP_SUFFIX))
+        doomed = []
+        for segment in replaced:
+            segment.forget()
+            for name in (file_name(segment.base_offset, suffix) for suffix in SUFFIXES):
+                if name in names:
+                    files.rename(self.path / name, self.path / (name + DELETED_SUFFIX))
+                    doomed.append(self.path / (name + DELETED_SUFFIX))
+            if segment.base_offset != base_offset:
+                self.producers.remove_snapshot(segment.base_offset)
+        for name in fresh:
+            files.rename(self.path / (name + SWAP_SUFFIX), self.path / name)
+        return doomed
+
+    def _remove_files(self, doomed: Sequence[Path]) -> None:
+        """The new names have to be on the disk before the old files go. A file that stays goes at the next start."""
+        try:
+            self._files.sync_dir(self.path)
+            for path in doomed:
+                self._files.remove(path)
+        except OSError as error:
+            _log.warning("%s: files that a compacted one replaced are still there: %s", self.path, error)
+
+    def discard_cleaned(self) -> None:
+        """Removes what an interrupted cleaning has written. Raises OSError."""
+        for name in self._files.list(self.path):
+            if name.endswith(CLEANED_SUFFIX):
+                self._files.remove(self.path / name)
 
     # the disk
 
@@ -489,14 +567,20 @@ class Log:
         except OSError as error:
             raise self._fail("flush", error) from error
 
-    def _flush_to(self, end_offset: int) -> None:
-        if self.recovery_point >= end_offset:
+    def _flush_to(self, end_offset: int, *, closing: bool = False) -> None:
+        if self.recovery_point >= end_offset and not (closing and self._was_written):
             return
-        for segment in list(self._segments):
+        segments = list(self._segments)
+        active = segments[-1]
+        for segment in segments[:-1]:
             if segment.base_offset < end_offset and segment.next_offset > self.recovery_point:
                 segment.sync()
+        if closing or active.base_offset < end_offset:
+            active.sync(indexes=closing)
         self.epochs.sync()
-        self._files.sync_dir(self.path)
+        if self._synced_base != active.base_offset:
+            self._files.sync_dir(self.path)
+            self._synced_base = active.base_offset
         self.recovery_point = max(self.recovery_point, end_offset)
 
     def close(self) -> None:
@@ -508,7 +592,7 @@ class Log:
             try:
                 self._segments[-1].save_indexes(final=True)
                 self.producers.save(sync=True)
-                self._flush_to(self._end_offset)
+                self._flush_to(self._end_offset, closing=True)
             except OSError as error:
                 raise self._fail("close", error) from error
         self._let_go("is closed")

@@ -210,15 +210,14 @@ class Segment:
         if self.size == 0:
             return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         config = self.config
-        if self.size + size > config.segment_bytes:
+        if self.size + size > config.segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         first = self.first_timestamp
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
         return (
             waited > config.max_segment_ms
-            or (self.offset_index.entries + 1) * self.offset_index.entry.size > config.segment_index_bytes
-            or (self.time_index.entries + 2) * self.time_index.entry.size > config.segment_index_bytes
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or self.offset_index.size + self.offset_index.entry.size > config.segment_index_bytes
+            or self.time_index.size + 2 * self.time_index.entry.size > config.segment_index_bytes
         )
 
     def append(self, parts: Sequence[Buffer], batches: Sequence[Placed]) -> None:
@@ -258,12 +257,16 @@ class Segment:
         self.offset_index.save()
         self.time_index.save()
 
-    def sync(self) -> None:
-        """Safe in a thread for a closed segment, even one that is removed meanwhile."""
+    def sync(self, *, indexes: bool = True) -> None:
+        """Safe in a thread for a closed segment, even one that is removed meanwhile.
+
+        The active segment's indexes may stay behind: a start after a crash rebuilds them.
+        """
         try:
             self.file.sync()
-            self.offset_index.sync()
-            self.time_index.sync()
+            if indexes:
+                self.offset_index.sync()
+                self.time_index.sync()
         except FileNotFoundError:
             if not self.removed:
                 raise
