@@ -236,6 +236,16 @@ def test_committing_beside_live_members_says_what_to_do(cluster: ScriptedCluster
         admin.alter_group_offsets("g", {T0: OffsetAndMetadata(1)})
 
 
+def test_reading_asks_for_metadata_and_records_and_nothing_else(cluster: ScriptedCluster) -> None:
+    """Whoever reads without a group keeps track of offsets; nothing is committed or joined. # claim 95"""
+    assert offsets(read_range(cluster.bootstrap, T0, 4, 25, **QUICK)) == list(range(4, 25))
+    asked = [row for broker in cluster.brokers.values() for row in broker.asked]
+    assert {key for key, _, _ in asked} == {API_VERSIONS, METADATA, FETCH}
+    fetched = [message.topics[0].partitions[0] for key, _, message in asked if key == FETCH]
+    assert [(row.partition, row.fetch_offset) for row in fetched] == [(0, 4), (0, 10), (0, 20)]
+    assert {row.partition_max_bytes for row in fetched} == {ClientConfig("a:1").max_partition_fetch_bytes}
+
+
 # --- what comes back --------------------------------------------------------------------------------------------
 
 

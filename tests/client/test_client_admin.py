@@ -1,0 +1,149 @@
+"""Admin against a real broker."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Consumer
+
+from odradek.client import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, NewTopic, OffsetAndMetadata, TopicPartition
+from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, KafkaError, UnknownTopic
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+
+
+def test_topics_are_created_described_and_deleted(admin: Admin, topic: str) -> None:
+    with pytest.raises(UnknownTopic, match=f"unknown topic {topic}"):
+        admin.describe_topics([topic])
+    assert admin.describe_topics([topic], missing_ok=True) == {}
+    admin.create_topics([NewTopic(topic, 3, 1, {"retention.ms": "86400000"})])
+    found = admin.describe_topics([topic])[topic]
+    assert [row.partition for row in found.partitions] == [0, 1, 2]
+    assert not found.internal
+    assert isinstance(found.topic_id, UUID)
+    assert all(row.leader in row.replicas == row.isr for row in found.partitions)
+    assert topic in admin.topics()
+    with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topics([NewTopic(topic, 3, 1)])
+    admin.delete_topics([topic])
+    assert admin.describe_topics([topic], missing_ok=True) == {}
+    with pytest.raises(UnknownTopic):
+        admin.delete_topics([topic])
+
+
+def test_a_topic_may_be_checked_without_being_made(admin: Admin, topic: str) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)], validate_only=True)
+    assert topic not in admin.topics()
+    with pytest.raises(KafkaError, match=f"INVALID_PARTITIONS: topic {topic}"):
+        admin.create_topics([NewTopic(topic, 0, 1)], validate_only=True)
+
+
+def test_the_good_topics_of_a_request_are_made(admin: Admin, topic: str) -> None:
+    with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
+        admin.create_topics([NewTopic("no/slash", 1, 1), NewTopic(topic, 1, 1)])
+    assert topic in admin.topics()
+
+
+def test_offsets_by_place_and_time(admin: Admin, filled: str) -> None:
+    first, second = admin.partitions(filled)
+    assert admin.list_offsets({first: EARLIEST})[first].offset == 0
+    assert admin.list_offsets({first: LATEST, second: LATEST})[second].offset == 10
+    by_time = admin.list_offsets({first: 1_700_000_000_004, second: 1_800_000_000_000})
+    assert (by_time[first].offset, by_time[first].timestamp_ms) == (4, 1_700_000_000_004)
+    assert by_time[second].offset == -1
+    assert admin.list_offsets({first: MAX_TIMESTAMP})[first].offset == 9
+    with pytest.raises(UnknownTopic, match=f"topic {filled} has no partition 7"):
+        admin.list_offsets({TopicPartition(filled, 7): LATEST})
+
+
+def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: str) -> None:  # claim 39
+    first, second = admin.partitions(filled)
+    admin.alter_group_offsets(group, {first: OffsetAndMetadata(3, 0, "by hand")})
+    assert admin.list_group_offsets(group) == {first: OffsetAndMetadata(3, 0, "by hand")}
+    admin.alter_group_offsets(group, {second: OffsetAndMetadata(20)})  # beyond the end: taken blindly (claim 43)
+    assert admin.list_group_offsets(group) == {
+        first: OffsetAndMetadata(3, 0, "by hand"),
+        second: OffsetAndMetadata(20),
+    }
+    assert admin.list_group_offsets(group, [second]) == {second: OffsetAndMetadata(20)}
+    assert admin.list_group_offsets(group, []) == {}
+
+
+def test_a_group_that_does_not_exist_has_no_offsets(admin: Admin, group: str) -> None:  # behaviour 25
+    assert admin.list_group_offsets(group) == {}
+    with pytest.raises(GroupIdNotFound, match=f"group {group} not found"):
+        admin.describe_groups([group])
+    with pytest.raises(GroupIdNotFound):
+        admin.delete_groups([group])
+
+
+def test_a_partition_that_does_not_exist_is_refused(admin: Admin, filled: str, group: str) -> None:  # behaviour 9
+    with pytest.raises(UnknownTopic, match=f"{filled}-9 does not exist"):
+        admin.alter_group_offsets(group, {TopicPartition(filled, 9): OffsetAndMetadata(1)})
+
+
+def test_offsets_and_groups_are_deleted(admin: Admin, filled: str, group: str) -> None:
+    first, second = admin.partitions(filled)
+    admin.alter_group_offsets(group, {first: OffsetAndMetadata(1), second: OffsetAndMetadata(2)})
+    admin.delete_group_offsets(group, [first])
+    assert admin.list_group_offsets(group) == {second: OffsetAndMetadata(2)}
+    admin.delete_groups([group])
+    assert admin.list_group_offsets(group) == {}
+
+
+def test_a_group_with_members(admin: Admin, bootstrap: str, filled: str, group: str) -> None:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "me", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([filled])
+    deadline = time.monotonic() + 20
+    while not consumer.assignment() and time.monotonic() < deadline:
+        consumer.poll(0.1)
+    described = admin.describe_groups([group])[group]
+    assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
+    (member,) = described.members
+    assert (member.client_id, member.host) == ("me", "/127.0.0.1")
+    assert set(member.assignment) == set(admin.partitions(filled))
+    with pytest.raises(GroupNotEmpty, match=f"group {group} has live members: stop them"):
+        admin.alter_group_offsets(group, {TopicPartition(filled, 0): OffsetAndMetadata(1)})
+    with pytest.raises(GroupNotEmpty, match="has live members"):  # behaviour 22
+        admin.delete_groups([group])
+    with pytest.raises(KafkaError, match="GROUP_SUBSCRIBED_TO_TOPIC"):  # behaviour 21
+        admin.delete_group_offsets(group, [TopicPartition(filled, 0)])
+    (listed,) = [row for row in admin.list_groups(states=["Stable"]) if row.group_id == group]
+    assert (listed.protocol_type, listed.state, listed.type.lower()) == ("consumer", "Stable", "classic")
+    consumer.close()
+    assert admin.describe_groups([group])[group].state == "Empty"
+
+
+def test_the_coordinator_leads_the_groups_partition(admin: Admin, group: str) -> None:  # claim 60
+    node = admin.coordinator(group)
+    offsets_topic = admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC]
+    number = partition_for_group(group, len(offsets_topic.partitions))
+    assert offsets_topic.partitions[number].leader == node.node_id
+    assert offsets_topic.internal
+
+
+def test_threads_share_an_admin(admin: Admin, filled: str) -> None:
+    partitions = admin.partitions(filled)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: admin.list_offsets(dict.fromkeys(partitions, LATEST)), range(32)))
+    assert {rows[partition].offset for rows in found for partition in partitions} == {10}
+
+
+def test_a_closed_admin_says_so(bootstrap: str) -> None:
+    with Admin(bootstrap) as made:
+        made.topics()
+    with pytest.raises(ValueError, match="closed"):
+        made.topics()
+
+
+def test_metadata_too_large_fails(admin: Admin, filled: str, group: str) -> None:  # behaviour 7
+    first, second = admin.partitions(filled)
+    with pytest.raises(KafkaError) as caught:
+        admin.alter_group_offsets(group, {first: OffsetAndMetadata(1, -1, "x" * 5000), second: OffsetAndMetadata(2)})
+    assert caught.value.code is ErrorCode.offset_metadata_too_large
+    assert admin.list_group_offsets(group) == {second: OffsetAndMetadata(2)}

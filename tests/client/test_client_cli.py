@@ -1,0 +1,151 @@
+"""``odradek groups`` and ``odradek offsets`` against a real broker, beside Apache Kafka's tool."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+
+import pytest
+
+from odradek.cli.main import run
+from odradek.client import Admin, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import partition_for_group
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def committed(admin: Admin, filled: str, group: str) -> str:
+    """A group that stands at 5 of 10 in one partition and beyond the end in the other."""
+    first, second = admin.partitions(filled)
+    admin.alter_group_offsets(group, {first: OffsetAndMetadata(5, 0, "note"), second: OffsetAndMetadata(20)})
+    return group
+
+
+def test_describe_prints_what_kafkas_tool_prints(
+    bootstrap: str, committed: str, kafka_cp: str, capsys: Capture
+) -> None:  # claims 19 and 99
+    from bench.apache import java
+
+    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    arguments = ["--bootstrap-server", bootstrap, "--describe", "--group", committed]
+    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp, tool, *arguments]
+    theirs = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) == 0
+    ours = capsys.readouterr()
+    assert ours.out == theirs.stdout
+    assert ours.err == theirs.stderr
+
+
+def test_describe(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:  # claim 19
+    assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) == 0
+    said = capsys.readouterr()
+    blank, head, *rows = said.out.splitlines()
+    assert (blank, head.split()[0]) == ("", "GROUP")
+    assert [row.split() for row in rows] == [
+        [committed, filled, "0", "5", "10", "5", "-", "-", "-"],
+        [committed, filled, "1", "20", "10", "-10", "-", "-", "-"],
+    ]
+    assert said.err == f"\nConsumer group '{committed}' has no active members.\n"
+
+
+def test_describe_as_json(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
+    assert run(["groups", "describe", "--group", committed, "-b", bootstrap, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["group"], found["state"]) == (committed, "Empty")
+    assert found["partitions"][0] == {
+        "topic": filled, "partition": 0, "current_offset": 5, "log_end_offset": 10, "lag": 5,
+        "consumer_id": None, "host": None, "client_id": None,
+    }  # fmt: skip
+
+
+def test_dead_addresses_are_lived_with(bootstrap: str, committed: str, capsys: Capture) -> None:  # claims 93 and 99
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dead = f"127.0.0.1:{listener.getsockname()[1]}"
+    assert run(["groups", "describe", "--group", committed, "-b", f"{dead},{bootstrap},{dead}"]) == 0
+    assert committed in capsys.readouterr().out
+    assert run(["groups", "describe", "--group", committed, "-b", dead]) == 1
+    assert capsys.readouterr() == ("", f"odradek: cannot reach {dead}: connection refused\n")
+
+
+def test_a_topic_that_was_deleted_since(bootstrap: str, admin: Admin, committed: str, filled: str) -> None:
+    """Its offsets go with it (behaviour 23); a table asked for just then must not fail."""
+    admin.delete_topics([filled])
+    assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) in {0, 2}
+
+
+def test_unknown_group_is_one_line_and_exit_code_2(bootstrap: str, group: str, capsys: Capture) -> None:
+    assert run(["groups", "describe", "--group", group, "-b", bootstrap]) == 2
+    assert capsys.readouterr() == ("", f"odradek: GROUP_ID_NOT_FOUND: group {group} not found\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["groups", "describe", "--group", "g", "-b", "nonsense"], "bootstrap server 'nonsense': expected HOST:PORT"),
+        (["groups", "describe", "--group", "", "-b", "a:1"], "a group's name cannot be empty"),
+        (["groups", "describe", "-b", "a:1"], "missing option '--group'"),
+        (["groups", "describe", "--group", "g"], "missing option '-b'"),
+        (["groups", "list", "--state", "sleepy", "-b", "a:1"], "--state 'sleepy': one of Stable, Empty"),
+        (["groups", "list", "--type", "modern", "-b", "a:1"], "--type 'modern': one of classic, consumer"),
+        (["offsets", "dump", "--max", "0", "-b", "a:1"], "--max"),
+        (["offsets", "dump", "--timeout", "x", "-b", "a:1"], "--timeout"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(line: list[str], message: str, capsys: Capture) -> None:
+    assert run(line) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert message in said.err
+
+
+@pytest.mark.parametrize("command", [["groups"], ["groups", "describe"], ["groups", "list"], ["offsets", "dump"]])
+def test_help_has_an_example(command: list[str], capsys: Capture) -> None:
+    assert run([*command, "--help"]) == 0
+    assert "  odradek " + command[0] in capsys.readouterr().out
+
+
+def test_list(bootstrap: str, committed: str, capsys: Capture) -> None:
+    assert run(["groups", "list", "-b", bootstrap]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["GROUP", "TYPE", "STATE"]
+    assert [committed, "Classic", "Empty"] in [row.split() for row in rows]
+    assert run(["groups", "list", "--state", "stable", "-b", bootstrap, "--json"]) == 0
+    assert committed not in [row["group"] for row in json.loads(capsys.readouterr().out)]
+
+
+def test_dump_prints_the_lines_that_kafka_users_know(
+    bootstrap: str, admin: Admin, committed: str, filled: str, capsys: Capture
+) -> None:  # claims 83, 85 and 100
+    admin.delete_group_offsets(committed, [TopicPartition(filled, 0)])
+    assert run(["offsets", "dump", "--group", committed, "-b", bootstrap]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        f"[{committed},{filled},0]::OffsetAndMetadata(offset=5, leaderEpoch=Optional[0], metadata=note, commitTi"
+    )
+    assert f"[{committed},{filled},1]::OffsetAndMetadata(offset=20, leaderEpoch=Optional.empty" in lines[1]
+    assert lines[2:] == [f"[{committed},{filled},0]::NULL"]
+
+
+def test_dump_as_kafka_4_prints_it(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:  # claim 100
+    assert run(["offsets", "dump", "--group", committed, "--json", "--max", "1", "-b", bootstrap]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    entry = json.loads(line)
+    assert entry["key"] == {"type": 1, "data": {"group": committed, "topic": filled, "partition": 0}}
+    assert entry["value"]["version"] == 4
+    assert (entry["value"]["data"]["offset"], entry["value"]["data"]["metadata"]) == (5, "note")
+
+
+def test_dump_of_all_groups_holds_this_one(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
+    assert run(["offsets", "dump", "-b", bootstrap]) == 0
+    assert f"[{committed},{filled},1]::OffsetAndMetadata(offset=20," in capsys.readouterr().out
+
+
+def test_the_groups_partition_is_where_its_records_are(admin: Admin, committed: str) -> None:  # claim 79
+    from odradek.client import offsets_topic
+
+    count = len(offsets_topic.partitions(admin))
+    found = {entry.partition for entry in offsets_topic.entries(admin, committed)}
+    assert found == {partition_for_group(committed, count)}
