@@ -1,0 +1,76 @@
+"""``python -m bench``: odradek beside Apache Kafka, alternately, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import report
+from bench.apache import Unavailable, class_path
+from bench.measures import MEASURES, Sizes, Values, one_round
+from bench.sides import Apache, Odradek, Side
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", action="append", choices=sorted(MEASURES), help="only this measure (repeatable)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of both sides (default 5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try things out")
+    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: fetched by Maven, cached)")
+    parser.add_argument("--no-kafka", action="store_true", help="odradek alone")
+    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    told = parser.parse_args()
+    if told.rounds < 1 or told.scale <= 0:
+        parser.error("--rounds takes 1 or more, --scale more than 0")
+    return told
+
+
+def kafka_jars(told: argparse.Namespace) -> tuple[str | None, str]:
+    """Apache Kafka's class path, or None and why there is none."""
+    if told.no_kafka:
+        return None, "Apache Kafka was left out (--no-kafka)."
+    if told.kafka_cp:
+        os.environ["KAFKA_CP"] = told.kafka_cp
+    try:
+        return class_path(), ""
+    except Unavailable as error:
+        return None, f"Apache Kafka was left out: {error}."
+
+
+def main() -> int:
+    told = arguments()
+    cp, why_not = kafka_jars(told)
+    if why_not:
+        print(why_not, flush=True)
+    names = [name for name in MEASURES if not told.only or name in told.only]
+    builds: list[tuple[str, Callable[[Path], Side]]] = [("odradek", Odradek)]
+    if cp is not None:
+        builds.append(("kafka", lambda directory: Apache(directory, cp)))
+    rounds: dict[str, list[Values]] = {"odradek": [], "kafka": []}
+    work = Path(tempfile.mkdtemp(prefix="odradek-bench-"))
+    try:
+        for number in range(told.rounds):
+            for label, build in builds if number % 2 == 0 else builds[::-1]:
+                values = one_round(build, work / f"{number}-{label}", names, Sizes(told.scale))
+                rounds[label].append(values)
+                shutil.rmtree(work / f"{number}-{label}", ignore_errors=True)
+                line = "  ".join(f"{key} {report.shown(value)}" for key, value in values.items())
+                print(f"round {number + 1} {label}: {line}", flush=True)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    command = " ".join(["python -m bench", *(word for word in sys.argv[1:])])
+    text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, why_not)
+    report.write(told.out, text)
+    print(f"\n{text}\n\nwritten to {told.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""The load, in a process of its own: ``python -m bench.load NAME '{"bootstrap": …}'`` prints its result as JSON.
+
+Every answer is checked; a wrong one ends the process with an error.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.core.errors import ErrorCode
+from odradek.wire import frames
+
+OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
+COMMIT_VERSION = 8
+CHUNK = 100
+WINDOW = 1000
+RECORD = b"x" * 100
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    deadline = time.monotonic() + 30
+    while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) != partitions:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic} did not appear")
+        time.sleep(0.05)
+
+
+# --- commits ----------------------------------------------------------------------------------------------------
+
+
+class CommitConnection:
+    """One connection that commits one partition of one group, ``WINDOW`` requests under way."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._topic, self._group = topic, group
+        self._reply_bytes = 0
+        self._body = b""
+        self._wait_for_coordinator()
+        self._chunk = b"".join(self._request(n) for n in range(CHUNK))
+
+    def _call(self, request: bytes) -> bytes:
+        self._socket.sendall(request)
+        return self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            data += piece
+        return data
+
+    def _request(self, offset: int) -> bytes:
+        row = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": 0, "committed_metadata": ""}
+        message = {
+            "group_id": self._group,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": self._topic, "partitions": [row]}],
+        }
+        return frames.encode_request(OFFSET_COMMIT, COMMIT_VERSION, offset, "bench", message)
+
+    def _wait_for_coordinator(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            asked = frames.encode_request(FIND_COORDINATOR, 3, 0, "bench", {"key": self._group, "key_type": 0})
+            self._call(asked)
+            reply = self._call(self._request(0))
+            _, message = frames.decode_response(OFFSET_COMMIT, COMMIT_VERSION, reply)
+            if message.topics[0].partitions[0].error_code == ErrorCode.none:
+                # Every later reply must be this one, but for its correlation id.
+                self._reply_bytes = len(reply) + 4
+                self._body = reply[4:]
+                return
+            time.sleep(0.1)
+        raise TimeoutError("no coordinator")
+
+    def run(self, seconds: float) -> int:
+        """Commits for that long; how many were answered without error."""
+        until = time.perf_counter() + seconds
+        sent = answered = 0
+        tail = b""
+        expected = np.frombuffer(self._body, np.uint8)
+        while True:
+            while sent - answered <= WINDOW - CHUNK and time.perf_counter() < until:
+                self._socket.sendall(self._chunk)
+                sent += CHUNK
+            if sent == answered:
+                return answered
+            data = self._socket.recv(1 << 18)
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            tail += data
+            whole = len(tail) // self._reply_bytes
+            rows = np.frombuffer(tail, np.uint8, whole * self._reply_bytes).reshape(whole, self._reply_bytes)
+            if not (rows[:, 8:] == expected).all():
+                raise ValueError("a commit was refused")
+            tail = tail[whole * self._reply_bytes :]
+            answered += whole
+
+
+def commits(bootstrap: str, connections: int, seconds: float, warm_up_s: float, topic: str) -> dict[str, float]:
+    """Pipelined OffsetCommit requests of one partition each, per second over all connections."""
+    create_topic(bootstrap, topic, 1)
+    clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}") for n in range(connections)]
+    _together(clients, warm_up_s)
+    began = time.perf_counter()
+    answered = _together(clients, seconds)
+    return {"per_s": answered / (time.perf_counter() - began), "count": answered}
+
+
+def _together(clients: list[CommitConnection], seconds: float) -> int:
+    answers: list[int] = []
+    threads = [threading.Thread(target=lambda one=one: answers.append(one.run(seconds))) for one in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if len(answers) != len(clients):
+        raise RuntimeError("a connection failed")
+    return sum(answers)
+
+
+# --- records ----------------------------------------------------------------------------------------------------
+
+
+def produce(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
+    """``rows`` records of 100 bytes to 4 partitions, acks=all, with confluent-kafka."""
+    create_topic(bootstrap, topic, 4)
+    errors: list[Any] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 500_000,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _: errors.append(error),
+        }
+    )
+    send, poll = producer.produce, producer.poll
+    began = time.perf_counter()
+    for n in range(rows):
+        while True:
+            try:
+                send(topic, RECORD, partition=n & 3)
+                break
+            except BufferError:
+                poll(0.01)
+    left = producer.flush(120)
+    took = time.perf_counter() - began
+    if left or errors:
+        raise RuntimeError(f"{left} records were not delivered, {len(errors)} failed: {errors[:1]}")
+    _expect_rows(bootstrap, topic, rows)
+    return {"per_s": rows / took, "count": rows}
+
+
+def _expect_rows(bootstrap: str, topic: str, rows: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-count"})
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=20)[1] for n in range(4)]
+    consumer.close()
+    if sum(ends) != rows:
+        raise RuntimeError(f"{topic} holds {sum(ends)} records, not {rows}")
+
+
+def consume(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
+    """Reads what ``produce`` wrote, from the start, with confluent-kafka's ``consume``."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench-consume",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 500_000,
+        }
+    )
+    consumer.assign([TopicPartition(topic, n, 0) for n in range(4)])
+    seen = 0
+    began = time.perf_counter()
+    while seen < rows:
+        messages = consumer.consume(10_000, timeout=10)
+        if not messages:
+            raise TimeoutError(f"{seen} of {rows} records came")
+        if messages[0].error() is not None or messages[-1].error() is not None:
+            raise RuntimeError(f"{messages[0].error() or messages[-1].error()}")
+        seen += len(messages)
+    took = time.perf_counter() - began
+    consumer.close()
+    if seen != rows:
+        raise RuntimeError(f"{seen} records came where {rows} were written")
+    return {"per_s": rows / took, "count": rows}
+
+
+LOADS: dict[str, Callable[..., dict[str, float]]] = {"commits": commits, "produce": produce, "consume": consume}
+
+
+def main() -> None:
+    name, arguments = sys.argv[1:]
+    print(json.dumps(LOADS[name](**json.loads(arguments))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The brokers that run beside each other, behind one face: start, look at, stop."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench.apache import ApacheBroker, free_port
+from odradek import __version__
+from odradek.testing.cluster import BrokerProcess
+from odradek.wire import frames
+
+CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
+METADATA = 3
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Side(Protocol):
+    """One broker under measurement, in a directory of its own."""
+
+    name: str
+    bootstrap: str
+
+    def install(self) -> None:
+        """What is done once, before any start."""
+
+    def spawn(self) -> None:
+        """Starts the process; need not wait until it serves."""
+
+    def stop(self) -> None: ...
+
+    @property
+    def pids(self) -> list[int]: ...
+
+
+class Odradek:
+    """``python -m odradek.broker``, as ``BrokerProcess`` starts it."""
+
+    name = f"odradek {__version__}"
+
+    def __init__(self, directory: Path) -> None:
+        self._process = BrokerProcess(directory, config=CONFIG, port=free_port())
+        self.bootstrap = self._process.bootstrap_servers
+
+    def install(self) -> None:
+        pass
+
+    def spawn(self) -> None:
+        self._process.start()
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    @property
+    def pids(self) -> list[int]:
+        return with_descendants([self._process.pid] if self._process.pid else [])
+
+
+class Apache:
+    """Apache Kafka with the heap its own scripts give it (1 GB)."""
+
+    name = ApacheBroker.name
+
+    def __init__(self, directory: Path, cp: str) -> None:
+        self._process = ApacheBroker(directory, CONFIG, cp=cp, heap="1g")
+        self.bootstrap = self._process.bootstrap
+
+    def install(self) -> None:
+        self._process.format()
+
+    def spawn(self) -> None:
+        self._process.spawn()
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    @property
+    def pids(self) -> list[int]:
+        return with_descendants(self._process.pids)
+
+
+def with_descendants(pids: list[int]) -> list[int]:
+    """The processes and all they started (Linux)."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found, waiting = [], list(pids)
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        waiting += children.get(pid, [])
+    return found
+
+
+def resident_bytes(pids: list[int]) -> int:
+    """Resident memory of all the processes together."""
+    total = 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """User and system time the processes have used."""
+    ticks = 0
+    for pid in pids:
+        row = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(row[11]) + int(row[12])
+    return ticks / _TICKS_PER_S
+
+
+def ask_metadata(bootstrap: str) -> Any:
+    """One Metadata request on a new connection. Raises OSError while nobody answers."""
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        message = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        connection.sendall(frames.encode_request(METADATA, 12, 1, "bench", message))
+        with connection.makefile("rb") as stream:
+            head = stream.read(4)
+            if len(head) < 4:
+                raise ConnectionError("closed")
+            _, reply = frames.decode_response(METADATA, 12, stream.read(struct.unpack(">i", head)[0]))
+    return reply
+
+
+def start(side: Side, timeout_s: float = 60) -> float:
+    """Starts a broker; seconds until it has answered Metadata with itself in it."""
+    began = time.perf_counter()
+    side.spawn()
+    while time.perf_counter() - began < timeout_s:
+        try:
+            if ask_metadata(side.bootstrap).brokers:
+                return time.perf_counter() - began
+        except OSError:
+            pass
+        time.sleep(0.005)
+    raise TimeoutError(f"{side.name} did not answer within {timeout_s} s")

@@ -1,0 +1,81 @@
+"""The documents hold: links lead somewhere, commands exist, tables are what the tests say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from odradek import __version__
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def commands(page: Path) -> list[str]:
+    """Command lines in a page's fenced blocks, prompts and comments taken off."""
+    lines = [line for block in FENCE.findall(page.read_text()) for line in block.splitlines()]
+    return [line.removeprefix("$ ").split("  #")[0].strip() for line in lines]
+
+
+@cache
+def help_of(*words: str) -> str | None:
+    """The help of one of our commands; None where there is no such command."""
+    command = [str(Path(sys.executable).with_name("odradek")), *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [link.partition("#")[0] for link in LINK.findall(page.read_text())]
+    local = [target for target in targets if target and not re.match(r"[a-z]+:", target)]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for line in commands(page):
+        words = shlex.split(line, comments=True) if line.startswith(("odradek ", "make ")) else []
+        if words[:1] == ["make"]:
+            targets = [word for word in words[1:] if "=" not in word]
+            assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == [], line
+        elif words:
+            path: list[str] = []
+            for word in words[1:]:
+                if word.startswith("-") or help_of(*path, word) is None:
+                    break
+                path.append(word)
+            told = help_of(*path)
+            assert told is not None, line
+            options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
+            assert [option for option in options if option not in told] == [], line
+
+
+def test_the_tables_of_proofs_are_up_to_date() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "proofs.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_changelog_leads_with_what_comes_next_or_this_version() -> None:
+    first = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+    assert first == "## Unreleased" or __version__ in first
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_names_one_machine_s_places(page: Path) -> None:
+    text = page.read_text()
+    assert re.findall(r"(?:^|[\s`(\"'])(?:/root|/home/\w+|/work|/Users)/", text) == []
