@@ -1,0 +1,491 @@
+"""The cleaner's engine in numba, for large logs; ``clean_rows`` says what it does. Never loaded by the broker itself.
+
+Keys are known by a 128-bit hash (SipHash-2-4 with a key drawn for each cleaning): a collision would lose a record, and
+nobody can provoke one. The map is one flat table of (hash, hash, offset + 1), open addressing, 24 bytes an entry as
+in Kafka's.
+"""
+
+from __future__ import annotations
+
+import mmap
+import secrets
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from odradek.batches.compression import decompress
+from odradek.batches.decode import (
+    _I64,
+    _RO,
+    _TABLE,
+    _U8S,
+    ATTRIBUTES,
+    BASE,
+    BASE_TIME,
+    COUNT,
+    FROM,
+    LAST_DELTA,
+    MAX_TIME,
+    POS,
+    PRODUCER,
+    TO,
+    Bytes,
+    Int64s,
+    _compiled,
+    _varint,
+    as_bytes,
+    check_crcs,
+    scan,
+)
+from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
+from odradek.core.errors import CorruptRecord
+from odradek.storage.clean_rows import Filtered, Mapped, Surveyed
+from odradek.storage.clean_rules import Rules, Transactions, check_crc, emptied, rewritten
+from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
+
+_U64 = types.uint64
+_U64S = types.uint64[::1]
+
+# What is done with a batch: before its records are looked at, and after.
+LOOK, KEEP, DISCARD = range(3)
+DROP, EMPTY, COPY, REWRITE = range(4)
+# Columns of the answer of `_filter`.
+ACTION, OUT_FROM, OUT_TO, KEPT, NEW_BASE_TIME, NEW_MAX_TIME, HORIZON = range(7)
+_ANSWERS = 7
+
+OK, FULL, BAD = range(3)
+
+_WINDOW_BYTES = 64 << 20
+_GROWTH_BYTES = 11
+"""By how much a record can grow when its time is counted from elsewhere."""
+_LOAD_FACTOR = 0.75
+
+
+@_compiled(_U64(_RO, _I64, _I64))
+def _word(data: Any, at: int, size: int) -> Any:
+    """Up to 8 bytes, little-endian."""
+    word = np.uint64(0)
+    for i in range(size):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+@_compiled(types.UniTuple(_U64, 4)(_U64, _U64, _U64, _U64))
+def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+    v0 += v1
+    v1 = (v1 << np.uint64(13)) | (v1 >> np.uint64(51))
+    v1 ^= v0
+    v0 = (v0 << np.uint64(32)) | (v0 >> np.uint64(32))
+    v2 += v3
+    v3 = (v3 << np.uint64(16)) | (v3 >> np.uint64(48))
+    v3 ^= v2
+    v0 += v3
+    v3 = (v3 << np.uint64(21)) | (v3 >> np.uint64(43))
+    v3 ^= v0
+    v2 += v1
+    v1 = (v1 << np.uint64(17)) | (v1 >> np.uint64(47))
+    v1 ^= v2
+    v2 = (v2 << np.uint64(32)) | (v2 >> np.uint64(32))
+    return v0, v1, v2, v3
+
+
+@_compiled(types.UniTuple(_U64, 2)(_RO, _I64, _I64, _U64, _U64))
+def siphash(data: Any, at: int, size: int, k0: int, k1: int) -> Any:
+    """SipHash-2-4 with 128 bits of ``size`` bytes from ``at``."""
+    v0 = np.uint64(k0) ^ np.uint64(0x736F6D6570736575)
+    v1 = np.uint64(k1) ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
+    v2 = np.uint64(k0) ^ np.uint64(0x6C7967656E657261)
+    v3 = np.uint64(k1) ^ np.uint64(0x7465646279746573)
+    whole = size & ~7
+    for i in range(0, whole, 8):
+        word = _word(data, at + i, 8)
+        v3 ^= word
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        v0 ^= word
+    word = _word(data, at + whole, size - whole) | (np.uint64(size & 0xFF) << np.uint64(56))
+    v3 ^= word
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    v0 ^= word
+    v2 ^= np.uint64(0xEE)
+    for _ in range(4):
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    first = v0 ^ v1 ^ v2 ^ v3
+    v1 ^= np.uint64(0xDD)
+    for _ in range(4):
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    return first, v0 ^ v1 ^ v2 ^ v3
+
+
+@_compiled(_I64(_U64S, _U64, _U64))
+def _find(slots: Any, first: int, second: int) -> Any:
+    """Where in the table a key is, or the free place it may take; some place is always free."""
+    places = np.uint64(len(slots) // 3)
+    place = np.uint64(first) % places
+    while True:
+        at = np.int64(place) * 3
+        if slots[at + 2] == np.uint64(0) or (slots[at] == first and slots[at + 1] == second):
+            return at
+        place += np.uint64(1)
+        if place == places:
+            place = np.uint64(0)
+
+
+@_compiled(types.UniTuple(_I64, 9)(_RO, _I64, _I64, _I64))
+def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
+    """(end, body, time at, time end, time delta, offset delta, key at, key size, value size); end -1: it is broken."""
+    zero = np.int64(0)
+    bad = (np.int64(-1), zero, zero, zero, zero, zero, zero, zero, zero)
+    size, body = _varint(buffer, start, batch_end, 5)
+    if body < 0 or size < 6 or size > batch_end - body:
+        return bad
+    end = body + size
+    time_at = body + 1
+    delta_ms, time_end = _varint(buffer, time_at, end, 10)
+    if time_end < 0:
+        return bad
+    delta, at = _varint(buffer, time_end, end, 5)
+    if at < 0 or delta < 0 or delta > last_delta:
+        return bad
+    key_size, key_at = _varint(buffer, at, end, 5)
+    if key_at < 0 or key_size < -1 or key_size > end - key_at:
+        return bad
+    value_size, at = _varint(buffer, key_at + max(key_size, zero), end, 5)
+    if at < 0 or value_size < -1 or value_size > end - at:
+        return bad
+    return end, body, time_at, time_end, delta_ms, delta, key_at, key_size, value_size
+
+
+@_compiled(types.UniTuple(_I64, 3)(_RO, _TABLE, _U8S, _I64, _U64S, _I64, _I64, _U64, _U64))
+def _map(  # noqa: PLR0917  kernels take flat arrays
+    buffer: Any, table: Any, skipped: Any, first_dirty: int, slots: Any, used: int, max_keys: int, k0: int, k1: int,
+) -> Any:  # fmt: skip
+    """(status, batch, keys in the map)."""
+    for i in range(len(table)):
+        if skipped[i]:
+            continue
+        at, end = table[i, FROM], table[i, TO]
+        for _ in range(table[i, COUNT]):
+            at, _, _, _, _, delta, key_at, key_size, _ = _record(buffer, at, end, table[i, LAST_DELTA])
+            if at < 0:
+                return np.int64(BAD), np.int64(i), used
+            offset = table[i, BASE] + delta
+            if key_size < 0 or offset < first_dirty:
+                continue
+            if used >= max_keys:
+                return np.int64(FULL), np.int64(i), used
+            first, second = siphash(buffer, key_at, key_size, k0, k1)
+            place = _find(slots, first, second)
+            if slots[place + 2] == np.uint64(0):
+                slots[place] = first
+                slots[place + 1] = second
+                used += 1
+            slots[place + 2] = np.uint64(offset + 1)
+        if at != end:
+            return np.int64(BAD), np.int64(i), used
+    return np.int64(OK), np.int64(-1), used
+
+
+@_compiled(_I64(_U8S, _I64, _I64))
+def _put_varint(out: Any, at: int, value: int) -> Any:
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    while rest > np.uint64(0x7F):
+        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
+        rest >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(rest)
+    return np.int64(at + 1)
+
+
+@_compiled(_I64(_I64))
+def _varint_size(value: int) -> Any:
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    size = np.int64(1)
+    while rest > np.uint64(0x7F):
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@_compiled(_I64(_RO, _I64, _I64, _U8S, _I64))
+def _copy_bytes(buffer: Any, start: int, end: int, out: Any, at: int) -> Any:
+    source, target = np.uint64(start), np.uint64(at)
+    for i in range(np.uint64(end - start)):
+        out[target + i] = buffer[source + i]
+    return np.int64(at + end - start)
+
+
+@_compiled(types.UniTuple(_I64, 4)(_RO, _TABLE, _I64, _I64, _I64, _U64S, _U64, _U64, _I64, _U8S))
+def _choose(  # noqa: PLR0917
+    buffer: Any, table: Any, i: int, task: int, mapped_offset: int, slots: Any, k0: int, k1: int,
+    tombstones_go: int, keep: Any,
+) -> Any:  # fmt: skip
+    """(status, records kept, tombstones among them, time delta of the first); marks them in ``keep``."""
+    at, end = table[i, FROM], table[i, TO]
+    kept = np.int64(0)
+    tombstones = np.int64(0)
+    first_delta_ms = np.int64(0)
+    for n in range(table[i, COUNT]):
+        at, _, _, _, delta_ms, delta, key_at, key_size, value_size = _record(buffer, at, end, table[i, LAST_DELTA])
+        if at < 0:
+            return np.int64(BAD), kept, tombstones, first_delta_ms
+        offset = table[i, BASE] + delta
+        stays = task == KEEP or offset > mapped_offset
+        if not stays and key_size >= 0:
+            first, second = siphash(buffer, key_at, key_size, k0, k1)
+            newest = np.int64(slots[_find(slots, first, second) + 2]) - 1
+            stays = offset >= newest and (value_size >= 0 or not tombstones_go)
+        keep[n] = stays
+        if stays:
+            if not kept:
+                first_delta_ms = delta_ms
+            kept += 1
+            tombstones += value_size < 0
+    if at != end:
+        return np.int64(BAD), kept, tombstones, first_delta_ms
+    return np.int64(OK), kept, tombstones, first_delta_ms
+
+
+@_compiled(types.UniTuple(_I64, 2)(_RO, _TABLE, _I64, _I64, _U8S, _U8S, _I64))
+def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any, to: int) -> Any:  # noqa: PLR0917
+    """(end in ``out``, largest timestamp): the chosen records with times counted from ``base_ms``."""
+    append_time = (table[i, ATTRIBUTES] >> 3) & 1
+    newest = table[i, MAX_TIME] if append_time else np.int64(-1)
+    at, end = table[i, FROM], table[i, TO]
+    for n in range(table[i, COUNT]):
+        start = at
+        at, body, time_at, time_end, delta_ms, _, _, _, _ = _record(buffer, start, end, table[i, LAST_DELTA])
+        if not keep[n]:
+            continue
+        ms = table[i, MAX_TIME] if append_time else table[i, BASE_TIME] + delta_ms
+        newest = max(newest, ms)
+        new_delta_ms = ms - base_ms
+        if new_delta_ms == delta_ms:
+            to = _copy_bytes(buffer, start, at, out, to)
+            continue
+        to = _put_varint(out, to, at - body - (time_end - time_at) + _varint_size(new_delta_ms))
+        to = _copy_bytes(buffer, body, time_at, out, to)
+        to = _put_varint(out, to, new_delta_ms)
+        to = _copy_bytes(buffer, time_end, at, out, to)
+    return np.int64(to), newest
+
+
+@_compiled(types.UniTuple(_I64, 2)(_RO, _TABLE, _U8S, _U8S, _I64, _I64, _I64, _U64S, _U64, _U64, _U8S, _U8S, _TABLE))
+def _filter(  # noqa: PLR0917
+    buffer: Any, table: Any, tasks: Any, flags: Any, now_ms: int, horizon_ms: int, mapped_offset: int,
+    slots: Any, k0: int, k1: int, keep: Any, out: Any, answers: Any,
+) -> Any:  # fmt: skip
+    """(status, batch). ``flags``: 1 keeps the batch when it is empty, 2 starts its horizon."""
+    to = np.int64(0)
+    for i in range(len(table)):
+        answers[i, ACTION] = EMPTY if flags[i] & 1 else DROP
+        answers[i, KEPT] = 0
+        if tasks[i] == DISCARD:
+            continue
+        has_horizon = (table[i, ATTRIBUTES] >> 6) & 1
+        go = np.int64(has_horizon and table[i, BASE_TIME] <= now_ms)
+        status, kept, tombstones, first_ms = _choose(
+            buffer, table, i, np.int64(tasks[i]), mapped_offset, slots, k0, k1, go, keep
+        )
+        if status != OK:
+            return status, np.int64(i)
+        if not kept:
+            continue
+        answers[i, KEPT] = kept
+        starts_horizon = (tombstones > 0 or flags[i] & 2) and not has_horizon
+        if kept == table[i, COUNT] and not starts_horizon:
+            answers[i, ACTION] = COPY
+            continue
+        append_time = (table[i, ATTRIBUTES] >> 3) & 1
+        base_ms = table[i, MAX_TIME] if append_time else table[i, BASE_TIME] + first_ms
+        if starts_horizon:
+            base_ms = horizon_ms
+        elif has_horizon:
+            base_ms = table[i, BASE_TIME]
+        answers[i, ACTION] = REWRITE
+        answers[i, OUT_FROM] = to
+        to, newest = _rewrite(buffer, table, i, base_ms, keep, out, to)
+        answers[i, OUT_TO] = to
+        answers[i, NEW_BASE_TIME] = base_ms
+        answers[i, NEW_MAX_TIME] = newest
+        answers[i, HORIZON] = 1 if starts_horizon or has_horizon else 0
+    return np.int64(OK), np.int64(-1)
+
+
+class ColumnEngine:
+    """Keys in a table of hashes, a chunk of many batches at a time."""
+
+    def __init__(self) -> None:
+        self._slots: npt.NDArray[np.uint64] = np.zeros(3, np.uint64)
+        self._hash_key = (np.uint64(secrets.randbits(64)), np.uint64(secrets.randbits(64)))
+        self._max_keys = 0
+        self.keys = 0
+
+    def reserve(self, keys: int, max_keys: int) -> None:
+        """See ``RowEngine``."""
+        self.keys = 0
+        self._max_keys = max_keys
+        places = max(16, min(int(keys / _LOAD_FACTOR), int(max_keys / 0.9)), min(keys, max_keys) + 1)
+        self._slots = np.zeros(3 * places, np.uint64)
+
+    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, Surveyed]:
+        """See ``RowEngine``. Only the pages that hold headers are read."""
+        records = 0
+        found = []
+        position = 0
+        with segment.path(LOG_SUFFIX).open("rb") as file:
+            view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if segment.size else b""
+            while position < segment.size:
+                window = memoryview(view)[position : min(position + _WINDOW_BYTES, segment.size)]
+                table = scan(as_bytes(window))
+                if not len(table):
+                    raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside of a batch")
+                dirty = table[:, BASE] + table[:, LAST_DELTA] >= first_dirty_offset
+                records += int(table[dirty, COUNT].sum())
+                special = (table[:, ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)) != 0
+                found += [(position + at, read_header(window, at)) for at in table[special, POS].tolist()]
+                size = int(table[-1, TO])
+                del window
+                position += size
+                yield size
+        return Surveyed(records, 0, found)
+
+    def map(self, chunk: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
+        """See ``RowEngine``."""
+        table = scan(as_bytes(chunk))
+        yield 0
+        last_offsets = table[:, BASE] + table[:, LAST_DELTA]
+        skipped = (last_offsets < first_dirty_offset).astype(np.uint8)
+        for i in _special(table):
+            pos = int(table[i, POS])
+            header = read_header(chunk, pos)
+            if header.is_control:
+                transactions.on_control(chunk, pos, header)
+                skipped[i] = 1
+            elif transactions.on_data(header):
+                skipped[i] = 1
+        ends = table[:, TO].copy()
+        check_crcs(chunk, table[skipped == 0])
+        buffer = _unpack(chunk, table, skipped)
+        status, batch, self.keys = _map(
+            buffer, table, skipped, first_dirty_offset, self._slots, self.keys, self._max_keys, *self._hash_key
+        )
+        if status == BAD:
+            raise _broken(table, batch)
+        whole = int(batch) if status == FULL else len(table)
+        size = int(ends[whole - 1]) if whole else 0
+        mapped = last_offsets[:whole][last_offsets[:whole] >= first_dirty_offset]
+        return Mapped(size, int(mapped[-1]) if len(mapped) else -1, status == FULL)
+
+    def filter(self, chunk: bytes, rules: Rules, mapped_offset: int) -> Generator[int, None, Filtered]:
+        """See ``RowEngine``."""
+        table = scan(as_bytes(chunk))
+        yield 0
+        tasks, flags = _tasks(chunk, table, rules)
+        ends = table[:, TO].copy()
+        discarded = (tasks == DISCARD).astype(np.uint8)
+        buffer = _unpack(chunk, table, discarded)
+        answers = np.zeros((len(table), _ANSWERS), np.int64)
+        counts = table[tasks != DISCARD, COUNT]
+        most = int(counts.max(initial=0))
+        if most > len(buffer):
+            raise CorruptRecord(f"{most} records in a batch cannot fit into {len(buffer)} bytes")
+        keep = np.zeros(most, np.uint8)
+        out = np.empty(len(buffer) + _GROWTH_BYTES * min(int(counts.sum()), len(buffer)), np.uint8)
+        status, batch = _filter(
+            buffer, table, tasks, flags, rules.now_ms, rules.horizon_ms, mapped_offset, self._slots, *self._hash_key,
+            keep, out, answers,
+        )  # fmt: skip
+        if status != OK:
+            raise _broken(table, batch)
+        data, placed = _assemble(chunk, table, ends, answers, out)
+        size = int(ends[-1]) if len(ends) else 0
+        return Filtered(size, data, placed, int(table[:, COUNT].sum()), int(answers[:, KEPT].sum()))
+
+
+def _broken(table: Int64s, batch: int) -> CorruptRecord:
+    return CorruptRecord(f"a record of the batch at offset {table[batch, BASE]} does not fit it")
+
+
+def _special(table: Int64s) -> list[int]:
+    """Batches of transactions."""
+    flags = table[:, ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)
+    return list(np.flatnonzero(flags).tolist())
+
+
+def _tasks(chunk: bytes, table: Int64s, rules: Rules) -> tuple[Bytes, Bytes]:
+    """What is to be done with each batch, and flags (1: stays when empty, 2: starts its horizon)."""
+    tasks = np.zeros(len(table), np.uint8)
+    flags = (table[:, BASE] + table[:, LAST_DELTA] + 1 == rules.end_offset).astype(np.uint8)
+    if rules.producers:
+        for i in np.flatnonzero(table[:, PRODUCER] >= 0).tolist():
+            flags[i] = rules.keeps_empty(read_header(chunk, int(table[i, POS])))
+    for i in _special(table):
+        pos = int(table[i, POS])
+        header = read_header(chunk, pos)
+        fate = rules.fate(chunk, pos, header)
+        tasks[i] = DISCARD if fate.discards else KEEP if header.is_control else LOOK
+        flags[i] = fate.keeps_empty | fate.starts_horizon << 1
+    return tasks, flags
+
+
+def _unpack(chunk: bytes, table: Int64s, skipped: Bytes) -> Bytes:
+    """One buffer with the records of all batches but the skipped ones; FROM and TO then are positions in it."""
+    wanted = (table[:, ATTRIBUTES] & 7 != 0) & (skipped == 0)
+    if not wanted.any():
+        return as_bytes(chunk)
+    view = memoryview(chunk)
+    parts = []
+    at = 0
+    for i in np.flatnonzero(skipped == 0).tolist():
+        start, end = int(table[i, FROM]), int(table[i, TO])
+        part = decompress(int(table[i, ATTRIBUTES]) & 7, view[start:end])
+        table[i, FROM], table[i, TO] = at, at + len(part)
+        at += len(part)
+        parts.append(part)
+    return as_bytes(b"".join(parts))
+
+
+def _assemble(chunk: bytes, table: Int64s, ends: Int64s, answers: Int64s, out: Bytes) -> tuple[bytes, list[Placed]]:
+    """What is written, neighbours that stay as they are in one piece."""
+    stays = np.flatnonzero(answers[:, ACTION] != DROP)
+    parts: list[bytes | memoryview] = []
+    placed: list[Placed] = []
+    view, records = memoryview(chunk), out.data
+    run_start = run_end = 0
+    actions = answers[stays, ACTION].tolist()
+    columns = table[stays][:, (POS, BASE, LAST_DELTA, MAX_TIME)].tolist()
+    for i, action, end, (pos, base, last_delta, max_time) in zip(
+        stays.tolist(), actions, ends[stays].tolist(), columns, strict=True
+    ):
+        if action == COPY:
+            if pos != run_end:
+                parts.append(view[run_start:run_end])
+                run_start = pos
+            run_end = end
+            placed.append(Placed(base, base + last_delta, max_time, end - pos))
+            continue
+        parts.append(view[run_start:run_end])
+        run_start = run_end = 0
+        header = read_header(chunk, pos)
+        if action == REWRITE:
+            check_crc(chunk, pos, header)
+            _, start, stop, count, base_time, max_time, horizon = answers[i].tolist()
+            batch = rewritten(
+                header,
+                records[start:stop],
+                count=count,
+                base_timestamp=base_time,
+                max_timestamp=max_time,
+                has_horizon=bool(horizon),
+            )
+        else:
+            batch = emptied(header)
+        parts.append(batch)
+        placed.append(Placed(base, base + last_delta, max_time, len(batch)))
+    parts.append(view[run_start:run_end])
+    return b"".join(parts), placed

@@ -1,0 +1,191 @@
+"""Which log is cleaned next, and what exactly: pure functions over logs, by Kafka's rules.
+
+The dirty section begins where the last cleaning ended. It ends before the active segment, before the segment that
+holds the last stable offset, and before the first one with a record younger than ``min.compaction.lag.ms``. A log is
+due when more than ``min.cleanable.dirty.ratio`` of its cleanable bytes are dirty, or when a dirty record is older
+than ``max.compaction.lag.ms``; of several the dirtiest comes first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from odradek.storage.clean_rules import Producer
+from odradek.storage.log import Log
+from odradek.storage.segment import MAX_RELATIVE_OFFSET, Segment
+
+MAP_ENTRY_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Dirt:
+    """How dirty a log is. Bytes count whole segments, so one that is partly clean counts on both sides, as in Kafka.
+
+    ``reset``: why the place where the last cleaning ended does not count any more; "" where it does.
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+    reset: str = ""
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, min_ratio: float) -> bool:
+        return (self.is_overdue and self.dirty_bytes > 0) or self.ratio > min_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A closed segment: [``base_offset``, ``end_offset``) in ``size`` bytes."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    index_bytes: int
+    time_index_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a cleaning has to know; travels to another process as JSON.
+
+    ``sources`` may be cleaned, ``rest`` are the segments behind them, of which only what lies below
+    ``stable_offset`` is looked at. Times in ms.
+    """
+
+    directory: str
+    sources: tuple[Source, ...]
+    rest: tuple[Source, ...]
+    first_dirty_offset: int
+    end_offset: int
+    stable_offset: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    delete_retention_ms: int
+    now_ms: int
+    producers: tuple[Producer, ...]
+    max_keys: int
+    bytes_per_second: float
+
+    @property
+    def size(self) -> int:
+        """Bytes that are read at least once."""
+        return sum(source.size for source in self.sources)
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Job:
+        fields = json.loads(text)
+        for name in ("sources", "rest"):
+            fields[name] = tuple(Source(**source) for source in fields[name])
+        fields["producers"] = tuple(Producer(*producer) for producer in fields["producers"])
+        return cls(**fields)
+
+
+def max_keys(dedupe_buffer_bytes: int, load_factor: float) -> int:
+    """How many keys fit into an offset map of ``log.cleaner.dedupe.buffer.size``."""
+    return int(min(dedupe_buffer_bytes, 0x7FFFFFFF) // MAP_ENTRY_BYTES * load_factor)
+
+
+def measure(log: Log, now_ms: int) -> Dirt:
+    """How dirty the log is. Raises OSError, CorruptRecord where a segment cannot be read."""
+    config = log.config
+    first, reset = _first_dirty(log)
+    active = log.active
+    closed = [(segment, end) for segment, end in _with_ends(log) if segment is not active]
+    dirty = [(segment, end) for segment, end in closed if end > first]
+    limit = min(log.last_stable_offset, active.base_offset)
+    if config.min_compaction_lag_ms > 0:
+        latest = now_ms - config.min_compaction_lag_ms
+        limit = min([limit, *(segment.base_offset for segment, _ in dirty if segment.age_timestamp > latest)])
+    limit = max(first, limit)
+    cleanable_end = next((segment.base_offset for segment, end in closed if end > limit), active.base_offset)
+    times = [segment.first_timestamp for segment, _ in dirty]
+    oldest = min((time for time in times if time > 0), default=None)
+    return Dirt(
+        first,
+        cleanable_end,
+        sum(segment.size for segment, _ in closed if segment.base_offset < first),
+        sum(segment.size for segment, _ in dirty if segment.base_offset < cleanable_end),
+        oldest is not None and oldest < now_ms - config.max_compaction_lag_ms,
+        reset,
+    )
+
+
+def _with_ends(log: Log) -> Iterator[tuple[Segment, int]]:
+    """Each segment and where the next one begins."""
+    segments = log.segments
+    ends = [segment.base_offset for segment in segments[1:]]
+    return zip(segments, [*ends, log.log_end_offset], strict=True)
+
+
+def _first_dirty(log: Log) -> tuple[int, str]:
+    start = log.log_start_offset
+    known = log.cleaned_offset
+    if known is None:
+        return start, ""
+    if known < start:
+        # Nothing to wonder about where retention is meant to drop the log's begin.
+        told = "" if log.config.deletes_old else f"the log starts at {start} by now, behind {known}"
+        return start, told
+    if known > log.log_end_offset:
+        return start, f"the log ends at {log.log_end_offset}, before {known}"
+    return known, ""
+
+
+def plan(log: Log, dirt: Dirt, now_ms: int, *, max_keys: int, bytes_per_second: float) -> Job:
+    """What a cleaning of the log has to do."""
+    config = log.config
+    sources = [Source(s.base_offset, end, s.size, s.offset_index.size, s.time_index.size) for s, end in _with_ends(log)]
+    producers = tuple(
+        Producer(state.producer_id, state.epoch, state.batches[-1].last_offset if state.batches else -1)
+        for state in log.producers
+    )
+    return Job(
+        directory=str(log.path),
+        sources=tuple(source for source in sources if source.base_offset < dirt.end_offset),
+        rest=tuple(source for source in sources if source.base_offset >= dirt.end_offset),
+        first_dirty_offset=dirt.first_dirty_offset,
+        end_offset=dirt.end_offset,
+        stable_offset=log.last_stable_offset,
+        segment_bytes=config.segment_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        delete_retention_ms=config.delete_retention_ms,
+        now_ms=now_ms,
+        producers=producers,
+        max_keys=max_keys,
+        bytes_per_second=bytes_per_second,
+    )
+
+
+def group_sources(sources: Iterable[Source], job: Job) -> list[list[Source]]:
+    """Neighbours that fit into one segment: by bytes, by both indexes, by the reach of relative offsets."""
+    groups: list[list[Source]] = []
+    for source in sources:
+        if groups and _fits(groups[-1], source, job):
+            groups[-1].append(source)
+        else:
+            groups.append([source])
+    return groups
+
+
+def _fits(group: Sequence[Source], source: Source, job: Job) -> bool:
+    joined = [*group, source]
+    return (
+        sum(one.size for one in joined) <= job.segment_bytes
+        and sum(one.index_bytes for one in joined) <= job.segment_index_bytes
+        and sum(one.time_index_bytes for one in joined) <= job.segment_index_bytes
+        and (not source.size or source.end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
+    )

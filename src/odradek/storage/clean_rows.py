@@ -1,0 +1,258 @@
+"""The cleaner's engine in pure Python: for small logs, inside of the broker, a little at a time.
+
+``clean_columns`` does the same for large ones and writes the same bytes. Both are generators that yield how many
+bytes they have gone through, so that whoever drives them can stop in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
+from odradek.batches.encode import varint
+from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer, scan
+from odradek.core.errors import CorruptRecord
+from odradek.storage.clean_rules import Rules, Transactions, check_crc, emptied, rewritten
+from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
+
+_RECORDS_PER_STEP = 100
+_LONG_MASK = (1 << 63) - 1
+NO_RECORD_TIME = -1
+"""What a batch's largest timestamp is at least."""
+
+
+class Surveyed(NamedTuple):
+    """What a segment holds, as far as headers tell."""
+
+    records: int
+    """In batches that end in the dirty section."""
+    packed_bytes: int
+    """Of the largest compressed batch."""
+    special: list[tuple[int, BatchHeader]]
+    """Position and header of batches of transactions: data and markers."""
+
+
+class Mapped(NamedTuple):
+    """How far a chunk was mapped: ``size`` bytes, up to ``last_offset`` (-1: no batch of the dirty section)."""
+
+    size: int
+    last_offset: int
+    is_full: bool
+
+
+class Filtered(NamedTuple):
+    """What is left of a chunk's first ``size`` bytes."""
+
+    size: int
+    data: bytes
+    batches: list[Placed]
+    records_read: int
+    records_kept: int
+
+
+class Record(NamedTuple):
+    """Where a record's parts lie: [``start``, ``end``) with its length in front, time in between."""
+
+    start: int
+    body: int
+    time_at: int
+    time_end: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    is_tombstone: bool
+
+
+class RowEngine:
+    """Keys in a dictionary, records one by one."""
+
+    def __init__(self) -> None:
+        self._newest: dict[bytes, int] = {}
+        self._max_keys = 0
+
+    def reserve(self, keys: int, max_keys: int) -> None:
+        """Makes room for about ``keys`` keys, and never for more than ``max_keys``."""
+        self._newest = {}
+        self._max_keys = max_keys
+
+    @property
+    def keys(self) -> int:
+        return len(self._newest)
+
+    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, Surveyed]:
+        """Reads the headers of a segment. Raises CorruptRecord, OSError."""
+        records = packed = end = 0
+        special = []
+        for number, (position, header) in enumerate(segment.batches_from(0)):
+            end = position + header.size_in_bytes
+            if header.last_offset >= first_dirty_offset:
+                records += header.record_count
+            if header.compression:
+                packed = max(packed, header.size_in_bytes)
+            if header.is_transactional or header.is_control:
+                special.append((position, header))
+            if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
+                yield 0
+        if end != segment.size:
+            raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside of a batch")
+        yield end
+        return Surveyed(records, packed, special)
+
+    def map(self, chunk: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
+        """Notes the newest offset of each key from ``first_dirty_offset`` on. Raises CorruptRecord."""
+        size, last_offset = 0, -1
+        newest, max_keys = self._newest, self._max_keys
+        for pos, header in scan(chunk):
+            if header.is_control:
+                transactions.on_control(chunk, pos, header)
+            elif not transactions.on_data(header) and header.last_offset >= first_dirty_offset:
+                check_crc(chunk, pos, header)
+                for number, record in enumerate(records_of(unpacked(chunk, pos, header), header)):
+                    offset = header.base_offset + record.offset_delta
+                    if record.key is not None and offset >= first_dirty_offset:
+                        if len(newest) >= max_keys:
+                            return Mapped(size, last_offset, True)
+                        newest[record.key] = offset
+                    if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
+                        yield 0
+            size += header.size_in_bytes
+            if header.last_offset >= first_dirty_offset:
+                last_offset = header.last_offset
+            yield header.size_in_bytes
+        return Mapped(size, last_offset, False)
+
+    def filter(self, chunk: bytes, rules: Rules, mapped_offset: int) -> Generator[int, None, Filtered]:
+        """What stays of the batches, of those records up to ``mapped_offset``. Raises CorruptRecord."""
+        size = read = kept = 0
+        parts: list[bytes] = []
+        placed: list[Placed] = []
+        for pos, header in scan(chunk):
+            stays = yield from self._batch(chunk, pos, header, rules, mapped_offset)
+            read += header.record_count
+            if stays is not None:
+                data, count, max_timestamp = stays
+                kept += count
+                parts.append(data)
+                placed.append(Placed(header.base_offset, header.last_offset, max_timestamp, len(data)))
+            size += header.size_in_bytes
+            yield header.size_in_bytes
+        return Filtered(size, b"".join(parts), placed, read, kept)
+
+    def _batch(
+        self, chunk: bytes, pos: int, header: BatchHeader, rules: Rules, mapped_offset: int
+    ) -> Generator[int, None, tuple[bytes, int, int] | None]:
+        """The batch's bytes as they will be, number of records and largest timestamp; None when it is dropped."""
+        fate = rules.fate(chunk, pos, header)
+        data: bytes = b""
+        kept: list[Record] = []
+        tombstones = False
+        if not fate.discards:
+            data = unpacked(chunk, pos, header)
+            for number, record in enumerate(records_of(data, header)):
+                if header.is_control or self._stays(record, header, rules, mapped_offset):
+                    kept.append(record)
+                    tombstones = tombstones or record.is_tombstone
+                if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
+                    yield 0
+        if not kept:
+            return (emptied(header), 0, header.max_timestamp) if fate.keeps_empty else None
+        starts_horizon = (tombstones or fate.starts_horizon) and not header.has_delete_horizon
+        if len(kept) == header.record_count and not starts_horizon:
+            return chunk[pos : pos + header.size_in_bytes], len(kept), header.max_timestamp
+        check_crc(chunk, pos, header)
+        return self._rewrite(data, header, kept, rules.horizon_ms if starts_horizon else None)
+
+    def _stays(self, record: Record, header: BatchHeader, rules: Rules, mapped_offset: int) -> bool:
+        offset = header.base_offset + record.offset_delta
+        if offset > mapped_offset:
+            return True
+        if record.key is None or offset < self._newest.get(record.key, -1):
+            return False
+        return not record.is_tombstone or not rules.is_past_horizon(header)
+
+    @staticmethod
+    def _rewrite(
+        data: bytes, header: BatchHeader, kept: list[Record], horizon_ms: int | None
+    ) -> tuple[bytes, int, int]:
+        append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+        first = _long(header.base_timestamp + kept[0].timestamp_delta) if append_time is None else append_time
+        known = header.base_timestamp if header.has_delete_horizon else first
+        base = known if horizon_ms is None else horizon_ms
+        newest = NO_RECORD_TIME if append_time is None else append_time
+        parts: list[bytes] = []
+        for record in kept:
+            timestamp = _long(header.base_timestamp + record.timestamp_delta) if append_time is None else append_time
+            newest = max(newest, timestamp)
+            timestamp_delta = _long(timestamp - base)
+            if timestamp_delta == record.timestamp_delta:
+                parts.append(data[record.start : record.end])
+                continue
+            delta = varint(timestamp_delta)
+            length = record.end - record.body - (record.time_end - record.time_at) + len(delta)
+            parts += (varint(length), data[record.body : record.time_at], delta, data[record.time_end : record.end])
+        batch = rewritten(
+            header,
+            b"".join(parts),
+            count=len(kept),
+            base_timestamp=base,
+            max_timestamp=newest,
+            has_horizon=horizon_ms is not None or header.has_delete_horizon,
+        )
+        return batch, len(kept), newest
+
+
+def unpacked(chunk: Buffer, pos: int, header: BatchHeader) -> bytes:
+    """The batch's records. Raises CorruptRecord."""
+    payload = memoryview(chunk)[pos + HEADER_BYTES : pos + header.size_in_bytes]
+    return bytes(decompress(header.compression, payload, DEFAULT_MAX_BYTES))
+
+
+def records_of(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in ``data``; headers are passed over unread. Raises CorruptRecord."""
+    if header.record_count * MIN_RECORD_BYTES > len(data):
+        raise CorruptRecord(f"{header.record_count} records cannot fit into the batch at {header.base_offset}")
+    at = 0
+    for _ in range(header.record_count):
+        start = at
+        size, body = _varint(data, at, len(data), 5)
+        end = body + size
+        if size < MIN_RECORD_BYTES - 1 or end > len(data):
+            raise CorruptRecord(f"a record of {size} bytes does not fit the batch at {header.base_offset}")
+        time_at = body + 1
+        timestamp_delta, time_end = _varint(data, time_at, end, 10)
+        offset_delta, at = _varint(data, time_end, end, 5)
+        if not 0 <= offset_delta <= header.last_offset_delta:
+            raise CorruptRecord(f"offset delta {offset_delta} lies outside of the batch at {header.base_offset}")
+        key_size, at = _varint(data, at, end, 5)
+        if not -1 <= key_size <= end - at:
+            raise CorruptRecord(f"a key of {key_size} bytes does not fit its record at {header.base_offset}")
+        key = None if key_size < 0 else data[at : at + key_size]
+        at += max(key_size, 0)
+        value_size, at = _varint(data, at, end, 5)
+        if not -1 <= value_size <= end - at:
+            raise CorruptRecord(f"a value of {value_size} bytes does not fit its record at {header.base_offset}")
+        at = end
+        yield Record(start, body, time_at, time_end, end, timestamp_delta, offset_delta, key, value_size < 0)
+    if at != len(data):
+        raise CorruptRecord(f"{len(data) - at} bytes behind the last record of the batch at {header.base_offset}")
+
+
+def _long(value: int) -> int:
+    """As 64 bits hold it: absurd times wrap around, as they do for every reader."""
+    return value if -_LONG_MASK <= value <= _LONG_MASK else (value + _LONG_MASK + 1 & (1 << 64) - 1) - _LONG_MASK - 1
+
+
+def _varint(data: bytes, at: int, end: int, longest: int) -> tuple[int, int]:
+    """A zigzag number of 32 or 64 bits and the position behind it."""
+    result = 0
+    for shift in range(0, 7 * longest, 7):
+        if at >= end:
+            break
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (result >> 1 & _LONG_MASK) ^ -(result & 1), at
+    raise CorruptRecord("a number is cut off or too long")

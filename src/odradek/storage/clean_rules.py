@@ -1,0 +1,242 @@
+"""What the cleaner keeps of a batch: Kafka's rules, in one place for both of its engines.
+
+A batch is copied as it is, written anew with fewer records, written anew as a bare header, or dropped:
+
+* a record goes when a later one of the mapped section has its key, or when it has no key;
+* a tombstone stays until its delete horizon. The first cleaning that sees it sets the horizon to now plus
+  ``delete.retention.ms`` and stores it as KIP-534 says: attribute bit 6, and the horizon as the base timestamp;
+* data of an aborted transaction goes. A transaction's marker stays while a batch of it is left, then until its own
+  horizon (behaviour 39);
+* the last batch of every active producer stays, empty if need be, since it holds the producer's sequence; so does
+  the last batch of the cleaned section, so that the log does not forget where it ends;
+* base offset, last offset, leader epoch, producer and codec never change, nor the time of any record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from odradek.batches.compression import compress
+from odradek.batches.header import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    crc_is_valid,
+)
+from odradek.batches.rows import batch_rows
+from odradek.core.errors import CorruptRecord
+
+ABORT, COMMIT = 0, 1
+NO_TIMESTAMP = -1
+
+_PREFIX = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
+_TXN_ENTRY = struct.Struct(">hqqqq")
+_KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+
+
+class AbortedTransaction(NamedTuple):
+    """``first_offset``: where its first batch begins; ``last_offset``: its marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class Fate(NamedTuple):
+    """What the rules say about a batch before its records are looked at."""
+
+    discards: bool
+    """No record of it is kept."""
+    keeps_empty: bool
+    """It stays as a bare header when no record is left."""
+    starts_horizon: bool
+    """It is a marker whose transaction has nothing left: its delete horizon begins, unless it has one."""
+
+
+class Producer(NamedTuple):
+    """An active producer; ``last_offset`` is that of its last batch of data, -1 when only a marker is known."""
+
+    producer_id: int
+    epoch: int
+    last_offset: int
+
+
+def marker_type(buffer: Buffer, pos: int, header: BatchHeader) -> int | None:
+    """ABORT, COMMIT or another type of control record; None for a control batch that has been emptied."""
+    for row in batch_rows(buffer, pos, header):
+        key = row.key or b""
+        if len(key) < 4:
+            raise CorruptRecord(f"the control record at offset {row.offset} has no type")
+        return int.from_bytes(key[2:4], "big", signed=True)
+    return None
+
+
+class Transactions:
+    """Follows transactions while batches are read in order, knowing beforehand which were aborted."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._committed: set[int] = set()
+        self.kept: list[AbortedTransaction] = []
+        """Aborted transactions of which something is left, since the caller last emptied this."""
+
+    def _advance(self, offset: int) -> None:
+        while self._coming and self._coming[-1].first_offset <= offset:
+            transaction = self._coming.pop()
+            self._aborted.setdefault(transaction.producer_id, (transaction, False))
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Whether the batch belongs to an aborted transaction."""
+        self._advance(header.last_offset)
+        if not header.is_transactional:
+            return False
+        known = self._aborted.get(header.producer_id)
+        if known is None:
+            self._committed.add(header.producer_id)
+            return False
+        self._aborted[header.producer_id] = (known[0], True)
+        return True
+
+    def on_control(self, buffer: Buffer, pos: int, header: BatchHeader) -> bool:
+        """Whether the marker may go: nothing of its transaction was seen before it."""
+        self._advance(header.last_offset)
+        kind = marker_type(buffer, pos, header)
+        if kind is None:
+            return True
+        if kind == ABORT:
+            transaction, seen = self._aborted.pop(header.producer_id, (None, False))
+            if seen and transaction is not None:
+                self.kept.append(transaction)
+            return not seen
+        if kind == COMMIT:
+            seen = header.producer_id in self._committed
+            self._committed.discard(header.producer_id)
+            return not seen
+        return False
+
+
+class AbortedSearch:
+    """Finds aborted transactions in the log itself: each producer's batches up to its next marker are one."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}
+        self.found: list[AbortedTransaction] = []
+
+    @property
+    def is_open(self) -> bool:
+        """A transaction has begun whose marker was not seen yet."""
+        return bool(self._open)
+
+    def on_batch(self, header: BatchHeader, kind: int | None) -> None:
+        """``kind`` is the marker's type of a control batch. Batches come in order."""
+        if not header.is_control:
+            if header.is_transactional:
+                self._open.setdefault(header.producer_id, header.base_offset)
+            return
+        first = self._open.pop(header.producer_id, None)
+        if kind == ABORT and first is not None:
+            self.found.append(AbortedTransaction(header.producer_id, first, header.last_offset))
+
+
+class Rules:
+    """The rules for one cleaning. ``end_offset``: where the section that may be cleaned ends."""
+
+    def __init__(
+        self,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+        end_offset: int,
+        producers: Iterable[Producer],
+        aborted: Iterable[AbortedTransaction],
+    ) -> None:
+        self.now_ms = now_ms
+        self.horizon_ms = now_ms + delete_retention_ms
+        """The delete horizon given out by this cleaning."""
+        self.end_offset = end_offset
+        self.transactions = Transactions(aborted)
+        self.producers: Mapping[int, Producer] = {producer.producer_id: producer for producer in producers}
+
+    def keeps_empty(self, header: BatchHeader) -> bool:
+        if header.last_offset + 1 == self.end_offset:
+            return True
+        if header.producer_id < 0:
+            return False
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            return False
+        if producer.last_offset >= 0:
+            return header.last_offset == producer.last_offset
+        return header.is_control and header.producer_epoch == producer.epoch
+
+    def fate(self, buffer: Buffer, pos: int, header: BatchHeader) -> Fate:
+        """Batches have to come in the order of the log."""
+        empty = self.keeps_empty(header)
+        if not header.is_control:
+            return Fate(self.transactions.on_data(header), empty, False)
+        due = self.transactions.on_control(buffer, pos, header)
+        return Fate(due and self.is_past_horizon(header), empty, due)
+
+    def is_past_horizon(self, header: BatchHeader) -> bool:
+        return header.has_delete_horizon and header.base_timestamp <= self.now_ms
+
+
+def check_crc(buffer: Buffer, pos: int, header: BatchHeader) -> None:
+    """Raises CorruptRecord: what is rotten must be neither believed nor given a fresh checksum."""
+    if not crc_is_valid(buffer, pos, header):
+        raise CorruptRecord(f"CRC of the batch at offset {header.base_offset} does not match its bytes")
+
+
+def rewritten(
+    header: BatchHeader,
+    records: Buffer,
+    *,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    has_horizon: bool,
+) -> bytes:
+    """The batch with other records, given as encoded for ``base_timestamp``, packed with its own codec."""
+    codec = header.attributes & COMPRESSION_MASK
+    attributes = header.attributes & _KEPT_BITS | codec | (DELETE_HORIZON_BIT if has_horizon else 0)
+    return _assemble(header, attributes, compress(codec, records), count, (base_timestamp, max_timestamp))
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """The batch without records."""
+    return _assemble(header, header.attributes & _KEPT_BITS, b"", 0, (NO_TIMESTAMP, header.max_timestamp))
+
+
+def _assemble(header: BatchHeader, attributes: int, payload: bytes, count: int, times: tuple[int, int]) -> bytes:
+    checked = _CHECKED.pack(
+        attributes,
+        header.last_offset_delta,
+        *times,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        count,
+    )
+    crc = crc32c(payload, crc32c(checked))
+    length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
+    return _PREFIX.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc) + checked + payload
+
+
+def decode_txn_index(data: bytes) -> dict[int, bytes]:
+    """A ``.txnindex`` file's entries by the offset of the marker."""
+    size = _TXN_ENTRY.size
+    entries = (data[at : at + size] for at in range(0, len(data) - size + 1, size))
+    return {_TXN_ENTRY.unpack(entry)[3]: entry for entry in entries}

@@ -1,0 +1,350 @@
+"""One cleaning of one log: Kafka's Log Cleaner.
+
+1. Survey: headers of all closed segments tell how many keys to expect and which transactions were aborted.
+2. Map: the newest offset of every key in the dirty section, as far as the map has room.
+3. Copy: every segment from the log's begin to the end of the mapped section is written anew by the rules of
+   ``clean_rules``, neighbours together as long as they fit into ``segment.bytes`` and the indexes.
+
+Source segments are closed and only read. What is written has the suffix ``.cleaned`` until ``Log.replace_segments``
+takes it. ``clean`` is a generator: whoever drives it decides when it may go on. The broker drives it on its event
+loop for small logs, in steps of a millisecond; for others it starts ``python -m odradek.storage.cleaner``, a process
+with the lowest priority that uses numba and is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from odradek.batches.header import HEADER_BYTES, read_header
+from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
+from odradek.storage.clean_plan import Job, Source, group_sources
+from odradek.storage.clean_rows import Filtered, Mapped, RowEngine, Surveyed
+from odradek.storage.clean_rules import (
+    AbortedSearch,
+    AbortedTransaction,
+    Rules,
+    Transactions,
+    decode_txn_index,
+    marker_type,
+)
+from odradek.storage.config import LogConfig
+from odradek.storage.files import Files, OsFiles
+from odradek.storage.recovery import CLEANED_SUFFIX
+from odradek.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, file_name
+
+_SMALL_CHUNK_BYTES = 64 << 10
+_LARGE_CHUNK_BYTES = 8 << 20
+
+
+class MapFull(StorageError):
+    """Not even one batch fits into the offset map, so cleaning cannot get on."""
+
+
+class TooCoarse(OdradekError):
+    """A batch takes longer to unpack than the caller can wait; nothing was written."""
+
+
+class Stopped(OdradekError):
+    """The broker has gone, or wants no more of this."""
+
+
+class Engine(Protocol):
+    """See ``RowEngine``."""
+
+    @property
+    def keys(self) -> int: ...
+    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, Surveyed]: ...
+    def reserve(self, keys: int, max_keys: int) -> None: ...
+    def map(
+        self, chunk: bytes, transactions: Transactions, first_dirty_offset: int
+    ) -> Generator[int, None, Mapped]: ...
+    def filter(self, chunk: bytes, rules: Rules, mapped_offset: int) -> Generator[int, None, Filtered]: ...
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a cleaning has read and kept so far. Bytes of files, number of records."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    keys: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """``end_offset``: where the next dirty section begins."""
+
+    end_offset: int
+    counts: Counts
+
+
+class CleanedSegment(Segment):
+    """A segment being written; ``replaces`` are the base offsets of those it stands for."""
+
+    replaces: Sequence[int] = ()
+
+    def path(self, suffix: str) -> Path:
+        return super().path(suffix + CLEANED_SUFFIX)
+
+    def finish(self) -> None:
+        """Syncs and closes its files, which then look as old as the last segment they stand for."""
+        self.sync()
+        self.file.close()
+        self.forget()
+        self._files.set_modified_ms(self.path(LOG_SUFFIX), self.source_modified_ms)
+
+    @property
+    def source_modified_ms(self) -> int:
+        """When the last of the segments that it stands for was written."""
+        name = file_name(self.replaces[-1], LOG_SUFFIX)
+        return self._files.modified_ms(self.directory / name)
+
+
+Steps = Generator[int | CleanedSegment, None, Finished]
+
+
+def clean(
+    job: Job, engine: Engine, files: Files, *, chunk_bytes: int = _SMALL_CHUNK_BYTES, max_packed: int = 0
+) -> Steps:
+    """Cleans a log; yields how many bytes it has gone through, and each segment once it is written but not synced.
+
+    ``max_packed``: the largest compressed batch, in bytes, that may be met (0: any); TooCoarse otherwise.
+    Raises CorruptRecord, MapFull, OSError.
+    """
+    return _Cleaning(job, engine, files, chunk_bytes, max_packed).run()
+
+
+class _Cleaning:
+    def __init__(self, job: Job, engine: Engine, files: Files, chunk_bytes: int, max_packed: int) -> None:
+        self.job = job
+        self.engine = engine
+        self.files = files
+        self.chunk_bytes = chunk_bytes
+        self.max_packed = max_packed
+        self.directory = Path(job.directory)
+        self.config = LogConfig(
+            segment_bytes=job.segment_bytes,
+            segment_index_bytes=job.segment_index_bytes,
+            index_interval_bytes=job.index_interval_bytes,
+        )
+        self.counts = Counts()
+        self.dirty_records = 0
+        self.txn_entries: dict[int, bytes] = {}
+
+    def run(self) -> Steps:
+        job = self.job
+        aborted = yield from self._survey()
+        self.engine.reserve(min(self.dirty_records, job.max_keys), job.max_keys)
+        end_offset = yield from self._map(aborted)
+        if end_offset <= job.first_dirty_offset:
+            raise MapFull(f"the offset map has room for {job.max_keys} keys, too few for the batch at {end_offset}")
+        self.counts.keys = self.engine.keys
+        rules = Rules(
+            now_ms=job.now_ms,
+            delete_retention_ms=job.delete_retention_ms,
+            end_offset=job.end_offset,
+            producers=job.producers,
+            aborted=aborted,
+        )
+        mapped = [source for source in job.sources if source.base_offset < end_offset]
+        for group in group_sources(mapped, job):
+            yield from self._copy(group, rules, end_offset - 1)
+        return Finished(end_offset, self.counts)
+
+    def _open(self, source: Source) -> Segment:
+        segment = Segment(self.directory, source.base_offset, self.config, self.files, 0)
+        segment.size = source.size
+        return segment
+
+    def _survey(self) -> Generator[int, None, list[AbortedTransaction]]:
+        search = AbortedSearch()
+        for source in self.job.sources:
+            yield from self._survey_segment(source, search)
+        # A transaction may end behind what is cleaned, but before the last stable offset.
+        for source in self.job.rest:
+            if not search.is_open:
+                break
+            yield from self._survey_segment(source, search, is_rest=True)
+        return search.found
+
+    def _survey_segment(
+        self, source: Source, search: AbortedSearch, *, is_rest: bool = False
+    ) -> Generator[int, None, None]:
+        segment = self._open(source)
+        found = yield from self.engine.survey(segment, self.job.first_dirty_offset)
+        for position, header in found.special:
+            if header.base_offset >= self.job.stable_offset:
+                break
+            kind = None
+            if header.is_control:
+                kind = marker_type(segment.read_batch(position, header), 0, header)
+            search.on_batch(header, kind)
+        if not is_rest:
+            self.dirty_records += found.records
+            if self.max_packed and found.packed_bytes > self.max_packed:
+                raise TooCoarse(f"a compressed batch of {found.packed_bytes} bytes")
+        segment.forget()
+
+    def _map(self, aborted: list[AbortedTransaction]) -> Generator[int, None, int]:
+        """The offset up to which all keys are in the map."""
+        job = self.job
+        transactions = Transactions(aborted)
+        end_offset = 0
+        for source in job.sources:
+            if source.end_offset <= job.first_dirty_offset:
+                continue
+            segment = self._open(source)
+            position = segment.offset_index.lookup(job.first_dirty_offset).position
+            while position < source.size:
+                chunk = self._read(segment, position)
+                done = yield from self.engine.map(chunk, transactions, job.first_dirty_offset)
+                end_offset = max(end_offset, done.last_offset + 1)
+                self.counts.bytes_read += done.size
+                if done.is_full:
+                    return end_offset
+                position += done.size
+                yield len(chunk)
+            segment.forget()
+            end_offset = max(end_offset, source.end_offset)
+        return end_offset
+
+    def _read(self, segment: Segment, position: int) -> bytes:
+        """Whole batches from ``position`` on, at least one; perhaps a part of one behind them."""
+        left = segment.size - position
+        chunk = segment.file.pread(position, min(self.chunk_bytes, left))
+        if len(chunk) >= HEADER_BYTES:
+            size = read_header(chunk).size_in_bytes
+            if size > len(chunk) and size <= left:
+                chunk = segment.file.pread(position, size)
+            if HEADER_BYTES <= size <= len(chunk):
+                return chunk
+        raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} has no whole batch at position {position}")
+
+    def _copy(
+        self, group: Sequence[Source], rules: Rules, mapped_offset: int
+    ) -> Generator[int | CleanedSegment, None, None]:
+        cleaned = CleanedSegment.create(self.directory, group[0].base_offset, self.config, self.files, self.job.now_ms)
+        assert isinstance(cleaned, CleanedSegment)
+        cleaned.replaces = [source.base_offset for source in group]
+        for source in group:
+            self._note_txn_index(source)
+            segment = self._open(source)
+            position = 0
+            while position < source.size:
+                chunk = self._read(segment, position)
+                done = yield from self.engine.filter(chunk, rules, mapped_offset)
+                if done.data:
+                    cleaned.append([done.data], done.batches)
+                position += done.size
+                self._count(done)
+                yield done.size + len(done.data)
+            segment.forget()
+        cleaned.seal()
+        self._write_txn_index(cleaned, rules)
+        yield cleaned
+
+    def _count(self, done: Filtered) -> None:
+        counts = self.counts
+        counts.bytes_read += done.size
+        counts.bytes_written += len(done.data)
+        counts.records_read += done.records_read
+        counts.records_kept += done.records_kept
+
+    def _note_txn_index(self, source: Source) -> None:
+        path = self.directory / file_name(source.base_offset, TXN_INDEX_SUFFIX)
+        if self.files.exists(path):
+            self.txn_entries.update(decode_txn_index(self.files.read(path)))
+
+    def _write_txn_index(self, cleaned: CleanedSegment, rules: Rules) -> None:
+        """Entries of aborted transactions of which something is left."""
+        kept = [
+            self.txn_entries[txn.last_offset] for txn in rules.transactions.kept if txn.last_offset in self.txn_entries
+        ]
+        rules.transactions.kept.clear()
+        if kept:
+            self.files.write(cleaned.path(TXN_INDEX_SUFFIX), b"".join(kept))
+
+
+# --- the process of its own -----------------------------------------------------------------------------------------
+
+
+class _Throttle:
+    """Keeps to so many bytes a second, and notices when the broker has gone: then its end of stdin closes."""
+
+    def __init__(self, bytes_per_second: float, descriptor: int) -> None:
+        self._rate = bytes_per_second
+        self._descriptor = descriptor
+        self._began = time.monotonic()
+        self._bytes = 0
+
+    def spend(self, size: int) -> None:
+        """Raises Stopped."""
+        self._bytes += size
+        while True:
+            ahead = self._bytes / self._rate - (time.monotonic() - self._began)
+            if select.select([self._descriptor], [], [], min(max(ahead, 0.0), 60.0))[0]:
+                raise Stopped("the broker wants no more")
+            if ahead <= 60.0:
+                return
+
+
+def _choose_engine() -> Engine:
+    """The columns' engine where numba can be loaded."""
+    try:
+        from odradek.storage.clean_columns import ColumnEngine
+    except ImportError:
+        return RowEngine()
+    return ColumnEngine()
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Reads a job from stdin (one line of JSON), tells of each finished segment and of the end on stdout.
+
+    Ends early when stdin does.
+    """
+    if hasattr(os, "nice"):
+        os.nice(19)
+    job = Job.from_json(sys.stdin.buffer.readline())
+    throttle = _Throttle(job.bytes_per_second, sys.stdin.fileno())
+    files = OsFiles()
+    try:
+        steps = clean(job, _choose_engine(), files, chunk_bytes=_LARGE_CHUNK_BYTES)
+        while True:
+            step = next(steps)
+            if isinstance(step, CleanedSegment):
+                step.finish()
+                _say({"base_offset": step.base_offset, "replaces": list(step.replaces)})
+                throttle.spend(0)
+            else:
+                throttle.spend(step)
+    except StopIteration as done:
+        finished: Finished = done.value
+        _say({"end_offset": finished.end_offset, "counts": asdict(finished.counts)})
+        return 0
+    except Stopped:
+        return 1
+    except FileNotFoundError as error:
+        _say({"gone": f"{error}"})
+        return 1
+    except (KafkaError, OdradekError, OSError) as error:
+        _say({"error": f"{error}", "is_disk": isinstance(error, OSError)})
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

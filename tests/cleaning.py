@@ -1,0 +1,97 @@
+"""What the cleaner's tests share: keyed batches, transactions, cleaning a log by hand with either engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import BatchHeader, scan
+from odradek.batches.rows import Row, batch_rows
+from odradek.core.effects import Record
+from odradek.storage.clean_plan import Dirt, Job, measure, plan
+from odradek.storage.clean_rows import RowEngine
+from odradek.storage.cleaner import CleanedSegment, Engine, Finished, clean
+from odradek.storage.config import LogConfig
+from odradek.storage.files import Files, OsFiles
+from odradek.storage.log import Log
+
+T0 = 1_700_000_000_000
+MAX_KEYS = 1_000_000
+
+
+def open_log(
+    path: Path, files: Files | None = None, now_ms: int = T0, *, clean: bool = False, **options: object
+) -> Log:
+    settings = {"cleanup_policy": frozenset({"compact"}), "segment_bytes": 1 << 20, "index_interval_bytes": 100}
+    config = LogConfig(**(settings | options))  # type: ignore[arg-type]
+    return Log.open(path, config, now_ms, clean=clean, files=files or OsFiles())
+
+
+def keyed(*pairs: tuple[bytes | None, bytes | None], at_ms: int = T0, **options: object) -> bytes:
+    """One batch; records one millisecond apart."""
+    records = [Record(key, value, at_ms + number) for number, (key, value) in enumerate(pairs)]  # type: ignore[arg-type]
+    return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
+
+
+def put(log: Log, *pairs: tuple[bytes | None, bytes | None], now_ms: int = T0, **options: object) -> int:
+    """Appends a batch as a coordinator would: nothing but CRC and lengths is checked. Returns its base offset."""
+    data = keyed(*pairs, at_ms=now_ms, **options)
+    return log.append(data, now_ms=now_ms, leader_epoch=0, origin="coordinator").base_offset
+
+
+def marker(log: Log, producer_id: int, kind: int, epoch: int = 0, now_ms: int = T0) -> int:
+    """Appends an ABORT (0) or COMMIT (1) marker."""
+    key = b"\x00\x00" + kind.to_bytes(2, "big")
+    value = b"\x00\x00" + (7).to_bytes(4, "big")
+    return put(log, (key, value), now_ms=now_ms, producer_id=producer_id, producer_epoch=epoch, transactional=True,
+               control=True)  # fmt: skip
+
+
+def job_of(log: Log, now_ms: int = T0, max_keys: int = MAX_KEYS) -> tuple[Dirt, Job]:
+    dirt = measure(log, now_ms)
+    return dirt, plan(log, dirt, now_ms, max_keys=max_keys, bytes_per_second=float("inf"))
+
+
+def compact(
+    log: Log, now_ms: int = T0, *, engine: Engine | None = None, files: Files | None = None, max_keys: int = MAX_KEYS
+) -> Finished:
+    """Cleans all that may be cleaned, as the broker does it for small logs."""
+    files = files or OsFiles()
+    _, job = job_of(log, now_ms, max_keys)
+    by_base = {segment.base_offset: segment for segment in log.segments}
+    steps = clean(job, engine or RowEngine(), files)
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as done:
+            log.cleaned_offset = done.value.end_offset
+            return done.value  # type: ignore[no-any-return]
+        if isinstance(step, CleanedSegment):
+            step.finish()
+            assert log.replace_segments(step.base_offset, [by_base[base] for base in step.replaces])
+
+
+def batches(log: Log) -> Iterator[tuple[BatchHeader, list[Row]]]:
+    """Every batch on disk with its records."""
+    for segment in log.segments:
+        data = segment.file.pread(0, segment.size)
+        assert len(data) == segment.size
+        for pos, header in scan(data):
+            yield header, list(batch_rows(data, pos, header))
+
+
+def rows(log: Log) -> list[Row]:
+    return [row for _, found in batches(log) for row in found]
+
+
+def pairs(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key, value of each record of data."""
+    return [(row.offset, row.key, row.value) for row in rows(log) if not row.is_control]
+
+
+def contents(directory: Path, files: Files | None = None) -> dict[str, bytes]:
+    """Every segment file and index by name."""
+    files = files or OsFiles()
+    wanted: Sequence[str] = (".log", ".index", ".timeindex", ".txnindex")
+    return {name: files.read(directory / name) for name in files.list(directory) if name.endswith(tuple(wanted))}

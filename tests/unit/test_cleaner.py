@@ -1,0 +1,575 @@
+"""The cleaner on one log: what stays and what goes, by Kafka's rules; the same bytes from both engines."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cleaning import T0, batches, compact, contents, job_of, keyed, marker, open_log, pairs, put, rows
+
+from odradek.batches.header import read_header
+from odradek.core.errors import CorruptRecord
+from odradek.storage.clean_columns import ColumnEngine
+from odradek.storage.clean_plan import Job, Source, group_sources, max_keys, measure
+from odradek.storage.clean_rows import RowEngine
+from odradek.storage.clean_rules import Producer
+from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooCoarse, clean
+from odradek.storage.config import DAY_MS
+from odradek.storage.files import OsFiles
+from odradek.storage.log import Log
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ENGINES = [RowEngine, ColumnEngine]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "commits-0"
+
+
+@pytest.fixture(params=ENGINES, ids=["rows", "columns"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.param()  # type: ignore[no-any-return]
+
+
+# which records stay
+
+
+def test_claim_14_compaction_keeps_a_keys_newest_record_at_its_offset(path: Path, engine: Engine) -> None:  # claim 14
+    log = open_log(path)
+    for key, value in [(b"K1", b"a"), (b"K2", b"b"), (b"K1", b"c"), (b"K1", b"d"), (b"K3", b"e")]:
+        put(log, (key, value))
+    log.roll(T0)
+    compact(log, engine=engine)
+    assert pairs(log) == [(1, b"K2", b"b"), (3, b"K1", b"d"), (4, b"K3", b"e")]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 5)
+    assert log.read(0, 1).base_offset == 1, "a read in a gap begins with what follows it"
+
+
+def test_claim_14_newest_is_by_offset_not_by_time(path: Path, engine: Engine) -> None:  # claim 14
+    log = open_log(path)
+    put(log, (b"k", b"sent late"), now_ms=T0 + 60_000)
+    put(log, (b"k", b"sent early"), now_ms=T0)
+    log.roll(T0)
+    compact(log, engine=engine)
+    assert pairs(log) == [(1, b"k", b"sent early")]
+
+
+def test_records_inside_of_a_batch_go_and_the_batch_keeps_its_offsets_and_times(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    put(log, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"), (b"b", b"5"), now_ms=T0)
+    before = {row.offset: row for row in rows(log)}
+    put(log, (b"c", b"6"), now_ms=T0 + 70)
+    log.roll(T0)
+    compact(log, engine=engine)
+    first, second = batches(log)
+    header, kept = first
+    assert [row.offset for row in kept] == [2, 4]
+    assert kept == [before[2], before[4]], "times, keys, values, headers as they were"
+    assert (header.base_offset, header.last_offset, header.record_count) == (0, 4, 2)
+    assert header.base_timestamp == T0 + 2, "the first record that is left begins the batch's time, as in Kafka"
+    assert header.max_timestamp == T0 + 4
+    assert second[0].base_offset == 5
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_claim_16_compaction_drops_records_and_leaves_the_codec(path: Path, engine: Engine, codec: str) -> None:
+    # claim 16
+    log = open_log(path)
+    for number in range(20):
+        put(log, *((b"key%d" % (n % 7), b"value" * 9 + b"%d" % n) for n in range(number, number + 10)),
+            compression=codec)  # fmt: skip
+    log.roll(T0)
+    size = log.size
+    compact(log, engine=engine)
+    assert log.size < size / 5
+    assert {header.compression for header, kept in batches(log) if kept} == {CODECS.index(codec)}
+    assert len(rows(log)) == 7
+
+
+def test_batches_that_lose_nothing_are_copied_byte_by_byte(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    for number, codec in enumerate(CODECS):
+        put(log, (b"a%d" % number, b"v"), (b"b%d" % number, b"v"), compression=codec)
+    log.roll(T0)
+    before = contents(path)
+    compact(log, engine=engine)
+    assert contents(path) == before
+
+
+def test_a_record_without_a_key_goes(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    put(log, (None, b"1"), (b"a", b"2"), (None, b"3"))
+    put(log, (b"b", b"4"))
+    log.roll(T0)
+    compact(log, engine=engine)
+    assert pairs(log) == [(1, b"a", b"2"), (3, b"b", b"4")]
+
+
+def test_the_active_segment_is_spared(path: Path, engine: Engine) -> None:  # claim 15
+    log = open_log(path)
+    put(log, (b"k", b"1"))
+    put(log, (b"k", b"2"))
+    log.roll(T0)
+    put(log, (b"k", b"3"))
+    put(log, (b"k", b"4"))
+    compact(log, engine=engine)
+    assert [value for _, _, value in pairs(log)] == [b"2", b"3", b"4"]
+
+
+def test_the_last_batch_of_the_section_stays_even_when_empty(path: Path, engine: Engine) -> None:
+    """Otherwise the log would not know where it ends when the active segment is empty."""
+    log = open_log(path)
+    put(log, (b"k", b"1"))
+    put(log, (None, b"gone"))
+    log.roll(T0)
+    compact(log, engine=engine)
+    header, kept = list(batches(log))[-1]
+    assert (header.base_offset, header.last_offset, header.record_count, kept) == (1, 1, 0, [])
+    assert (header.base_timestamp, header.max_timestamp, header.compression) == (-1, T0, 0)
+    log.close()
+    assert open_log(path).log_end_offset == 2
+
+
+def test_log_append_time_stays(path: Path, engine: Engine) -> None:
+    log = open_log(path, message_timestamp_type="LogAppendTime")
+    data = keyed((b"a", b"1"), (b"b", b"2"), (b"a", None), at_ms=T0)
+    log.append(data, now_ms=T0 + 500, leader_epoch=0)
+    put(log, (b"z", b"z"))
+    log.roll(T0)
+    compact(log, T0 + 1000, engine=engine)
+    assert [(row.offset, row.timestamp) for row in rows(log)][:2] == [(1, T0 + 500), (2, T0 + 500)]
+
+
+# tombstones
+
+
+def test_a_tombstone_stays_for_delete_retention_after_it_was_first_cleaned(path: Path, engine: Engine) -> None:
+    """KIP-534: the horizon stands in the batch, bit 6 of the attributes and base timestamp."""
+    log = open_log(path, delete_retention_ms=DAY_MS)
+    put(log, (b"k", b"1"), (b"l", b"1"))
+    put(log, (b"k", None), (b"m", b"1"))
+    log.roll(T0)
+    compact(log, T0 + 5_000, engine=engine)
+    tombstones = [(header, row) for header, kept in batches(log) for row in kept if row.value is None]
+    ((header, row),) = tombstones
+    assert header.has_delete_horizon
+    assert header.base_timestamp == T0 + 5_000 + DAY_MS
+    assert (row.offset, row.timestamp) == (2, T0)
+    assert [value for _, key, value in pairs(log) if key == b"k"] == [None], "what it deletes has gone"
+
+    for now_ms, stays in [(T0 + DAY_MS, True), (T0 + 4_999 + DAY_MS, True), (T0 + 5_000 + DAY_MS, False)]:
+        put(log, (b"other", b"1"))
+        log.roll(now_ms)
+        compact(log, now_ms, engine=engine)
+        assert (b"k" in [key for _, key, _ in pairs(log)]) is stays
+    assert (3, b"m", b"1") in pairs(log)
+
+
+def test_a_horizon_is_given_once(path: Path, engine: Engine) -> None:
+    log = open_log(path, delete_retention_ms=DAY_MS)
+    put(log, (b"k", None), (b"l", None))
+    log.roll(T0)
+    compact(log, T0, engine=engine)
+    put(log, (b"l", b"1"))
+    log.roll(T0)
+    compact(log, T0 + 3_600_000, engine=engine)
+    header, kept = next(batches(log))
+    assert (header.base_timestamp, [row.key for row in kept]) == (T0 + DAY_MS, [b"k"])
+    assert kept[0].timestamp == T0
+
+
+# producers and transactions
+
+
+def test_the_last_batch_of_an_active_producer_stays(path: Path, engine: Engine) -> None:  # behaviour 55
+    log = open_log(path)
+    for number in range(3):
+        put(log, (b"k", b"%d" % number), producer_id=5, producer_epoch=1, base_sequence=number)
+    put(log, (b"k", b"newest"))
+    put(log, (b"z", b"z"))
+    log.roll(T0)
+    compact(log, engine=engine)
+    header, kept = next(batches(log))
+    assert (header.base_offset, header.producer_id, header.producer_epoch, header.base_sequence) == (2, 5, 1, 2)
+    assert kept == []
+    for file in path.glob("*.snapshot"):
+        file.unlink()
+    again = open_log(path)
+    state = again.producers.get(5)
+    assert state is not None
+    assert (state.last_sequence, state.epoch) == (2, 1)
+
+
+def test_data_of_an_aborted_transaction_goes_and_does_not_shadow_older_data(path: Path, engine: Engine) -> None:
+    # behaviour 39
+    log = open_log(path)
+    put(log, (b"k", b"committed"))
+    put(log, (b"k", b"aborted"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    marker(log, 5, 0)
+    put(log, (b"z", b"z"), producer_id=5, producer_epoch=0, base_sequence=1)
+    log.roll(T0)
+    compact(log, engine=engine)
+    assert pairs(log) == [(0, b"k", b"committed"), (3, b"z", b"z")]
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["abort", "commit"])
+def test_behaviour_39_a_marker_stays_while_its_data_survives_then_until_the_horizon(
+    path: Path, engine: Engine, kind: int
+) -> None:  # behaviour 39
+    log = open_log(path, delete_retention_ms=1_000)
+    put(log, (b"k", b"1"), (b"l", b"1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    log.roll(T0)
+    marker(log, 5, kind)
+    log.roll(T0)
+    # The producer goes on elsewhere, so neither the batch nor the marker are kept for its sequence.
+    put(log, (b"p", b"p"), producer_id=5, producer_epoch=0, base_sequence=2, now_ms=T0 + 1)
+    log.roll(T0)
+
+    def markers() -> list[tuple[int, bool]]:
+        return [(header.base_offset, header.has_delete_horizon) for header, _ in batches(log) if header.is_control]
+
+    now_ms = T0
+    compact(log, now_ms, engine=engine)
+    assert markers() == [(2, False)], "its transaction was seen in this round, so it stays"
+    put(log, (b"k", b"2"), (b"l", b"2"))
+    log.roll(T0)
+    compact(log, now_ms, engine=engine)
+    if kind == 1:  # the commit's data went only now
+        assert markers() == [(2, False)]
+        put(log, (b"m", b"1"))
+        log.roll(T0)
+        compact(log, now_ms, engine=engine)
+    assert markers() == [(2, True)], "nothing is left of its transaction: its horizon begins"
+    horizon = next(header.base_timestamp for header, _ in batches(log) if header.is_control)
+    assert horizon == now_ms + 1_000
+    for now_ms, stays in [(T0 + 999, True), (T0 + 1_000, False)]:
+        put(log, (b"m", b"%d" % now_ms))
+        log.roll(T0)
+        compact(log, now_ms, engine=engine)
+        assert bool(markers()) is stays
+
+
+def test_behaviour_39_an_abort_found_behind_the_cleaned_section(path: Path, engine: Engine) -> None:  # behaviour 39
+    """Data in a closed segment, the marker in the active one, below the last stable offset."""
+    log = open_log(path)
+    put(log, (b"k", b"old"))
+    put(log, (b"k", b"aborted"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    log.roll(T0)
+    marker(log, 5, 0)
+    put(log, (b"q", b"q"), producer_id=5, producer_epoch=0, base_sequence=1)
+    compact(log, engine=engine)
+    assert pairs(log)[0] == (0, b"k", b"old")
+    assert (1, b"k", b"aborted") not in pairs(log)
+
+
+def test_an_open_transaction_bounds_what_is_cleaned(path: Path) -> None:
+    log = open_log(path)
+    put(log, (b"k", b"1"))
+    log.roll(T0)
+    put(log, (b"k", b"2"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    log.roll(T0)
+    put(log, (b"k", b"3"))
+    log.roll(T0)
+    assert measure(log, T0).end_offset == 1
+    marker(log, 5, 1)
+    assert measure(log, T0).end_offset == 3
+
+
+def test_a_marker_alone_of_an_active_producer_stays(path: Path, engine: Engine) -> None:
+    log = open_log(path, delete_retention_ms=0)
+    put(log, (b"k", b"1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    marker(log, 5, 1, epoch=1)  # a new epoch: no data of it is known
+    put(log, (b"k", b"2"))
+    put(log, (b"z", b"z"))
+    log.roll(T0)
+    for number in range(4):
+        put(log, (b"n", b"%d" % number))
+        log.roll(T0)
+        compact(log, T0 + 10 * (number + 1), engine=engine)
+    assert [(h.base_offset, h.producer_epoch) for h, _ in batches(log) if h.is_control] == [(1, 1)]
+
+
+def test_the_transaction_index_keeps_what_is_left(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    put(log, (b"a", b"a"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    abort = marker(log, 5, 0)
+    put(log, (b"z", b"z"))
+    log.roll(T0)
+    entries = [(0, 5, 0, abort, abort + 1), (0, 6, 0, 77, 80)]
+    index = b"".join(v.to_bytes(2, "big") + b"".join(n.to_bytes(8, "big") for n in rest) for v, *rest in entries)
+    (path / "00000000000000000000.txnindex").write_bytes(index)
+    compact(log, engine=engine)
+    assert (path / "00000000000000000000.txnindex").read_bytes() == index[:34]
+
+
+# what is cleaned when
+
+
+def test_dirt_counts_whole_closed_segments(path: Path) -> None:
+    log = open_log(path)
+    for number in range(4):
+        put(log, (b"k%d" % number, b"v" * 100))
+        log.roll(T0)
+    size = log.segments[0].size
+    dirt = measure(log, T0)
+    assert (dirt.first_dirty_offset, dirt.end_offset, dirt.clean_bytes, dirt.dirty_bytes) == (0, 4, 0, 4 * size)
+    assert dirt.ratio == 1.0
+    log.cleaned_offset = 3
+    dirt = measure(log, T0)
+    assert (dirt.clean_bytes, dirt.dirty_bytes, dirt.ratio) == (3 * size, size, 0.25)
+    assert not dirt.is_due(0.25)
+    assert dirt.is_due(0.24)
+
+
+def test_min_compaction_lag_spares_young_segments(path: Path) -> None:
+    log = open_log(path, min_compaction_lag_ms=1_000)
+    for number in range(3):
+        put(log, (b"k", b"v"), now_ms=T0 + 400 * number)
+        log.roll(T0)
+    assert measure(log, T0 + 1_000).end_offset == 1
+    assert measure(log, T0 + 1_400).end_offset == 2
+    assert measure(log, T0 + 1_399).end_offset == 1
+
+
+def test_max_compaction_lag_forces_a_cleaning_and_rolls_the_active_segment(path: Path) -> None:
+    log = open_log(path, max_compaction_lag_ms=1_000)
+    put(log, (b"k", b"v"), now_ms=T0)
+    put(log, (b"k", b"v"), now_ms=T0 + 1_000)
+    assert len(log.segments) == 1
+    put(log, (b"k", b"v"), now_ms=T0 + 1_001)
+    assert len(log.segments) == 2, "segment.ms is a week, but the lag has passed"
+    assert not measure(log, T0 + 1_000).is_due(1.0)
+    assert measure(log, T0 + 1_001).is_due(1.0)
+
+
+@pytest.mark.parametrize(("known", "why"), [(3, "starts at 4"), (99, "ends at 6")])
+def test_a_place_outside_of_the_log_does_not_count(path: Path, known: int, why: str) -> None:
+    log = open_log(path)
+    for number in range(6):
+        put(log, (b"%d" % number, b"v"))
+    log.delete_before(4)
+    log.cleaned_offset = known
+    dirt = measure(log, T0)
+    assert dirt.first_dirty_offset == 4
+    assert why in dirt.reset
+
+
+def test_truncation_takes_the_cleaned_offset_along(path: Path) -> None:
+    log = open_log(path)
+    for number in range(6):
+        put(log, (b"%d" % number, b"v"))
+    log.cleaned_offset = 5
+    log.truncate_to(3, T0)
+    assert log.cleaned_offset == 3
+
+
+def test_segments_are_grouped_within_their_limits(path: Path) -> None:
+    log = open_log(path)
+    put(log, (b"k", b"v"))
+    _, job = job_of(log)
+    limits = Job(**{name: getattr(job, name) for name in job.__dataclass_fields__}
+                 | {"segment_bytes": 100, "segment_index_bytes": 10})  # fmt: skip
+
+    def bases(*sources: Source) -> list[list[int]]:
+        return [[source.base_offset for source in group] for group in group_sources(sources, limits)]
+
+    assert bases(Source(0, 5, 60, 1, 1), Source(5, 9, 40, 1, 1), Source(9, 12, 1, 1, 1)) == [[0, 5], [9]]
+    assert bases(Source(0, 5, 1, 6, 1), Source(5, 9, 1, 5, 1)) == [[0], [5]]
+    assert bases(Source(0, 5, 1, 1, 6), Source(5, 9, 1, 1, 5)) == [[0], [5]]
+    assert bases(Source(0, 5, 1, 1, 1), Source(5, 1 << 31, 1, 1, 1)) == [[0, 5]]
+    assert bases(Source(0, 5, 1, 1, 1), Source(5, (1 << 31) + 1, 1, 1, 1)) == [[0], [5]]
+    assert bases(Source(0, 5, 1, 1, 1), Source(5, 1 << 40, 0, 0, 0)) == [[0, 5]], "an empty one reaches nowhere"
+
+
+def test_small_segments_end_up_in_one(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    for number in range(9):
+        put(log, (b"%d" % (number % 3), b"v"))
+        log.roll(T0)
+    compact(log, engine=engine)
+    assert [segment.base_offset for segment in log.segments] == [0, 9]
+    assert [offset for offset, _, _ in pairs(log)] == [6, 7, 8]
+
+
+def test_a_full_map_cleans_as_far_as_it_reaches_and_goes_on_next_time(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    for number in range(12):
+        put(log, (b"k%d" % number, b"old"))
+    for number in range(12):
+        put(log, (b"k%d" % number, b"new"))
+    log.roll(T0)
+    ends = []
+    while measure(log, T0).dirty_bytes and (not ends or ends[-1] < 24):
+        ends.append(compact(log, engine=engine, max_keys=5).end_offset)
+    assert ends == [5, 10, 15, 20, 24]
+    compact_again = [value for _, _, value in pairs(log)]
+    assert compact_again.count(b"new") == 12
+    assert compact_again.count(b"old") == 0, "each round drops what its keys shadow in all that came before"
+
+
+def test_a_map_too_small_for_one_batch_says_so(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    put(log, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
+    log.roll(T0)
+    with pytest.raises(MapFull, match="room for 2 keys"):
+        compact(log, engine=engine, max_keys=2)
+    assert max_keys(128 << 20, 0.9) == 5_033_164
+
+
+def test_rotten_bytes_are_neither_believed_nor_blessed(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    put(log, (b"aaaa", b"1"), (b"bbbb", b"1"))
+    put(log, (b"aaaa", b"2"))
+    log.roll(T0)
+    file = path / "00000000000000000000.log"
+    data = bytearray(file.read_bytes())
+    data[data.index(b"bbbb")] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CorruptRecord, match="CRC"):
+        compact(log, engine=engine)
+    # Where the batch was clean already nobody looks at its keys, but before it is written anew.
+    log.discard_cleaned()
+    log.cleaned_offset = 2
+    put(log, (b"aaaa", b"3"))
+    log.roll(T0)
+    with pytest.raises(CorruptRecord, match="CRC"):
+        compact(log, engine=engine)
+    assert file.read_bytes() == data
+
+
+def test_a_coarse_batch_is_left_to_the_other_process(path: Path) -> None:
+    log = open_log(path)
+    put(log, (b"a", random.Random(1).randbytes(5_000)), compression="zstd")
+    log.roll(T0)
+    _, job = job_of(log)
+    with pytest.raises(TooCoarse):
+        list(clean(job, RowEngine(), OsFiles(), max_packed=4_000))
+    assert not list(path.glob("*.cleaned"))
+
+
+# both engines, both ways
+
+
+def busy_log(path: Path, seed: int) -> Log:
+    """All there is: codecs, tombstones, null keys, headers' place, producers, transactions, many segments."""
+    chance = random.Random(seed)
+    log = open_log(path, segment_bytes=4_000)
+    sequences = dict.fromkeys(range(4), 0)
+    open_transactions: set[int] = set()
+    now_ms = T0
+    for _ in range(120):
+        now_ms += chance.choice([0, 1, 40, -3, 100_000])
+        records = [
+            (
+                None if chance.random() < 0.05 else b"key-%d" % chance.randrange(60),
+                None if chance.random() < 0.2 else chance.randbytes(chance.randrange(60)),
+            )
+            for _ in range(chance.choice([1, 1, 3, 12]))
+        ]
+        options: dict[str, object] = {"compression": chance.choice(CODECS)}
+        producer = chance.randrange(8)
+        if producer < 4:
+            options |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
+            sequences[producer] += len(records)
+            if producer < 2:
+                options["transactional"] = True
+                open_transactions.add(producer)
+        put(log, *records, now_ms=now_ms, **options)
+        for producer in sorted(open_transactions):
+            if chance.random() < 0.3:
+                marker(log, producer, chance.randrange(2), now_ms=now_ms)
+                open_transactions.discard(producer)
+    for producer in sorted(open_transactions):
+        marker(log, producer, 1, now_ms=now_ms)
+    log.roll(now_ms)
+    return log
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_engines_write_the_same_bytes(tmp_path: Path, seed: int) -> None:
+    logs = [busy_log(tmp_path / name, seed) for name in ("a-0", "b-0")]
+    assert contents(logs[0].path) == contents(logs[1].path)
+    for round_number in range(3):
+        now_ms = T0 + 1 + round_number * (DAY_MS + 1)
+        done = [
+            compact(log, now_ms, engine=make(), max_keys=20 if seed == 0 else 1000)
+            for log, make in zip(logs, ENGINES, strict=True)
+        ]
+        assert done[0] == done[1]
+        assert contents(logs[0].path) == contents(logs[1].path)
+        for log in logs:
+            put(log, (b"key-%d" % round_number, None))
+            log.roll(T0)
+
+
+@pytest.mark.parametrize("chunk_bytes", [61, 1_000, 1 << 20])
+def test_chunks_leave_no_trace(tmp_path: Path, chunk_bytes: int) -> None:
+    log = busy_log(tmp_path / "a-0", 3)
+    _, job = job_of(log)
+    written = []
+    for make in ENGINES:
+        for step in clean(job, make(), OsFiles(), chunk_bytes=chunk_bytes):
+            if isinstance(step, CleanedSegment):
+                step.finish()
+        written.append({p.name: p.read_bytes() for p in sorted(log.path.glob("*.cleaned"))})
+    assert written[0] == written[1]
+    compact(log)
+    assert contents(log.path).items() >= {n.removesuffix(".cleaned"): data for n, data in written[0].items()}.items()
+
+
+def test_the_process_writes_the_same_bytes_and_ends_with_its_stdin(tmp_path: Path) -> None:
+    log = busy_log(tmp_path / "a-0", 4)
+    _, job = job_of(log)
+    assert Job.from_json(job.to_json()) == job
+    command = [sys.executable, "-m", "odradek.storage.cleaner"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(job.to_json())
+        process.stdin.flush()
+        lines = process.stdout.read().decode().splitlines()
+    assert process.returncode == 0
+    assert '"end_offset": ' in lines[-1]
+    written = {p.name.removesuffix(".cleaned"): p.read_bytes() for p in sorted(log.path.glob("*.cleaned"))}
+    log.discard_cleaned()
+    compact(log)
+    assert contents(log.path).items() >= written.items()
+    # Throttled to nothing it would take for ever; the end of stdin ends it.
+    slow = Job(**{name: getattr(job, name) for name in job.__dataclass_fields__} | {"bytes_per_second": 1.0})
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(slow.to_json())
+        process.stdin.close()
+        assert process.wait(30) == 1
+
+
+def test_a_cleaned_segment_looks_as_old_as_what_it_stands_for(path: Path) -> None:
+    log = open_log(path)
+    for number in range(2):
+        put(log, (b"k", b"%d" % number))
+        log.roll(T0)
+    OsFiles().set_modified_ms(log.segments[1].path(".log"), T0 - 5_000)
+    compact(log)
+    assert OsFiles().modified_ms(path / "00000000000000000000.log") == T0 - 5_000
+
+
+def test_keys_of_any_length_and_headers_survive(path: Path, engine: Engine) -> None:
+    log = open_log(path)
+    keys = [b"x" * size for size in (*range(20), 63, 64, 65, 300)]
+    for value in (b"1", b"2"):
+        put(log, *((key, value) for key in keys))
+    log.roll(T0)
+    compact(log, engine=engine)
+    assert sorted((key or b"", value) for _, key, value in pairs(log)) == sorted((key, b"2") for key in keys)
+
+
+def test_producers_travel_with_the_job(path: Path) -> None:
+    log = open_log(path)
+    put(log, (b"a", b"1"), producer_id=9, producer_epoch=3, base_sequence=0)
+    _, job = job_of(log)
+    assert job.producers == (Producer(9, 3, 0),)
+    assert read_header(log.read(0, 1000).bytes()).producer_id == 9
