@@ -89,6 +89,8 @@ class Log:
         self._high_watermark: int | None = None
         self._unflushed_records = 0
         self._flushed_ms = now_ms
+        self._synced_base = -1
+        self._was_written = False
 
     @classmethod
     def open(
@@ -241,6 +243,7 @@ class Log:
         except OSError as error:
             raise self._fail("append", error) from error
         self._end_offset = offset
+        self._was_written = True
         for (pos, header), batch in zip(batches, placed, strict=True):
             if header.producer_id >= 0:
                 note_batch(
@@ -512,6 +515,7 @@ class Log:
             files.rename(self.path / (name + CLEANED_SUFFIX), self.path / (name + SWAP_SUFFIX))
         doomed = []
         for segment in replaced:
+            segment.removed = True
             segment.forget()
             for name in (file_name(segment.base_offset, suffix) for suffix in SUFFIXES):
                 if name in names:
@@ -564,14 +568,20 @@ class Log:
         except OSError as error:
             raise self._fail("flush", error) from error
 
-    def _flush_to(self, end_offset: int) -> None:
-        if self.recovery_point >= end_offset:
+    def _flush_to(self, end_offset: int, *, closing: bool = False) -> None:
+        if self.recovery_point >= end_offset and not (closing and self._was_written):
             return
-        for segment in list(self._segments):
+        segments = list(self._segments)
+        active = segments[-1]
+        for segment in segments[:-1]:
             if segment.base_offset < end_offset and segment.next_offset > self.recovery_point:
                 segment.sync()
+        if closing or active.base_offset < end_offset:
+            active.sync(indexes=closing)
         self.epochs.sync()
-        self._files.sync_dir(self.path)
+        if self._synced_base != active.base_offset:
+            self._files.sync_dir(self.path)
+            self._synced_base = active.base_offset
         self.recovery_point = max(self.recovery_point, end_offset)
 
     def close(self) -> None:
@@ -583,7 +593,7 @@ class Log:
             try:
                 self._segments[-1].save_indexes(final=True)
                 self.producers.save(sync=True)
-                self._flush_to(self._end_offset)
+                self._flush_to(self._end_offset, closing=True)
             except OSError as error:
                 raise self._fail("close", error) from error
         self._let_go("is closed")
