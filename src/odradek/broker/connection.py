@@ -89,7 +89,9 @@ class Connection(asyncio.Protocol):
         try:
             self._backlog.extend(self._reader.feed(data))
         except FrameError as error:
-            self._hang_up(str(error))
+            # What came before the bad bytes is still served.
+            log.info("closing the connection of %s: %s", self.client_host, error)
+            self._closing = True
         self._serve_backlog()
 
     def eof_received(self) -> bool | None:
@@ -193,7 +195,7 @@ class Connection(asyncio.Protocol):
                 self._transport.write(b"".join(out))
             else:
                 self._transport.writelines(out)
-        if self._closing and not slots and not self._gone:
+        if self._closing and not slots and not self._backlog and not self._gone:
             self._transport.close()
 
     def _read_or_pause(self) -> None:

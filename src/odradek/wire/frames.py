@@ -71,7 +71,7 @@ def read_request_head(frame: bytes) -> RequestHead:
         at = _HEAD.size
         client_id = None
         if length >= 0:
-            client_id = frame[at : at + length].decode()
+            client_id = frame[at : at + length].decode(errors="replace")
             if len(frame) < at + length:
                 raise FrameError("client id runs past the frame")
             at += length
