@@ -7,11 +7,13 @@ counts or lengths, bombs) raise CorruptRecord; nothing is allocated from a numbe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
 from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer, scan
 from odradek.core.errors import CorruptRecord
+
+_new_row: Any = tuple.__new__
 
 
 class Row(NamedTuple):
@@ -47,23 +49,20 @@ def batch_rows(buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int 
     if count * MIN_RECORD_BYTES > len(data):
         raise CorruptRecord(f"{count} records cannot fit into {len(data)} bytes at offset {header.base_offset}")
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    base_sequence = header.base_sequence
+    base_offset, base_timestamp, base_sequence = header.base_offset, header.base_timestamp, header.base_sequence
+    producer = (header.producer_id, header.producer_epoch)
     tail = (header.leader_epoch, header.is_transactional, header.is_control)
     at = 0
-    for _ in range(count):
-        at, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
-        yield Row(
-            base_offset + offset_delta,
-            base_timestamp + timestamp_delta if append_time is None else append_time,
-            key,
-            value,
-            headers,
-            header.producer_id,
-            header.producer_epoch,
-            -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF,
-            *tail,
-        )
+    try:
+        for _ in range(count):
+            at, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
+            sequence = -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF
+            timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+            yield _new_row(
+                Row, (base_offset + offset_delta, timestamp, key, value, headers, *producer, sequence, *tail)
+            )
+    except IndexError as error:
+        raise CorruptRecord(f"the records at offset {base_offset} are cut off") from error
     if at != len(data):
         raise CorruptRecord(f"{len(data) - at} bytes behind the last record of the batch at {header.base_offset}")
 
@@ -99,32 +98,64 @@ _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 def _record(
     data: bytes, at: int
 ) -> tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
-    size, at = _varint(data, at)
+    """One record; numbers of one byte, which most are, take no call. Raises CorruptRecord, IndexError at the end."""
+    byte = data[at]
+    if byte < 0x80:
+        size, at = byte >> 1 if not byte & 1 else -1, at + 1
+    else:
+        size, at = _varint(data, at)
     end = at + size
     if size < MIN_RECORD_BYTES - 1 or end > len(data):
         raise CorruptRecord(f"a record of {size} bytes does not fit its batch")
-    timestamp_delta, at = _varint(data, at + 1, 10)
-    offset_delta, at = _varint(data, at)
-    if offset_delta < 0:
-        raise CorruptRecord(f"offset delta {offset_delta}")
-    key, at = _field(data, at, end)
-    value, at = _field(data, at, end)
-    header_count, at = _varint(data, at)
-    headers = _NO_HEADERS
-    if header_count:
-        if header_count < 0 or header_count * 2 > end - at:
-            raise CorruptRecord(f"{header_count} headers cannot fit into {end - at} bytes")
-        pairs = []
-        for _ in range(header_count):
-            name, at = _field(data, at, end)
-            if name is None:
-                raise CorruptRecord("a header has no key")
-            header_value, at = _field(data, at, end)
-            try:
-                pairs.append((name.decode(), header_value))
-            except UnicodeDecodeError as error:
-                raise CorruptRecord("a header's key is no UTF-8") from error
-        headers = tuple(pairs)
+    at += 1  # attributes: none are in use
+    byte = data[at]
+    if byte < 0x80:
+        timestamp_delta, at = (byte >> 1) ^ -(byte & 1), at + 1
+    else:
+        timestamp_delta, at = _varint(data, at, 10)
+    byte = data[at]
+    if byte < 0x80 and not byte & 1:
+        offset_delta, at = byte >> 1, at + 1
+    else:
+        offset_delta, at = _varint(data, at)
+        if offset_delta < 0:
+            raise CorruptRecord(f"offset delta {offset_delta}")
+    byte = data[at]
+    if byte < 0x80 and not byte & 1:
+        start = at + 1
+        at = start + (byte >> 1)
+        key: bytes | None = data[start:at]
+    else:
+        key, at = _field(data, at, end)
+    byte = data[at]
+    if byte < 0x80 and not byte & 1:
+        start = at + 1
+        at = start + (byte >> 1)
+        value: bytes | None = data[start:at]
+    else:
+        value, at = _field(data, at, end)
+    if at == end - 1 and not data[at]:
+        return end, timestamp_delta, offset_delta, key, value, _NO_HEADERS
+    headers, at = _headers(data, at, end)
     if at != end:
         raise CorruptRecord(f"a record of {size} bytes ends {end - at} bytes early or late")
     return end, timestamp_delta, offset_delta, key, value, headers
+
+
+def _headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    if at >= end:
+        raise CorruptRecord("a field reaches beyond its record")
+    count, at = _varint(data, at)
+    if count < 0 or count * 2 > end - at:
+        raise CorruptRecord(f"{count} headers cannot fit into {end - at} bytes")
+    pairs = []
+    for _ in range(count):
+        name, at = _field(data, at, end)
+        if name is None:
+            raise CorruptRecord("a header has no key")
+        value, at = _field(data, at, end)
+        try:
+            pairs.append((name.decode(), value))
+        except UnicodeDecodeError as error:
+            raise CorruptRecord("a header's key is no UTF-8") from error
+    return tuple(pairs), at
