@@ -1,0 +1,100 @@
+"""A clock that can be moved, and alarms that follow it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+import pytest
+
+from odradek.broker.clock import Alarms, Clock
+
+
+class Loop:
+    """Time in seconds that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list = []
+        self._order = itertools.count()
+
+    def call_soon(self, callback):
+        return self.call_later(0, callback)
+
+    def call_later(self, delay, callback):
+        entry = [self.now + delay, next(self._order), callback]
+        heapq.heappush(self._due, entry)
+
+        class Handle:
+            def cancel(self) -> None:
+                entry[2] = None
+
+        return Handle()
+
+    def run(self, seconds: float = 0.0) -> None:
+        end = self.now + seconds
+        while self._due and self._due[0][0] <= end:
+            at, _, callback = heapq.heappop(self._due)
+            self.now = max(self.now, at)
+            if callback is not None:
+                callback()
+        self.now = end
+
+    @property
+    def waiting(self) -> int:
+        return sum(1 for entry in self._due if entry[2] is not None)
+
+
+class LoopClock(Clock):
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return int(self._loop.now * 1000) + self._offset_ms
+
+
+def test_alarms_ring_in_time() -> None:
+    loop = Loop()
+    rung: list[str] = []
+    alarms = Alarms(loop, LoopClock(loop))
+    alarms.call_at(500, lambda: rung.append("a"))
+    alarms.call_at(2000, lambda: rung.append("b"))
+    loop.run(0.4)
+    assert rung == []
+    loop.run(0.2)
+    assert rung == ["a"]
+    loop.run(10)
+    assert rung == ["a", "b"]
+    assert not alarms.pending
+
+
+def test_moving_the_clock_rings_what_became_due() -> None:
+    loop = Loop()
+    clock = LoopClock(loop)
+    rung: list[str] = []
+    alarms = Alarms(loop, clock)
+    alarms.call_at(8 * 86_400_000, lambda: rung.append("week"))
+    alarms.call_at(30 * 86_400_000, lambda: rung.append("month"))
+    clock.advance(8 * 86_400_000)
+    loop.run()
+    assert rung == ["week"]
+    loop.run(22 * 86_400)
+    assert rung == ["week", "month"]
+
+
+def test_a_cancelled_alarm_stays_silent() -> None:
+    loop = Loop()
+    clock = LoopClock(loop)
+    alarms = Alarms(loop, clock)
+    alarm = alarms.call_at(10, lambda: pytest.fail("rang"))
+    alarm.cancel()
+    clock.advance(100)
+    loop.run(1)
+    assert not alarms.pending
+    assert not loop.waiting
+
+
+def test_the_clock_never_goes_back() -> None:
+    with pytest.raises(ValueError, match="back"):
+        Clock().advance(-1)

@@ -1,0 +1,116 @@
+"""Settings: Kafka's names, defaults and limits; what is unknown or ill is refused in one clear line."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.broker import config
+from odradek.broker.config import BrokerConfig, Source, describe_broker, describe_topic, log_config
+from odradek.broker.config_inert import DYNAMIC
+from odradek.core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("num.partition=3", "did you mean 'num.partitions'"),
+        ("offsets.retention.minute=3", "did you mean 'offsets.retention.minutes'"),
+        ("ssl.keystore.locatoin=x", "did you mean 'ssl.keystore.location'"),
+        ("num.partitions", "takes name=value"),
+        ("=3", "takes name=value"),
+        ("num.partitions=x", "Not a number of type INT"),
+        ("num.partitions=0", "at least 1"),
+        ("num.partitions=3000000000", "Not a number of type INT"),
+        ("auto.create.topics.enable=yes", "true or false"),
+        ("compression.type=lzo", "String must be one of: uncompressed, zstd"),
+        ("log.cleanup.policy=compact,drop", "String must be one of: compact, delete"),
+        ("offsets.topic.compression.codec=9", "no more than 4"),
+        ("advertised.listeners=PLAINTEXT://nowhere", "PLAINTEXT://host:port"),
+        ("listeners=PLAINTEXT://:1", "set by --listen"),
+        ("log.dirs=/x", "set by --data-dir"),
+        ("background.threads=many", "Not a number of type INT"),
+    ],
+)
+def test_ill_settings_are_refused(setting: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        BrokerConfig.parse([setting])
+
+
+def test_every_default_is_valid_and_has_its_attribute() -> None:
+    broker = BrokerConfig()
+    for name, key in (config.broker_keys() | config.inert_broker_keys() | config.topic_keys()).items():
+        if key.default is not None:
+            key.parse(key.default)
+        if name in config.broker_keys():
+            assert hasattr(broker, name.replace(".", "_"))
+
+
+def test_no_name_is_in_two_tables() -> None:
+    assert not config.broker_keys().keys() & config.inert_broker_keys().keys()
+    assert config.broker_keys().keys() | config.inert_broker_keys().keys() >= DYNAMIC
+
+
+def test_every_setting_acts_or_says_why_not() -> None:
+    for key in config.broker_keys().values():
+        assert key.doc
+    for key in config.inert_broker_keys().values():
+        assert key.inert
+    for key in config.topic_keys().values():
+        assert key.doc or key.inert, key.name
+
+
+def test_embedded_defaults_that_differ_from_kafka_say_so() -> None:
+    # claim 78: Kafka's offsets.topic.replication.factor is 3, which one broker cannot meet
+    for name in ("offsets.topic.replication.factor", "group.initial.rebalance.delay.ms", "node.id"):
+        assert "Kafka" in config.broker_keys()[name].doc
+
+
+def test_a_topic_takes_its_own_value_then_the_brokers_then_the_default() -> None:
+    broker = BrokerConfig.parse(["log.retention.hours=2", "log.segment.bytes=2097152"])
+    assert log_config(broker, {}).retention_ms == 7_200_000
+    assert log_config(broker, {"retention.ms": "5"}).retention_ms == 5
+    assert log_config(broker, {}).segment_bytes == 2_097_152
+    assert log_config(BrokerConfig(), {}).retention_ms == 604_800_000
+
+
+def test_the_finest_unit_wins() -> None:
+    settings = ["log.retention.hours=2", "log.retention.minutes=3", "log.retention.ms=4"]
+    assert [log_config(BrokerConfig.parse(settings[:n]), {}).retention_ms for n in (1, 2, 3)] == [7_200_000, 180_000, 4]
+    assert log_config(BrokerConfig.parse(["log.retention.hours=-1"]), {}).retention_ms == -1
+
+
+def test_settings_changed_while_running_win_and_can_be_taken_back() -> None:
+    broker = BrokerConfig.parse(["log.retention.ms=4"])
+    broker.set_dynamic({"log.retention.ms": "9"})
+    assert log_config(broker, {}).retention_ms == 9
+    assert broker.source("log.retention.ms") is Source.DYNAMIC_BROKER
+    broker.set_dynamic({})
+    assert log_config(broker, {}).retention_ms == 4
+
+
+def test_descriptions_name_where_a_value_comes_from() -> None:
+    broker = BrokerConfig.parse(["message.max.bytes=99"])
+    (row,) = describe_topic(broker, {"max.message.bytes": "7"}, ["max.message.bytes"])
+    assert (row.value, row.source) == ("7", Source.TOPIC)
+    assert row.synonyms == (
+        ("max.message.bytes", "7", Source.TOPIC),
+        ("message.max.bytes", "99", Source.STATIC_BROKER),
+        ("message.max.bytes", "1048588", Source.DEFAULT),
+    )
+    (row,) = describe_topic(broker, {}, ["max.message.bytes", "no.such.setting"])
+    assert (row.value, row.source) == ("99", Source.STATIC_BROKER)
+    by_name = {row.key.name: row for row in describe_broker(broker)}
+    assert by_name["num.partitions"].read_only
+    assert not by_name["log.retention.ms"].read_only
+
+
+def test_broker_id_is_an_older_name_of_node_id() -> None:
+    assert BrokerConfig.parse(["broker.id=7"]).node_id == 7
+
+
+def test_advertised_address() -> None:
+    assert BrokerConfig().advertised_address() is None
+    assert BrokerConfig.parse(["advertised.listeners=PLAINTEXT://kafka.test:9093"]).advertised_address() == (
+        "kafka.test",
+        9093,
+    )

@@ -1,0 +1,131 @@
+"""Incremental fetch sessions: what a reply may leave out, and when client and broker have lost each other."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from odradek.broker.fetch_sessions import EVICTION_MS, FetchSessions, Wanted
+from odradek.core.errors import ErrorCode, KafkaError
+
+
+class Broker:
+    def __init__(self, slots: int = 10) -> None:
+        self.sessions = FetchSessions(slots)
+        self.now_ms = 0
+        self._ids = itertools.count(100)
+
+    def fetch(self, session_id: int, epoch: int, *wanted: int, forgotten=(), by_id: bool = False):
+        return self.sessions.begin(
+            self.now_ms,
+            session_id,
+            epoch,
+            [Wanted("t", partition, 0, 1000) for partition in wanted],
+            [("t", partition) for partition in forgotten],
+            by_id=by_id,
+            new_id=lambda: next(self._ids),
+        )
+
+
+def note(context, partition: int, *, size: int = 0, high_watermark: int = 5, start: int = 0, error: int = 0) -> bool:
+    return context.session.note(
+        ("t", partition), error_code=error, size=size, high_watermark=high_watermark, log_start_offset=start,
+        diverging=False, full=context.full,
+    )  # fmt: skip
+
+
+def partitions(context) -> list[int]:
+    return [item.partition for item in context.wanted]
+
+
+def code_of(call) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call()
+    return caught.value.code
+
+
+def test_epoch_minus_one_keeps_nothing() -> None:
+    broker = Broker()
+    context = broker.fetch(0, -1, 0, 1)
+    assert (context.session, context.full, partitions(context)) == (None, True, [0, 1])
+    assert len(broker.sessions) == 0
+
+
+def test_a_session_remembers_and_leaves_out_what_did_not_change() -> None:
+    broker = Broker()
+    first = broker.fetch(0, 0, 0, 1)
+    assert first.full
+    assert [note(first, p) for p in (0, 1)] == [True, True], "the first reply has every partition"
+    second = broker.fetch(first.session_id, 1)
+    assert partitions(second) == [0, 1]
+    assert [note(second, p) for p in (0, 1)] == [False, False]
+    third = broker.fetch(first.session_id, 2)
+    assert note(third, 0, size=10)
+    assert note(third, 1, high_watermark=6)
+    fourth = broker.fetch(first.session_id, 3)
+    assert not note(fourth, 1, high_watermark=6)
+    assert note(fourth, 0, start=3)
+
+
+def test_errors_are_told_and_told_to_be_over() -> None:
+    broker = Broker()
+    first = broker.fetch(0, 0, 0)
+    note(first, 0)
+    assert note(broker.fetch(first.session_id, 1), 0, error=3)
+    assert note(broker.fetch(first.session_id, 2), 0, error=3)
+    assert note(broker.fetch(first.session_id, 3), 0)
+    assert not note(broker.fetch(first.session_id, 4), 0)
+
+
+def test_partitions_come_change_and_go() -> None:
+    broker = Broker()
+    first = broker.fetch(0, 0, 0, 1)
+    assert partitions(broker.fetch(first.session_id, 1, 2)) == [0, 1, 2]
+    assert partitions(broker.fetch(first.session_id, 2, forgotten=[1])) == [0, 2]
+    changed = broker.sessions.begin(0, first.session_id, 3, [Wanted("t", 0, 77, 9)], [], by_id=False, new_id=lambda: 1)
+    assert changed.wanted[0] == Wanted("t", 0, 77, 9)
+
+
+def test_whoever_gave_records_goes_to_the_end() -> None:
+    broker = Broker()
+    first = broker.fetch(0, 0, 0, 1, 2)
+    note(first, 0, size=10)
+    assert partitions(broker.fetch(first.session_id, 1)) == [1, 2, 0]
+
+
+def test_lost_sessions_and_epochs() -> None:
+    broker = Broker()
+    first = broker.fetch(0, 0, 0)
+    assert code_of(lambda: broker.fetch(999, 1)) is ErrorCode.fetch_session_id_not_found
+    assert code_of(lambda: broker.fetch(first.session_id, 2)) is ErrorCode.invalid_fetch_session_epoch
+    assert code_of(lambda: broker.fetch(first.session_id, 1, by_id=True)) is ErrorCode.fetch_session_topic_id_error
+    broker.fetch(first.session_id, -1)
+    assert code_of(lambda: broker.fetch(first.session_id, 1)) is ErrorCode.fetch_session_id_not_found
+
+
+def test_an_emptied_session_ends() -> None:
+    broker = Broker()
+    first = broker.fetch(0, 0, 0)
+    context = broker.fetch(first.session_id, 1, forgotten=[0])
+    assert (context.session_id, context.wanted) == (0, [])
+    assert len(broker.sessions) == 0
+
+
+def test_a_full_cache_serves_without_session_until_one_grew_old() -> None:
+    broker = Broker(slots=2)
+    first = broker.fetch(0, 0, 0)
+    broker.fetch(0, 0, 0)
+    assert broker.fetch(0, 0, 0).session_id == 0
+    broker.now_ms = EVICTION_MS
+    assert broker.fetch(0, 0, 0).session_id != 0
+    assert code_of(lambda: broker.fetch(first.session_id, 1)) is ErrorCode.fetch_session_id_not_found
+    assert Broker(slots=0).fetch(0, 0, 0).session_id == 0
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    broker = Broker()
+    first = broker.fetch(0, 0, 0)
+    first.session.epoch = 2**31 - 1
+    broker.fetch(first.session_id, 2**31 - 1)
+    assert first.session.epoch == 1

@@ -1,0 +1,66 @@
+"""Records of the metadata log: Kafka's framing, read back as written."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.catalog import records
+from odradek.catalog.records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+ids = st.uuids()
+names = st.text(st.characters(codec="utf-8"), max_size=260)
+i32 = st.integers(-(2**31), 2**31 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+brokers = st.lists(i32, max_size=4).map(tuple)
+
+any_record = st.one_of(
+    st.builds(TopicRecord, names, ids),
+    st.builds(PartitionRecord, i32, ids, brokers, brokers, i32, i32, i32, st.lists(ids, max_size=3).map(tuple)),
+    st.builds(ConfigRecord, st.integers(-128, 127), names, names, st.none() | names),
+    st.builds(RemoveTopicRecord, ids),
+    st.builds(FeatureLevelRecord, names, st.integers(-(2**15), 2**15 - 1)),
+    st.builds(ProducerIdsRecord, i32, i64, i64),
+)
+
+
+def make_id(data: bytes) -> uuid.UUID:
+    return uuid.UUID(bytes=data)
+
+
+@given(any_record)
+def test_a_record_is_read_back_as_written(record) -> None:
+    assert records.decode(records.encode(record), make_id) == record
+
+
+def test_a_topic_record_has_kafkas_bytes() -> None:
+    # Frame version 1, API key 2, version 0, name "ab" as a compact string, the id, no tagged fields.
+    topic_id = uuid.UUID(int=5)
+    assert records.encode(TopicRecord("ab", topic_id)) == b"\x01\x02\x00\x03ab" + topic_id.bytes + b"\x00"
+
+
+def test_kinds_unknown_here_are_skipped() -> None:
+    assert records.decode(b"\x01\x11\x00rest of a NoOpRecord of some kind", make_id) is None
+
+
+@given(any_record, st.data())
+def test_cut_off_records_raise(record, data) -> None:
+    packed = records.encode(record)
+    cut = data.draw(st.integers(1, len(packed) - 2))
+    with pytest.raises(ValueError, match=r"too soon|can't decode"):
+        records.decode(packed[:cut], make_id)
+
+
+def test_another_frame_version_raises() -> None:
+    with pytest.raises(ValueError, match="frame version 2"):
+        records.decode(b"\x02\x02\x00", make_id)

@@ -1,0 +1,191 @@
+"""The catalogue: requests make records, records make topics, replayed state equals live state."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.catalog.shard import (
+    BROKER,
+    PRODUCER_ID_BLOCK,
+    TOPIC,
+    AllocateProducerIds,
+    AlterConfigs,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    Shard,
+    check_topic_name,
+)
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError
+
+
+def make_id(data: bytes) -> uuid.UUID:
+    return uuid.UUID(bytes=data)
+
+
+class Catalogue:
+    """A shard with its log beside it, as the broker has them."""
+
+    def __init__(self) -> None:
+        self.shard = self.fresh()
+        self.log: list[Record] = []
+
+    @staticmethod
+    def fresh() -> Shard:
+        return Shard(make_id, (1,), uuid.UUID(int=9))
+
+    def apply(self, request):
+        result = self.shard.handle(1000, request)
+        for record in result.records:
+            self.shard.replay(len(self.log), record)
+            self.log.append(record)
+        return result.reply
+
+    def create(self, name: str, count: int = 1, **more) -> None:
+        self.apply(CreateTopic(name, uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}{len(self.log)}"), count, 1, **more))
+
+    def replayed(self) -> Shard:
+        shard = self.fresh()
+        for offset, record in enumerate(self.log):
+            shard.replay(offset, record)
+        return shard
+
+
+def state(shard: Shard):
+    return shard.topics, shard.topics_by_id, shard.configs, shard.next_producer_id
+
+
+def refused(catalogue: Catalogue, request) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        catalogue.apply(request)
+    return caught.value.code
+
+
+def test_a_topic_gets_its_partitions_settings_and_id() -> None:
+    catalogue = Catalogue()
+    catalogue.create("flights", 3, configs={"retention.ms": "5"})
+    topic = catalogue.shard.topics["flights"]
+    assert [(p.index, p.leader, p.replicas, p.leader_epoch) for p in topic.partitions] == [
+        (0, 1, (1,), 0),
+        (1, 1, (1,), 0),
+        (2, 1, (1,), 0),
+    ]
+    assert catalogue.shard.topics_by_id[topic.id] is topic
+    assert catalogue.shard.topic_configs("flights") == {"retention.ms": "5"}
+
+
+def test_handling_changes_nothing_by_itself() -> None:
+    shard = Catalogue.fresh()
+    shard.handle(0, CreateTopic("flights", uuid.UUID(int=1), 3, 1))
+    shard.handle(0, AllocateProducerIds(1))
+    assert state(shard) == state(Catalogue.fresh())
+
+
+@pytest.mark.parametrize(
+    ("request_of", "code"),
+    [
+        (lambda t: CreateTopic("flights", t, 1, 1), ErrorCode.topic_already_exists),
+        (lambda t: CreateTopic("fli_ghts", t, 1, 1), ErrorCode.none),
+        (lambda t: CreateTopic("a.b", t, 1, 1), ErrorCode.invalid_topic_exception),  # collides with a_b
+        (lambda t: CreateTopic("bad name", t, 1, 1), ErrorCode.invalid_topic_exception),
+        (lambda t: CreateTopic("x", t, 0, 1), ErrorCode.invalid_partitions),
+        (lambda t: CreateTopic("x", t, 10_001, 1), ErrorCode.policy_violation),
+        (lambda t: CreateTopic("x", t, 1, 0), ErrorCode.invalid_replication_factor),
+        (lambda t: CreateTopic("x", t, 1, 3), ErrorCode.invalid_replication_factor),
+        (lambda t: CreateTopic("x", t, -1, -1, {0: (2,)}), ErrorCode.invalid_replica_assignment),
+        (lambda t: CreateTopic("x", t, -1, -1, {1: (1,)}), ErrorCode.invalid_replica_assignment),
+        (lambda t: CreateTopic("x", t, -1, -1, {0: (1, 1)}), ErrorCode.invalid_replica_assignment),
+        (lambda t: CreateTopic("x", t, -1, -1, {0: ()}), ErrorCode.invalid_replica_assignment),
+        (lambda t: CreateTopic("x", t, -1, -1, {0: (1,), 1: (1,)}), ErrorCode.none),
+        (DeleteTopic, ErrorCode.unknown_topic_id),
+        (lambda t: CreatePartitions("nope", 5), ErrorCode.unknown_topic_or_partition),
+        (lambda t: CreatePartitions("flights", 2), ErrorCode.invalid_partitions),
+        (lambda t: CreatePartitions("flights", 1), ErrorCode.invalid_partitions),
+        (lambda t: CreatePartitions("flights", 4, ((1,),)), ErrorCode.invalid_replica_assignment),
+        (lambda t: CreatePartitions("flights", 3, ((7,),)), ErrorCode.invalid_replica_assignment),
+        (lambda t: AlterConfigs(TOPIC, "nope", {}), ErrorCode.unknown_topic_or_partition),
+    ],
+)
+def test_refusals_have_kafkas_codes_and_change_nothing(request_of, code) -> None:
+    catalogue = Catalogue()
+    catalogue.create("flights", 2)
+    catalogue.create("a_b")
+    length = len(catalogue.log)
+    request = request_of(uuid.UUID(int=77))
+    if code is ErrorCode.none:
+        catalogue.apply(request)
+        assert len(catalogue.log) > length
+    else:
+        assert refused(catalogue, request) is code
+        assert len(catalogue.log) == length
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "..."])
+def test_legal_names(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "ä", "a/b", "a\n"])
+def test_illegal_names(name: str) -> None:
+    with pytest.raises(KafkaError):
+        check_topic_name(name)
+
+
+def test_a_deleted_topic_takes_its_settings_along() -> None:
+    # claim 55 (the topic's side): created again, it is another topic
+    catalogue = Catalogue()
+    catalogue.create("flights", configs={"retention.ms": "5"})
+    first = catalogue.shard.topics["flights"].id
+    catalogue.apply(DeleteTopic(first))
+    assert not catalogue.shard.topics
+    assert not catalogue.shard.configs
+    catalogue.create("flights")
+    assert catalogue.shard.topics["flights"].id != first
+    assert catalogue.shard.topic_configs("flights") == {}
+
+
+def test_producer_ids_come_in_blocks_that_do_not_overlap() -> None:
+    catalogue = Catalogue()
+    first, second = catalogue.apply(AllocateProducerIds(1)), catalogue.apply(AllocateProducerIds(1))
+    assert second - first == PRODUCER_ID_BLOCK
+    assert catalogue.replayed().next_producer_id == second + PRODUCER_ID_BLOCK
+
+
+names = st.sampled_from(["a", "b", "c"])
+actions = st.one_of(
+    st.tuples(st.just("create"), names, st.integers(1, 4)),
+    st.tuples(st.just("delete"), names),
+    st.tuples(st.just("grow"), names, st.integers(1, 6)),
+    st.tuples(st.just("alter"), names, st.sampled_from(["retention.ms", "segment.ms"]), st.none() | st.just("7")),
+    st.tuples(st.just("broker"), st.just(""), st.just("log.retention.ms"), st.none() | st.just("9")),
+    st.tuples(st.just("ids")),
+)
+
+
+@given(st.lists(actions, max_size=30))
+def test_replayed_state_equals_live_state(steps) -> None:
+    catalogue = Catalogue()
+    for step in steps:
+        try:
+            match step:
+                case ("create", name, count):
+                    catalogue.create(name, count)
+                case ("delete", name):
+                    topic = catalogue.shard.topics.get(name)
+                    catalogue.apply(DeleteTopic(topic.id if topic else uuid.UUID(int=404)))
+                case ("grow", name, count):
+                    catalogue.apply(CreatePartitions(name, count))
+                case ("alter", name, setting, value):
+                    catalogue.apply(AlterConfigs(TOPIC, name, {setting: value}))
+                case ("broker", name, setting, value):
+                    catalogue.apply(AlterConfigs(BROKER, name, {setting: value}))
+                case _:
+                    catalogue.apply(AllocateProducerIds(1))
+        except KafkaError:
+            pass
+        assert state(catalogue.replayed()) == state(catalogue.shard)
