@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from brokers import eventually
-from publish import consumer, create_topic, numbers, publish
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
+from publish import admin, consumer, create_topic, numbers, publish
 from spark_runs import StreamingRun, rows_of, span
 
 from odradek.client.model import NewTopic
@@ -209,6 +211,43 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_start(filled: StreamingRun) -
     offsets = filled.source_offset(filled.log("offsets")[-1])
     assert offsets[other] == {"0": 4}
     assert offsets["$odradek"]["from"] == {other: {"0": 0}}
+
+
+def delete_records(stream: StreamingRun, partition: int, before: int) -> None:
+    """As retention does it: the log start rises."""
+    where = TopicPartition(stream.topic, partition, before)
+    admin(stream.bootstrap).delete_records([where])[where].result(30)
+
+
+def test_records_that_retention_took_are_named(filled: StreamingRun) -> None:
+    # claims 2, 57
+    filled.rows()
+    publish(filled.bootstrap, filled.topic, numbers(10))
+    delete_records(filled, 0, 35)
+    with pytest.raises(Exception, match="data may have been lost") as caught:
+        filled.run()
+    assert f"{filled.topic}-0: offsets 30 to 34 are gone (its log starts at 35)" in (reason(caught.value) or "")
+    assert filled.rows(failOnDataLoss="false") == span(0, 35, 40)
+
+
+def test_records_that_went_between_planning_and_reading_are_named(filled: StreamingRun) -> None:
+    filled.rows()
+    filled.forget_that_the_last_batch_was_done()
+    delete_records(filled, 0, 7)
+    with pytest.raises(Exception, match="data may have been lost") as caught:
+        filled.run()
+    assert f"{filled.topic}-0: offsets 0 to 6 are gone" in (reason(caught.value) or "")
+    assert filled.rows(failOnDataLoss="false") == span(0, 7, 30) + span(1, 0, 10)
+
+
+def test_a_partition_added_later_is_read_from_its_start(filled: StreamingRun) -> None:
+    # claim 56: "latest" would miss its first records
+    assert filled.rows(startingOffsets="latest") == []
+    admin(filled.bootstrap).create_partitions([NewPartitions(filled.topic, 3)])[filled.topic].result(30)
+    eventually(lambda: len(filled.partitions()) == 3, what="the partition in metadata")
+    publish(filled.bootstrap, filled.topic, numbers(4), partition=2)
+    assert filled.rows(startingOffsets="latest") == span(2, 0, 4)
+    assert filled.committed() == {0: 30, 1: 10, 2: 4}
 
 
 def test_a_topic_made_anew_is_data_loss(filled: StreamingRun) -> None:

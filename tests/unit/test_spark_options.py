@@ -54,7 +54,7 @@ def test_names_are_compared_without_case() -> None:
         ({"bootstrap.servers": "x:1"}, "did you mean kafka.bootstrap.servers?"),
         (
             {"kafka.request.timeout": "1"},
-            r"unknown option kafka.request.timeout; did you mean kafka.request.timeout.ms?",
+            "unknown option kafka.request.timeout; did you mean kafka.request.timeout.ms?",
         ),
         ({"group.id": "g"}, "did you mean kafka.group.id?"),
         ({"somethingelse": "1"}, "unknown option somethingelse (strictOptions=false"),
