@@ -12,8 +12,10 @@ from uuid import UUID
 import pytest
 from scripted import (
     API_VERSIONS,
+    DESCRIBE_GROUPS,
     FETCH,
     FIND_COORDINATOR,
+    LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
     OFFSET_COMMIT,
@@ -367,6 +369,39 @@ def test_an_end_that_never_comes(cluster: ScriptedCluster) -> None:
         RequestTimedOut, match="t-0: offset 34 did not appear within 400 ms; what can be read ends at 30"
     ):
         offsets(read_range(cluster.bootstrap, T0, 20, 35, **limits))
+
+
+@pytest.mark.parametrize("count", [0, 1, 700, 5_000, 20_000])
+def test_replies_of_every_size(cluster: ScriptedCluster, count: int) -> None:
+    """Small ones are cut out of one buffer, large ones received into their own."""
+    rows = [
+        {"group_id": f"group-{n:05}", "protocol_type": "consumer", "group_state": "Empty", "group_type": "classic"}
+        for n in range(count)
+    ]
+    nobody = {"throttle_time": 0, "error_code": 0, "groups": []}
+    cluster.brokers[1].answers[LIST_GROUPS] = lambda message, version: nobody | {"groups": rows}
+    cluster.brokers[2].answers[LIST_GROUPS] = lambda message, version: nobody
+    with Admin(cluster.bootstrap, **QUICK) as admin:
+        for _ in range(2):
+            found = admin.list_groups()
+            assert [row.group_id for row in found] == [row["group_id"] for row in rows]
+
+
+def test_an_assignment_that_cannot_be_read_is_said_so(cluster: ScriptedCluster) -> None:
+    member = {
+        "member_id": "m", "group_instance_id": None, "client_id": "c", "client_host": "/h", "member_metadata": b"",
+        "member_assignment": b"\0\0\0\0\0\7",
+    }  # fmt: skip
+    row = {
+        "error_code": 0, "error_message": None, "group_id": "g", "group_state": "Stable", "protocol_type": "consumer",
+        "protocol_data": "range", "members": [member], "authorized_operations": 0,
+    }  # fmt: skip
+    cluster.brokers[1].answers[DESCRIBE_GROUPS] = lambda message, version: {"throttle_time": 0, "groups": [row]}
+    with (
+        Admin(cluster.bootstrap, **QUICK) as admin,
+        pytest.raises(KafkaError, match="group g: the assignment of member m cannot be read"),
+    ):
+        admin.describe_groups(["g"])
 
 
 # --- old brokers ------------------------------------------------------------------------------------------------

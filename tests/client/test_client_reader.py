@@ -139,6 +139,26 @@ def test_a_forked_worker_reads_on_its_own_connections(admin: Admin, filled: str)
     assert offsets(reader.read(0, 10)) == list(range(10))
 
 
+def use_in_child(admin: Admin, answers: Any) -> None:
+    try:
+        admin.topics()
+    except ValueError as error:
+        answers.put(str(error))
+    admin.close()
+
+
+def test_an_admin_does_not_cross_a_fork(admin: Admin) -> None:
+    admin.topics()
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=use_in_child, args=(admin, answers))
+    child.start()
+    assert "belongs to the process that made it" in answers.get()
+    child.join(20)
+    assert child.exitcode == 0
+    assert admin.topics()
+
+
 def test_readers_travel_to_workers_and_share_connections_there(admin: Admin, filled: str) -> None:
     reader = PartitionReader(admin.config, TopicPartition(filled, 0))
     copy = pickle.loads(pickle.dumps(reader))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -38,6 +39,7 @@ class Admin:
         self.config = as_config(bootstrap_servers, **settings)
         self._cluster = Cluster(self.config)
         self._closed = False
+        self._process = os.getpid()
 
     def __enter__(self) -> Self:
         return self
@@ -51,12 +53,16 @@ class Admin:
         """Closes the connections; the instance cannot be used afterwards."""
         if not self._closed:
             self._closed = True
-            loop.run(self._cluster.close())
+            if self._process == os.getpid():
+                loop.run(self._cluster.close())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:
             work.close()
             raise ValueError("this Admin is closed")
+        if self._process != os.getpid():
+            work.close()
+            raise ValueError("this Admin belongs to the process that made it: make another one after a fork")
         return loop.run(work)
 
     # --- topics -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _current: tuple[int, asyncio.AbstractEventLoop] | None = None
+_inherited: list[object] = []
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -50,8 +51,15 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+def keep_inherited(thing: object) -> None:
+    """Keeps what a forked child got from its parent alive, unused: freeing a loop or a socket there would reach
+    into the epoll set that both share."""
+    _inherited.append(thing)
+
+
 def _forget_after_fork() -> None:
     global _lock, _current
+    keep_inherited(_current)
     _lock, _current = threading.Lock(), None
 
 

@@ -290,13 +290,21 @@ def _described_classic_group(row: Any, node: Node) -> GroupDescription:
             m.client_id,
             m.client_host,
             getattr(m, "group_instance_id", None),
-            decode_assignment(bytes(m.member_assignment)) if is_consumer else (),
+            _assignment(row.group_id, m) if is_consumer else (),
         )
         for m in row.members
     )
     return GroupDescription(
-        row.group_id, row.group_state, row.protocol_type, row.protocol_data, "Classic", node, members
+        row.group_id, row.group_state, row.protocol_type, row.protocol_data, "classic", node, members
     )
+
+
+def _assignment(group_id: str, member: Any) -> tuple[TopicPartition, ...]:
+    try:
+        return decode_assignment(bytes(member.member_assignment))
+    except ValueError as error:
+        what = f"group {group_id}: the assignment of member {member.member_id} cannot be read: {error}"
+        raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
 
 
 def _described_consumer_group(row: Any, node: Node) -> GroupDescription:
@@ -310,7 +318,7 @@ def _described_consumer_group(row: Any, node: Node) -> GroupDescription:
         )
         for m in row.members
     )
-    return GroupDescription(row.group_id, row.group_state, "consumer", row.assignor_name, "Consumer", node, members)
+    return GroupDescription(row.group_id, row.group_state, "consumer", row.assignor_name, "consumer", node, members)
 
 
 async def list_group_offsets(

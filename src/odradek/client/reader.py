@@ -57,6 +57,7 @@ def shared_cluster(config: ClientConfig) -> Cluster:
 def _forget_after_fork() -> None:
     global _lock  # noqa: PLW0603
     _lock = threading.Lock()
+    loop.keep_inherited(dict(_clusters))
     _clusters.clear()
 
 
