@@ -67,6 +67,11 @@ def _commit_fields() -> dict[str, object]:
     }
 
 
+def test_a_client_id_that_is_no_utf_8_is_taken() -> None:
+    head = frames.read_request_head(struct.pack(">hhih", 8, 2, 1, 2) + b"\xff\xfe")
+    assert head.client_id == "\ufffd\ufffd"
+
+
 def test_tags_in_a_head_are_skipped() -> None:
     head = struct.pack(">hhih", 8, 8, 1, 1) + b"c" + b"\x02" + b"\x00\x03abc" + b"\x81\x01\x00" + b"body"
     assert frames.read_request_head(head)[:4] == (8, 8, 1, "c")
@@ -84,7 +89,6 @@ def test_an_unknown_version_reads_as_far_as_the_client_id() -> None:
         b"",
         b"\0\x08",
         struct.pack(">hhih", 8, 2, 1, 5) + b"four",
-        struct.pack(">hhih", 8, 2, 1, 2) + b"\xff\xfe",
         struct.pack(">hhih", 8, 8, 1, -1),
         struct.pack(">hhih", 8, 8, 1, -1) + b"\x01\x00\x7f",
         struct.pack(">hhih", 8, 8, 1, -1) + b"\xff\xff\xff\xff\xff\x01",
