@@ -52,6 +52,11 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
 
+    @property
+    def files(self) -> Files:
+        """The file system the logs are on."""
+        return self._files
+
     # --- whose directory ----------------------------------------------------------------------------------------
 
     def claim(self, config: BrokerConfig) -> None:
@@ -125,7 +130,10 @@ class LogDirectory:
             doomed = name.endswith(DELETE_SUFFIX)
             if not doomed and (matched := _PARTITION_DIRECTORY.fullmatch(name)) is not None:
                 topic = catalog.topic(matched[1])
-                stored = checkpoints.read_partition_metadata(self.path / name, self._files)
+                try:
+                    stored = checkpoints.read_partition_metadata(self.path / name, self._files)
+                except StorageError:
+                    continue  # whose it was cannot be told; if a topic's partition, opening it says so
                 doomed = topic is None or (stored is not None and stored != topic.id)
                 if doomed and stored is None:
                     continue  # no partition of ours: whatever it is, it is not ours to remove

@@ -1,0 +1,222 @@
+"""What a connection may send: bytes that are no request close it and nothing else, replies keep their order."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from brokers import RunningBroker, Wire, unique
+
+from odradek.wire import frames, schemas
+from odradek.wire.schemas import Kind
+
+API_VERSIONS_REQUEST = frames.encode_request(18, 0, 5, "c", {})
+
+
+def connect(bootstrap: str, timeout_s: float = 10) -> socket.socket:
+    host, _, port = bootstrap.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=timeout_s)
+
+
+def closes(connection: socket.socket) -> bytes:
+    """Everything until the broker closes the connection; fails when it does not."""
+    received = b""
+    while True:
+        try:
+            data = connection.recv(1 << 16)
+        except ConnectionResetError:
+            return received
+        if not data:
+            return received
+        received += data
+
+
+def request(api_key: int, version: int, body: bytes = b"", client_id: bytes = b"c") -> bytes:
+    head = struct.pack(">hhih", api_key, version, 9, len(client_id)) + client_id
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",  # negative length
+        struct.pack(">i", 200 << 20),  # beyond socket.request.max.bytes
+        b"\0\0\0\0",  # no header
+        b"\0\0\0\x02\0\x12",  # half a header
+        request(999, 0),
+        request(7, 0),  # ControlledShutdown: known, not served
+        request(3, 99),
+        request(0, 0, b"\0" * 10),  # advertised for old librdkafka's sake, not served
+        request(3, 1, b"\x7f\xff\xff\xff"),  # an array that cannot be
+        request(19, 2, b"\0\0\0\x05"),  # a body cut short
+        request(18, 4, b"\0\xff\xff\xff\xff\xff"),
+    ],
+)
+def test_bad_bytes_close_their_connection_only(bootstrap: str, data: bytes) -> None:
+    with Wire(bootstrap) as other, connect(bootstrap) as bad:
+        other.versions()
+        bad.sendall(data)
+        assert closes(bad) == b""
+        assert other.versions()
+
+
+def test_what_came_before_bad_bytes_is_answered(bootstrap: str) -> None:
+    with connect(bootstrap) as connection:
+        connection.sendall(API_VERSIONS_REQUEST + b"\xff\xff\xff\xff")
+        received = closes(connection)
+    _, reply = frames.decode_response(18, 0, received[4:])
+    assert reply.error_code == 0
+
+
+def test_api_versions_of_an_unknown_version_is_told_which_are_known(bootstrap: str) -> None:
+    with connect(bootstrap) as connection:
+        connection.sendall(request(18, 99, b"\0\x01a\x01b\0"))
+        size = int.from_bytes(connection.recv(4), "big")
+        data = connection.recv(size)
+    reply, _ = schemas.decode(18, 0, Kind.RESPONSE, data, 4)
+    assert reply.error_code == 35
+    assert [(api.api_key, api.min_version, api.max_version) for api in reply.api_keys] == [(18, 0, 4)]
+
+
+def test_everything_advertised_is_known_to_the_schemas_and_nothing_odd(bootstrap: str) -> None:
+    with Wire(bootstrap) as wire:
+        for api_key, (oldest, newest) in wire.versions().items():
+            known_oldest, known_newest = schemas.known_versions(api_key)
+            assert newest <= known_newest
+            assert oldest >= known_oldest or (api_key, oldest) == (0, 0)
+
+
+def test_half_a_request_waits_without_disturbing_others(bootstrap: str) -> None:
+    with connect(bootstrap) as slow, Wire(bootstrap) as other:
+        slow.sendall(API_VERSIONS_REQUEST[:7])
+        assert other.versions()
+        slow.sendall(API_VERSIONS_REQUEST[7:])
+        assert int.from_bytes(slow.recv(4), "big") > 100
+
+
+def test_requests_byte_by_byte(bootstrap: str) -> None:
+    with connect(bootstrap) as slow:
+        slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in API_VERSIONS_REQUEST * 2:
+            slow.sendall(bytes([byte]))
+        reader, received = frames.FrameReader(), []
+        while len(received) < 2:
+            received.extend(reader.feed(slow.recv(1 << 16)))
+    assert received[0] == received[1]
+
+
+def test_replies_come_in_the_order_of_requests(bootstrap: str, topic: str) -> None:
+    with Wire(bootstrap) as wire:
+        create(wire, topic)
+        started = time.monotonic()
+        waiting = wire.send(1, 11, fetch(topic, max_wait_ms=400))
+        quick = wire.send(18, 0, {})
+        assert wire.receive(1, 11, waiting).error_code == 0
+        assert time.monotonic() - started >= 0.35
+        wire.receive(18, 0, quick)
+
+
+def test_thousands_of_requests_at_once_are_all_answered(bootstrap: str) -> None:
+    count = 5000
+    with connect(bootstrap, timeout_s=30) as connection:
+        connection.sendall(b"".join(frames.encode_request(18, 0, n, "c", {}) for n in range(count)))
+        reader, answered = frames.FrameReader(), []
+        while len(answered) < count:
+            answered.extend(int.from_bytes(f[:4], "big") for f in reader.feed(connection.recv(1 << 20)))
+    assert answered == list(range(count))
+
+
+def test_a_client_that_does_not_read_costs_bounded_memory(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    running = own_broker()
+    with Wire(running.bootstrap) as wire, connect(running.bootstrap) as greedy:
+        create(wire, topic)
+        produce(wire, topic, [b"x" * 900_000])
+        before = resident_kib(running)
+        # 2000 × 0.9 MB asked for, nothing taken: the broker must not fetch them all into memory.
+        asked = frames.encode_request(1, 11, 1, "greedy", fetch(topic, max_wait_ms=0))
+        greedy.settimeout(0.5)
+        try:
+            for _ in range(2000):
+                greedy.sendall(asked)
+        except TimeoutError:
+            pass
+        assert wire.versions(), "others are served meanwhile"
+        assert resident_kib(running) - before < 60_000
+
+
+def test_idle_connections_are_closed(own_broker: Callable[..., RunningBroker]) -> None:
+    running = own_broker(connections_max_idle_ms="700")
+    with connect(running.bootstrap) as idle:
+        started = time.monotonic()
+        idle.sendall(API_VERSIONS_REQUEST)
+        closes(idle)
+        assert 0.6 <= time.monotonic() - started < 5
+
+
+def test_connections_are_limited_per_address(own_broker: Callable[..., RunningBroker]) -> None:
+    running = own_broker(max_connections_per_ip="2")
+    with Wire(running.bootstrap) as first:
+        with Wire(running.bootstrap) as second, connect(running.bootstrap) as third:
+            first.versions()
+            second.versions()
+            assert closes(third) == b""
+        deadline = time.monotonic() + 10
+        while True:  # the broker may take a moment to see that the second has gone
+            try:
+                with Wire(running.bootstrap) as again:
+                    again.versions()
+                    break
+            except (ConnectionError, AssertionError):
+                assert time.monotonic() < deadline
+
+
+# --- requests these tests share ---------------------------------------------------------------------------------
+
+
+def create(wire: Wire, topic: str, partitions: int = 1, **configs: str) -> None:
+    rows = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
+    row = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": rows}
+    reply = wire.call(19, 5, {"topics": [row], "timeout": 10_000, "validate_only": False})
+    assert reply.topics[0].error_code == 0, reply
+
+
+def produce(wire: Wire, topic: str, values: list[bytes], partition: int = 0, acks: int = -1):
+    from odradek.batches.encode import encode_batch
+    from odradek.core.effects import Record
+
+    data = encode_batch([Record(b"k", value) for value in values], now_ms=int(time.time() * 1000))
+    part = {"index": partition, "records": data}
+    message = {"transactional_id": None, "acks": acks, "timeout": 1000,
+               "topic_data": [{"name": topic, "partition_data": [part]}]}  # fmt: skip
+    if acks == 0:
+        return wire.send(0, 9, message)
+    return wire.call(0, 9, message).responses[0].partition_responses[0]
+
+
+def fetch(topic: str, offset: int = 0, *, max_wait_ms: int, min_bytes: int = 1, session=(0, -1), partition: int = 0):
+    part = {"partition": partition, "current_leader_epoch": -1, "fetch_offset": offset, "log_start_offset": -1,
+            "partition_max_bytes": 1 << 20}  # fmt: skip
+    return {"replica_id": -1, "max_wait": max_wait_ms, "min_bytes": min_bytes, "max_bytes": 50 << 20,
+            "isolation_level": 0, "session_id": session[0], "session_epoch": session[1],
+            "topics": [{"topic": topic, "partitions": [part]}] if topic else [], "forgotten_topics_data": [],
+            "rack_id": ""}  # fmt: skip
+
+
+def resident_kib(running: RunningBroker) -> int:
+    status = Path(f"/proc/{running.pid}/status").read_text()  # type: ignore[attr-defined]
+    return int(status.split("VmRSS:")[1].split()[0])
+
+
+def test_acks_0_gets_no_reply_and_failures_close_the_connection(bootstrap: str, topic: str) -> None:
+    with Wire(bootstrap) as wire:
+        create(wire, topic)
+        produce(wire, topic, [b"a"], acks=0)
+        correlation_id = wire.send(18, 0, {})
+        wire.receive(18, 0, correlation_id)  # the very next reply is this one's
+        produce(wire, unique("nowhere"), [b"a"], acks=0)
+        with pytest.raises(ConnectionError):
+            wire.versions()

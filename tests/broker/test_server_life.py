@@ -1,0 +1,296 @@
+"""Starting, stopping, being killed; whose the directory is; what survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from brokers import RunningBroker, Wire, eventually, unique
+from test_server_frames import create, fetch, produce
+
+from odradek.testing.cluster import BrokerProcess
+
+SERVE = [sys.executable, "-m", "odradek.broker"]
+
+
+def refused(*arguments: str) -> str:
+    """The one line a broker that must not start says."""
+    done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def test_a_second_broker_on_a_directory_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as running:
+        line = refused(str(running.data_dir), "127.0.0.1:0")
+        assert f"process {running.pid}" in line
+        assert str(running.data_dir) in line
+        with Wire(running.bootstrap) as wire:
+            assert wire.versions()
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"127.0.0.1:{port}" in refused(str(tmp_path / "data"), f"127.0.0.1:{port}")
+    assert not (tmp_path / "data").exists()
+
+
+def test_directories_and_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file" in refused(str(tmp_path / "file"), "127.0.0.1:0")
+    assert "did you mean 'num.partitions'" in refused(str(tmp_path / "d"), "127.0.0.1:0", "num.partition=1")
+    assert "at least 1" in refused(str(tmp_path / "d"), "127.0.0.1:0", "num.partitions=0")
+
+
+def test_another_node_id_on_a_directory_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, config={"node.id": "3"}) as running:
+        pass
+    assert "node.id 3" in refused(str(running.data_dir), "127.0.0.1:0", "node.id=4")
+    properties = (running.data_dir / "meta.properties").read_text()
+    assert "node.id=3" in properties
+    assert "version=1" in properties
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_stop_it_in_peace(tmp_path: Path, number: int) -> None:
+    running = BrokerProcess(tmp_path).start()
+    assert running.process is not None
+    with Wire(running.bootstrap) as wire:
+        create(wire, "flights")
+        os.kill(running.process.pid, number)
+        assert running.process.wait(10) == 0
+    assert (running.data_dir / ".kafka_cleanshutdown").exists()
+    running.start()
+    assert not (running.data_dir / ".kafka_cleanshutdown").exists()
+    running.stop()
+
+
+def test_a_waiting_fetch_does_not_hold_up_the_stop(tmp_path: Path, topic: str) -> None:
+    running = BrokerProcess(tmp_path).start()
+    with Wire(running.bootstrap) as wire:
+        create(wire, topic)
+        waiting = wire.send(1, 11, fetch(topic, max_wait_ms=60_000))
+        with Wire(running.bootstrap) as other:
+            other.versions()
+        started = time.monotonic()
+        assert running.stop() == 0
+        assert time.monotonic() - started < 5
+        assert wire.receive(1, 11, waiting).error_code == 0, "it was answered before the connection closed"
+
+
+def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from odradek.testing.cluster import BrokerProcess\n"
+        "broker = BrokerProcess(Path(sys.argv[1])).start(); print(broker.pid, flush=True); sys.stdin.read()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    eventually(lambda: not alive(pid), what="the broker of a killed parent ends")
+    for pipe in (parent.stdin, parent.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_topics_settings_and_ids_survive(own_broker: Callable[..., RunningBroker], how: str) -> None:
+    running = own_broker()
+    with Wire(running.bootstrap) as wire:
+        create(wire, "kept", 3, retention_ms="123456")
+        create(wire, "dropped", 2)
+        assert delete(wire, "dropped") == 0
+        before = describe(wire, "kept")
+        producer_ids = {producer_id(wire) for _ in range(3)}
+    getattr(running, how)()
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert describe(wire, "kept") == before
+        assert len(before.partitions) == 3
+        assert describe(wire, "dropped").error_code == 3
+        assert config_of(wire, "kept", "retention.ms") == "123456"
+        # claim-free but vital: no id is given twice, or two producers' sequences would mix
+        assert producer_id(wire) not in producer_ids
+
+
+def test_deletion_removes_directories(tmp_path: Path) -> None:
+    # claim 55: created again, it is another topic
+    with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
+        create(wire, "flights", 2)
+        produce(wire, "flights", [b"a"])
+        first = describe(wire, "flights").topic_id
+        assert (running.data_dir / "flights-1" / "partition.metadata").exists()
+        assert delete(wire, "flights") == 0
+        assert not [name for name in os.listdir(running.data_dir) if name.startswith("flights")]
+        create(wire, "flights", 2)
+        assert describe(wire, "flights").topic_id != first
+        assert produce(wire, "flights", [b"a"]).base_offset == 0
+
+
+def test_what_a_crash_left_of_a_deletion_goes_at_start(tmp_path: Path) -> None:
+    running = BrokerProcess(tmp_path).start()
+    with Wire(running.bootstrap) as wire:
+        create(wire, "flights")
+        produce(wire, "flights", [b"a"])
+    running.stop()
+    stray = running.data_dir / "gone-0"
+    stray.mkdir()
+    (stray / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ")
+    doomed = running.data_dir / "old-0.00ff-delete"
+    doomed.mkdir()
+    (doomed / "00000000000000000000.log").write_bytes(b"x")
+    mine = running.data_dir / "notes-1"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("not the broker's")
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert end_offset(wire, "flights") == 1
+    running.stop()
+    assert not stray.exists()
+    assert not doomed.exists()
+    assert (mine / "notes.txt").exists(), "what is not the broker's is left alone"
+
+
+def test_a_damaged_partition_is_offline_alone(tmp_path: Path) -> None:
+    running = BrokerProcess(tmp_path).start()
+    with Wire(running.bootstrap) as wire:
+        create(wire, "good")
+        create(wire, "bad")
+    running.kill()
+    metadata = running.data_dir / "bad-0" / "partition.metadata"
+    metadata.write_text("nonsense")
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert produce(wire, "good", [b"a"]).error_code == 0
+        assert produce(wire, "bad", [b"a"]).error_code == 56  # KAFKA_STORAGE_ERROR
+        assert wire.call(1, 11, fetch("bad", max_wait_ms=0)).responses[0].partitions[0].error_code == 56
+    running.stop()
+    assert "bad-0" in running.log_path.read_text()
+
+
+def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    # claim 2, behaviour 53
+    running = own_broker()
+    with Wire(running.bootstrap) as wire:
+        create(wire, topic)
+        for value in (b"a", b"b", b"c"):
+            produce(wire, topic, [value])
+        part = {"partition_index": 0, "offset": 2}
+        reply = wire.call(21, 2, {"topics": [{"name": topic, "partitions": [part]}], "timeout": 1000})
+        assert reply.topics[0].partitions[0].low_watermark == 2
+    running.kill()
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert list_offset(wire, topic, -2) == 2
+        assert wire.call(1, 11, fetch(topic, 1, max_wait_ms=0)).responses[0].partitions[0].error_code == 1
+        assert produce(wire, topic, [b"d"]).base_offset == 3
+
+
+def test_kill_9_in_the_middle_loses_nothing_acknowledged(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    # claim 92 (records' side)
+    running = own_broker()
+    acknowledged: dict[int, bytes] = {}
+    with Wire(running.bootstrap) as wire:
+        create(wire, topic)
+    for round_number in range(3):
+        with Wire(running.bootstrap) as wire:
+            for number in range(40):
+                value = f"{round_number}-{number}".encode() * 50
+                answer = produce(wire, topic, [value])
+                assert answer.error_code == 0
+                acknowledged[answer.base_offset] = value
+            for _ in range(20):  # under way when the broker dies
+                produce(wire, topic, [b"unacknowledged"], acks=0)
+        running.kill()
+        running.start()
+    found: dict[int, bytes] = {}
+    with Wire(running.bootstrap) as wire:
+        from odradek.batches.rows import iter_records
+
+        end, offset = end_offset(wire, topic), 0
+        while offset < end:
+            reply = wire.call(1, 11, fetch(topic, offset, max_wait_ms=0))
+            for row in iter_records(reply.responses[0].partitions[0].records):
+                found[row.offset] = row.value or b""
+                offset = row.offset + 1
+    assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
+    assert sorted(found) == list(range(end)), "no gap"
+
+
+def test_a_broker_starts_fast_and_small(tmp_path: Path) -> None:
+    running = BrokerProcess(tmp_path).start()
+    assert running.pid is not None
+    loaded = Path(f"/proc/{running.pid}/maps").read_text()
+    assert not [name for name in ("numba", "llvmlite", "pyarrow", "numpy") if name in loaded]
+    status = Path(f"/proc/{running.pid}/status").read_text()
+    assert int(status.split("VmRSS:")[1].split()[0]) < 80_000
+    running.stop()
+
+
+# --- requests these tests share ---------------------------------------------------------------------------------
+
+
+def describe(wire: Wire, topic: str):
+    message = {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False,
+               "include_topic_authorized_operations": False}  # fmt: skip
+    return wire.call(3, 12, message).topics[0]
+
+
+def delete(wire: Wire, topic: str) -> int:
+    return wire.call(20, 5, {"topic_names": [topic], "timeout": 1000}).responses[0].error_code
+
+
+def producer_id(wire: Wire) -> int:
+    return wire.call(22, 1, {"transactional_id": None, "transaction_timeout": 1000}).producer_id
+
+
+def config_of(wire: Wire, topic: str, name: str) -> str | None:
+    resource = {"resource_type": 2, "resource_name": topic, "configuration_keys": [name]}
+    message = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    return wire.call(32, 4, message).results[0].configs[0].value
+
+
+def list_offset(wire: Wire, topic: str, timestamp: int) -> int:
+    part = {"partition_index": 0, "timestamp": timestamp}
+    message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [part]}]}
+    return wire.call(2, 2, message).topics[0].partitions[0].offset
+
+
+def end_offset(wire: Wire, topic: str) -> int:
+    return list_offset(wire, topic, -1)
+
+
+def test_auto_creation_follows_the_client_and_the_broker(own_broker: Callable[..., RunningBroker]) -> None:
+    with Wire(own_broker(auto_create_topics_enable="false").bootstrap) as wire:
+        message = {"topics": [{"name": unique("t")}], "allow_auto_topic_creation": True}
+        assert wire.call(3, 4, message).topics[0].error_code == 3
+    with Wire(own_broker().bootstrap) as wire:
+        message = {"topics": [{"name": unique("t")}], "allow_auto_topic_creation": False}
+        assert wire.call(3, 4, message).topics[0].error_code == 3
+        made = wire.call(3, 4, message | {"allow_auto_topic_creation": True}).topics[0]
+        assert made.error_code == 0
+        assert len(made.partitions) == 4  # num.partitions of these tests
+        bad = wire.call(3, 4, {"topics": [{"name": "no good"}], "allow_auto_topic_creation": True}).topics[0]
+        assert bad.error_code == 17
