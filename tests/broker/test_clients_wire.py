@@ -380,6 +380,20 @@ def test_every_advertised_version_answers_in_its_own_shape(wire: Wire, api_key: 
         assert len(head) + size == len(reply), f"version {version}: bytes left over"
 
 
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("topic", [{"topic_id": None, "name": None}, {"topic_id": UUID(int=5), "name": "x"}])
+def test_metadata_by_id_needs_version_12(wire: Wire, version: int, topic: dict[str, Any]) -> None:
+    asked = {"topics": [topic], "allow_auto_topic_creation": False}
+    authorized = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
+    reply = wire.call(METADATA, version, asked | authorized)
+    assert list(reply.brokers) == []
+    assert [(row.error_code, row.name or "", row.topic_id) for row in reply.topics] == [
+        (ErrorCode.invalid_request, topic["name"] or "", topic["topic_id"])
+    ]
+    reply = wire.call(METADATA, 12, asked | authorized | {"topics": [topic | {"topic_id": UUID(int=5)}]})
+    assert [(row.error_code, row.name) for row in reply.topics] == [(ErrorCode.unknown_topic_id, None)]
+
+
 def test_metadata_in_every_version(wire: Wire, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, [b"x"])

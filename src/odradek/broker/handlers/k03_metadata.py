@@ -30,6 +30,12 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     by_id = context.version >= 10
     operations = ALL_TOPIC_OPERATIONS if getattr(message, "include_topic_authorized_operations", False) else NOT_ASKED
     asked = message.topics
+    if (
+        by_id
+        and context.version < 12
+        and any(topic.name is None or topic.topic_id is not None for topic in asked or ())
+    ):
+        return _refused(asked)
     if asked is None or (context.version == 0 and not asked):
         topics = [_described(broker, topic, operations) for topic in broker.catalog.topics()]
     else:
@@ -48,7 +54,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
 
 def _answer(broker: BrokerServer, asked: Any, auto: bool, operations: int, by_id: bool) -> dict[str, Any]:
     name, topic_id = asked.name, getattr(asked, "topic_id", None) if by_id else None
-    if name is None:
+    if topic_id is not None or name is None:
         if topic_id is None:
             return _failed(None, None, ErrorCode.unknown_topic_id)
         topic = broker.catalog.topic_by_id(topic_id)
@@ -65,6 +71,19 @@ def _answer(broker: BrokerServer, asked: Any, auto: bool, operations: int, by_id
         if topic is None:
             return _failed(name, None, ErrorCode.unknown_topic_or_partition)
     return _described(broker, topic, operations)
+
+
+def _refused(asked: Any) -> dict[str, Any]:
+    """10 and 11 have the field for a topic's id, but only 12 lets it, or a null name, be asked for."""
+    code = ErrorCode.invalid_request
+    return {
+        "brokers": [],
+        "cluster_id": None,
+        "controller_id": -1,
+        "topics": [_failed(topic.name or "", topic.topic_id, code) for topic in asked],
+        "cluster_authorized_operations": NOT_ASKED,
+        "error_code": code,
+    }
 
 
 def _failed(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, Any]:
