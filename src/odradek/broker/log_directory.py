@@ -175,7 +175,8 @@ class LogDirectory:
             if fresh:
                 self._files.make_dirs(path)
             if checkpoints.read_partition_metadata(path, self._files) is None:
-                checkpoints.write_partition_metadata(path, cast(UUID, topic.id), self._files)
+                # Unsynced: the catalogue knows the id, and a file that a power cut took is written again.
+                checkpoints.write_partition_metadata(path, cast(UUID, topic.id), self._files, sync=False)
             opened = Log.open(
                 path,
                 settings,

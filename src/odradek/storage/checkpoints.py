@@ -113,8 +113,8 @@ def read_partition_metadata(directory: Path, files: Files) -> uuid.UUID | None:
         raise StorageError(f"{path} is damaged") from error
 
 
-def write_partition_metadata(directory: Path, topic_id: uuid.UUID, files: Files) -> None:
-    files.write(directory / PARTITION_METADATA, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+def write_partition_metadata(directory: Path, topic_id: uuid.UUID, files: Files, *, sync: bool = True) -> None:
+    files.write(directory / PARTITION_METADATA, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode(), sync=sync)
 
 
 def read_meta_properties(directory: Path, files: Files) -> dict[str, str]:
