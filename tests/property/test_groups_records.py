@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +12,20 @@ from odradek.core.records import GroupKey, GroupMember, GroupMetadata, OffsetCom
 text = st.text(st.characters(codec="utf-8"), max_size=300)
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
-uuids = st.none() | st.uuids(version=4)
+ids = st.none() | st.binary(min_size=16, max_size=16).filter(any)
 
 
-@given(text, text, i32, i64, i32, text, st.integers(0, 2**47), st.just(-1) | st.integers(0, 2**47), uuids)
+@given(text, text, i32, i64, i32, text, st.integers(0, 2**47), st.just(-1) | st.integers(0, 2**47), ids)
 def test_offset_commits_survive_the_round_trip(
-    group: str, topic: str, partition: int, offset: int, epoch: int, metadata: str, at: int, expiry: int, topic_id: UUID
+    group: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    epoch: int,
+    metadata: str,
+    at: int,
+    expiry: int,
+    topic_id: bytes | None,
 ) -> None:
     value = OffsetCommitValue(offset, epoch, metadata, at, expiry, topic_id)
     packed = records.offset_value(value)
@@ -48,3 +54,30 @@ def test_no_bytes_make_the_decoder_raise(key: bytes, value: bytes | None, number
     decode(number.to_bytes(2, "big") + key, value)
     if value is not None:
         decode(number.to_bytes(2, "big") + key, b"\0\0" + value)
+
+
+@given(text, text, i32, i64, i32, text, st.integers(0, 2**47), ids, st.data())
+def test_the_quick_reader_reads_as_the_schemas_do(
+    group: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    epoch: int,
+    metadata: str,
+    at: int,
+    topic_id: bytes | None,
+    data: st.DataObject,
+) -> None:
+    """Also of bytes that were tampered with: where it does not give up, it says the same."""
+    key = bytearray(records.offset_key(group, topic, partition))
+    value = bytearray(records.offset_value(OffsetCommitValue(offset, epoch, metadata, at, -1, topic_id)))
+    for target in (key, value):
+        for _ in range(data.draw(st.integers(0, 2))):
+            place = data.draw(st.integers(0, len(target) - 1))
+            target[place] = data.draw(st.integers(0, 255))
+        if data.draw(st.booleans()):
+            del target[data.draw(st.integers(0, len(target))) :]
+    quick = records._decode_usual_commit(bytes(key), bytes(value))
+    if quick is not None:
+        kind = RECORD_TYPES[1]
+        assert quick == records._decode_offset_commit(kind, bytes(key), bytes(value))

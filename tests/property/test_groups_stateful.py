@@ -100,9 +100,14 @@ class Groups(RuleBasedStateMachine):
             member.member_id, member.generation, member.instance if member.member_id else None, partition, offset
         )
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99))
-    def commit_from_outside(self, partition: int, offset: int) -> None:
-        self._commit("", -1, None, partition, offset)
+    @rule(partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99), version=st.sampled_from([3, 5, 6, 9]))
+    def commit_from_outside(self, partition: int, offset: int, version: int) -> None:
+        """Version 3 with a retention time of its own, which is another kind of record."""
+        codes = self.rig.commit(
+            GROUP, "t", {partition: offset}, version=version, leader_epoch=3, metadata="m", retention_ms=1_000_000_000
+        )
+        if codes[partition] is OK:
+            self.committed[partition] = offset
 
     def _commit(self, member_id: str, generation: int, instance: str | None, partition: int, offset: int) -> None:
         asked = {"member": member_id, "generation": generation, "instance": instance}

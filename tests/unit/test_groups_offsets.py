@@ -136,7 +136,7 @@ def test_a_commit_is_one_record_a_partition_in_kafkas_form(rig: Rig) -> None:  #
     before = log.log_end_offset
     rig.commit("g", "t", {0: 1, 1: 2, 3: 4}, metadata="m", leader_epoch=2)
     assert log.log_end_offset == before + 3
-    topic_id = rig.catalog.topic("t").id  # type: ignore[union-attr]
+    topic_id = rig.catalog.topic("t").id.bytes  # type: ignore[union-attr]
     assert log.records() == [
         OffsetCommitRecord(OffsetKey("g", "t", p), OffsetCommitValue(o, 2, "m", START_MS, -1, topic_id))
         for p, o in {0: 1, 1: 2, 3: 4}.items()

@@ -7,7 +7,6 @@ and by hand-made requests; ``JSON`` and ``CODED`` come from that version's own f
 from __future__ import annotations
 
 import json
-from uuid import UUID
 
 import pytest
 
@@ -170,7 +169,7 @@ def test_every_value_version_is_read(number: int, version: int, value: str) -> N
 
 def test_commits_are_written_as_v4_and_with_an_expiry_as_v1() -> None:  # behaviour 11, claim 83
     key, value = _bytes("commit with metadata")
-    topic_id = UUID("de56613f-83c7-498f-bba6-baae75298c3e")
+    topic_id = bytes.fromhex("de56613f83c7498fbba6baae75298c3e")
     assert decode(key, value) == (
         OffsetKey("groups-gold-simple", "groups-gold", 1),
         OffsetCommitValue(2, 0, "hello ü", 1795217431000, -1, topic_id),

@@ -32,6 +32,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from odradek.batches.encode import encode_batch
@@ -46,6 +47,8 @@ from odradek.groups.messages import Request
 from odradek.groups.shard import GroupShard
 
 log = logging.getLogger("odradek.broker")
+
+_partition_for_group = lru_cache(maxsize=16_384)(partition_for_group)
 
 LOAD_STEP_BYTES = 256 * 1024
 BATCH_HEADER_BYTES = 61
@@ -104,7 +107,7 @@ class Runtime:
 
     def group_partition(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that keeps this group; -1 while the topic does not exist."""
-        return -1 if self.partition_count is None else partition_for_group(group_id, self.partition_count)
+        return -1 if self.partition_count is None else _partition_for_group(group_id, self.partition_count)
 
     def load(self, index: int, partition: OffsetsPartition) -> None:
         """Reads the partition's log, in steps; afterwards its groups are served."""

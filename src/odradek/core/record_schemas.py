@@ -13,11 +13,19 @@ import struct
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
 Fields = dict[str, Any]
 Read = Callable[[bytes, int], tuple[Any, int]]
 Write = Callable[[list[bytes], Any], None]
+
+
+class Uuid(bytes):
+    """A topic's id as its 16 bytes. (``uuid.UUID`` has no place in a room without randomness.)"""
+
+    __slots__ = ()
+
+
+NO_UUID = Uuid(16)
 
 
 class MalformedRecord(ValueError):
@@ -193,7 +201,7 @@ RECORD_TYPES: dict[int, RecordType] = {
 
 #: What a tagged field is when it was not written.
 TAG_DEFAULTS: dict[str, Any] = {
-    "topic_id": UUID(int=0),
+    "topic_id": NO_UUID,
     "metadata_hash": 0,
     "assignment_timestamp": 0,
     "assignment_epochs": [],
@@ -285,14 +293,16 @@ def _fixed(code: str) -> tuple[Read, Write]:
     return read, write
 
 
-def _read_uuid(data: bytes, at: int) -> tuple[UUID, int]:
+def _read_uuid(data: bytes, at: int) -> tuple[Uuid, int]:
     if len(data) < at + 16:
         raise IndexError("uuid runs past the end")
-    return UUID(bytes=data[at : at + 16]), at + 16
+    return Uuid(data[at : at + 16]), at + 16
 
 
-def _write_uuid(out: list[bytes], value: UUID) -> None:
-    out.append(value.bytes)
+def _write_uuid(out: list[bytes], value: bytes) -> None:
+    if len(value) != 16:
+        raise ValueError(f"a uuid of {len(value)} bytes")
+    out.append(value)
 
 
 _FIXED: dict[str, tuple[Read, Write]] = {

@@ -12,14 +12,14 @@ import json
 import struct
 from functools import lru_cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from odradek.core.record_schemas import (
+    NO_UUID,
     RECORD_TYPES,
-    TAG_DEFAULTS,
     Fields,
     MalformedRecord,
     RecordType,
+    Uuid,
     decode_key,
     decode_value,
     encode_value,
@@ -38,6 +38,7 @@ __all__ = [
     "OffsetCommitValue",
     "OffsetKey",
     "UnknownRecord",
+    "Uuid",
     "decode",
     "format_json",
     "format_line",
@@ -58,14 +59,17 @@ class OffsetKey(NamedTuple):
 
 
 class OffsetCommitValue(NamedTuple):
-    """What was committed. Times in ms since 1970; ``expire_timestamp_ms`` -1: the broker's retention holds."""
+    """What was committed.
+
+    Times in ms since 1970; ``expire_timestamp_ms`` -1: the broker's retention holds. ``topic_id`` is its 16 bytes.
+    """
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
-    topic_id: UUID | None = None
+    topic_id: bytes | None = None
 
 
 class GroupKey(NamedTuple):
@@ -167,8 +171,23 @@ def offset_value(value: OffsetCommitValue) -> bytes:
     write_uvarint(out, len(metadata) + 1)
     out.append(metadata)
     out.append(_INT64.pack(value.commit_timestamp_ms))
-    out.append(b"\x00" if value.topic_id is None else b"\x01\x00\x10" + value.topic_id.bytes)
+    out.append(_TOPIC_ID_UNKNOWN if value.topic_id is None else _topic_id_tag(value.topic_id))
     return b"".join(out)
+
+
+_TOPIC_ID_UNKNOWN = b"\x00"
+_TOPIC_ID_TAG = b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
+
+
+@lru_cache(maxsize=4096)
+def _topic_id_tag(topic_id: bytes) -> bytes:
+    return _TOPIC_ID_TAG + topic_id
+
+
+@lru_cache(maxsize=4096)
+def _topic_id(data: bytes) -> bytes | None:
+    """Commits of one topic share one object."""
+    return None if data == NO_UUID else bytes(data)
 
 
 def group_key(group: str) -> bytes:
@@ -212,7 +231,7 @@ def decode(key: bytes | None, value: bytes | None) -> Decoded:
         return UnknownRecord(number, key, value, f"key type {number} is unknown")
     try:
         if number in OFFSET_COMMIT_TYPES:
-            return _decode_offset_commit(kind, key, value)
+            return _decode_usual_commit(key, value) or _decode_offset_commit(kind, key, value)
         key_fields = decode_key(kind, key)
         version, fields = (-1, None) if value is None else decode_value(kind, value)
     except MalformedRecord as error:
@@ -220,6 +239,46 @@ def decode(key: bytes | None, value: bytes | None) -> Decoded:
     if number == GROUP_METADATA_TYPE:
         return GroupRecord(GroupKey(key_fields["group"]), None if fields is None else _group_metadata(fields))
     return CoordinatorRecord(kind, key_fields, version, fields)
+
+
+_HEAD_4 = struct.Struct(">qi")
+_LENGTH = struct.Struct(">h")
+_PARTITION = struct.Struct(">i")
+
+
+def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetCommitRecord | None:
+    """The same by hand for nearly every record there is; None where the schemas must look closer."""
+    if value is None or len(value) < 24 or value[:2] != b"\x00\x04" or len(key) < 10:
+        return None
+    group_end = 4 + _LENGTH.unpack_from(key, 2)[0]
+    if not 4 <= group_end <= len(key) - 6:
+        return None
+    topic_end = group_end + 2 + _LENGTH.unpack_from(key, group_end)[0]
+    size = value[14]
+    at = 14 + size  # behind the metadata, as the length is one more than its own
+    if topic_end + 4 != len(key) or not 1 <= size < 0x80 or at + 9 > len(value):
+        return None
+    tail = value[at + 8 :]
+    if tail == _TOPIC_ID_UNKNOWN:
+        topic_id = None
+    elif len(tail) == 19 and tail[:3] == _TOPIC_ID_TAG:
+        topic_id = _topic_id(tail[3:])
+    else:
+        return None
+    try:
+        group, topic, metadata = (
+            key[4:group_end].decode(),
+            key[group_end + 2 : topic_end].decode(),
+            value[15:at].decode(),
+        )
+    except UnicodeDecodeError:
+        return None
+    offset, leader_epoch = _HEAD_4.unpack_from(value, 2)
+    (commit_timestamp_ms,) = _INT64.unpack_from(value, at)
+    return OffsetCommitRecord(
+        OffsetKey(group, topic, _PARTITION.unpack_from(key, topic_end)[0]),
+        OffsetCommitValue(offset, leader_epoch, metadata, commit_timestamp_ms, -1, topic_id),
+    )
 
 
 def _decode_offset_commit(kind: RecordType, key: bytes, value: bytes | None) -> OffsetCommitRecord:
@@ -237,7 +296,7 @@ def _decode_offset_commit(kind: RecordType, key: bytes, value: bytes | None) -> 
             fields["metadata"],
             fields["commit_timestamp"],
             fields.get("expire_timestamp", -1),
-            None if topic_id is None or topic_id.int == 0 else topic_id,
+            None if topic_id is None else _topic_id(topic_id),
         ),
     )
 
@@ -317,16 +376,16 @@ def _as_json(value: Any) -> Any:
         return {_camel(name): _as_json(item) for name, item in value.items() if not _left_out(name, item)}
     if isinstance(value, list):
         return [_as_json(item) for item in value]
+    if isinstance(value, Uuid):
+        return base64.urlsafe_b64encode(value).decode().rstrip("=")
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, UUID):
-        return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
     return value
 
 
 def _left_out(name: str, value: Any) -> bool:
     """The tagged field of these types: Kafka leaves it out where it was not written."""
-    return name == "topic_id" and bool(value == TAG_DEFAULTS[name])
+    return name == "topic_id" and bool(value == NO_UUID)
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
-from uuid import UUID
 
 from odradek.core.errors import ErrorCode
 
@@ -37,7 +36,7 @@ PartitionCommit: TypeAlias = tuple[int, int, int, str | None]
 
 class TopicCommit(NamedTuple):
     topic: str
-    topic_id: UUID | None
+    topic_id: bytes | None  # 16 bytes
     partitions: Sequence[PartitionCommit]
 
 

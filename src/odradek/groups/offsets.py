@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from odradek.core.effects import Record, Result
 from odradek.core.errors import ErrorCode
-from odradek.core.records import OffsetCommitValue, OffsetKey, offset_key, offset_value
+from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key, offset_value
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.config import GroupConfig
 from odradek.groups.membership import Membership
@@ -32,6 +32,21 @@ from odradek.groups.messages import (
 )
 
 NO_OFFSET = -1
+
+
+class Prepared(Record):
+    """A record that is known decoded, as it was made here: replaying it need not read its bytes."""
+
+    __slots__ = ("decoded",)
+    __setattr__ = object.__setattr__  # made a hundred thousand times a second
+
+    decoded: OffsetCommitRecord
+
+    def __init__(self, key: bytes, value: bytes, decoded: OffsetCommitRecord) -> None:
+        self.key = key  # type: ignore[misc]
+        self.value = value  # type: ignore[misc]
+        self.timestamp_ms = None  # type: ignore[misc]
+        self.decoded = decoded
 
 
 class Offsets:
@@ -87,7 +102,8 @@ class Offsets:
         if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
             self._membership.renew_session(now_ms, group, request.member_id, out)
         limit = self._config.offset_metadata_max_bytes
-        expire_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+        has_expiry = request.retention_time_ms != -1
+        expire_ms = now_ms + request.retention_time_ms if has_expiry else -1
         refused: dict[tuple[str, int], ErrorCode] | None = None
         records = out.records
         group_id = request.group_id
@@ -97,8 +113,11 @@ class Offsets:
                     refused = refused or {}
                     refused[topic, partition] = ErrorCode.offset_metadata_too_large
                     continue
+                if has_expiry:  # a record with an expiry holds neither
+                    leader_epoch, topic_id = -1, None
                 value = OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
-                records.append(Record(offset_key(group_id, topic, partition), offset_value(value)))
+                decoded = OffsetCommitRecord(OffsetKey(group_id, topic, partition), value)
+                records.append(Prepared(offset_key(group_id, topic, partition), offset_value(value), decoded))
         out.reply = OffsetCommitReply(ErrorCode.none, refused)
         return out
 

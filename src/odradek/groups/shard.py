@@ -46,7 +46,7 @@ from odradek.groups.messages import (
     Request,
     SyncGroup,
 )
-from odradek.groups.offsets import Offsets
+from odradek.groups.offsets import Offsets, Prepared
 
 EXPIRY: Hashable = ("expiry",)
 CLASSIC = "classic"
@@ -99,9 +99,9 @@ class GroupShard:
 
     def replay(self, offset: int, record: Record) -> None:
         """Takes over one record of the log, at ``offset``."""
-        decoded = decode(record.key, record.value)
+        decoded = record.decoded if isinstance(record, Prepared) else decode(record.key, record.value)
         if isinstance(decoded, OffsetCommitRecord):
-            self._replay_offset(decoded, record)
+            self._replay_offset(decoded)
         elif isinstance(decoded, GroupRecord):
             self._replay_group(decoded)
         elif isinstance(decoded, UnknownRecord):
@@ -109,7 +109,7 @@ class GroupShard:
         else:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
 
-    def _replay_offset(self, decoded: OffsetCommitRecord, record: Record) -> None:
+    def _replay_offset(self, decoded: OffsetCommitRecord) -> None:
         key, value = decoded
         if value is not None and key.group not in self.groups:
             # A simple group: it has no record of its own.

@@ -45,7 +45,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Defe
         if missing:
             unknown.append(_refused(found.name, topic_id, missing, ErrorCode.unknown_topic_or_partition))
         if partitions:
-            topics.append(TopicCommit(found.name, topic_id, partitions))
+            topics.append(TopicCommit(found.name, topic_id.bytes, partitions))
             rows.append((found.name, topic_id, [partition[0] for partition in partitions]))
     if not topics:
         return offset_commit_response(version, unknown)
