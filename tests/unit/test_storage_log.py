@@ -6,64 +6,15 @@ import struct
 from pathlib import Path
 
 import pytest
+from logs import CODECS, T0, batch, code_of, open_log, put, rows_from, sequenced
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
-from odradek.batches.rows import Row, iter_records
+from odradek.batches.rows import iter_records
 from odradek.core.effects import Record
-from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.files import Crash, MemoryFiles, OsFiles
-from odradek.storage.log import AppendInfo, Log
-from odradek.storage.segment import Segment
-
-T0 = 1_700_000_000_000
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def batch(count: int = 1, first: int = 0, *, at_ms: int = T0, size: int = 10, **options: object) -> bytes:
-    records = [Record(b"k%d" % n, b"v" * size, at_ms + n - first) for n in range(first, first + count)]
-    return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
-
-
-def sequenced(first: int, count: int = 5, producer_id: int = 7, epoch: int = 0, **options: object) -> bytes:
-    return batch(count, first, producer_id=producer_id, producer_epoch=epoch, base_sequence=first, **options)
-
-
-def open_log(path: Path, *, clean: bool = False, now_ms: int = T0, **options: object) -> Log:
-    files = options.pop("files", None) or OsFiles()
-    recovery_point = options.pop("recovery_point", 0)
-    start = options.pop("log_start_offset", None)
-    return Log.open(
-        path,
-        LogConfig(**options),  # type: ignore[arg-type]
-        now_ms,
-        clean=clean,
-        recovery_point=recovery_point,  # type: ignore[arg-type]
-        log_start_offset=start,  # type: ignore[arg-type]
-        files=files,  # type: ignore[arg-type]
-    )
-
-
-def put(log: Log, data: bytes, now_ms: int = T0, leader_epoch: int = 0) -> AppendInfo:
-    return log.append(data, now_ms=now_ms, leader_epoch=leader_epoch)
-
-
-def rows_from(log: Log, offset: int, max_bytes: int = 1 << 20) -> list[Row]:
-    """All records from ``offset`` on, as a consumer gets them."""
-    rows: list[Row] = []
-    while offset < log.high_watermark:
-        fetched = [row for row in iter_records(log.read(offset, max_bytes).bytes()) if row.offset >= offset]
-        assert fetched, f"nothing at {offset}"
-        rows += fetched
-        offset = fetched[-1].offset + 1
-    return rows
-
-
-def code_of(call: object, *args: object, **options: object) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        call(*args, **options)  # type: ignore[operator]
-    return caught.value.code
+from odradek.storage.files import MemoryFiles, OsFiles
 
 
 @pytest.fixture
@@ -684,133 +635,6 @@ def test_a_late_sync_does_not_mind_a_segment_that_is_gone(path: Path) -> None:
     later[0]()  # type: ignore[operator]
     assert log.offline is None
     assert not list(path.glob("00000000000000000000.*"))
-
-
-# restart
-
-
-def test_kill_loses_nothing_that_was_written(path: Path) -> None:
-    log = open_log(path, segment_bytes=1000, index_interval_bytes=128)
-    for number in range(60):
-        put(log, batch(2, number, at_ms=T0 + number))
-    expected = rows_from(log, 0)
-    del log
-    again = open_log(path, segment_bytes=1000, index_interval_bytes=128)
-    assert rows_from(again, 0) == expected
-    assert again.find_timestamp(T0 + 41) is not None
-
-
-def test_a_torn_tail_is_cut_off(path: Path) -> None:
-    files = MemoryFiles()
-    log = open_log(path, files=files)
-    put(log, batch(5))
-    for keep in (1, 16, 60, 61, 100):
-        files.tear_after(keep)
-        with pytest.raises(Crash):
-            put(log, batch(5))
-        files.crash()
-        log = open_log(path, files=files)
-        assert log.log_end_offset == 5
-        assert files.size(path / "00000000000000000000.log") == log.size
-
-
-def test_a_damaged_batch_past_the_recovery_point_ends_the_log(path: Path) -> None:
-    log = open_log(path, segment_bytes=1000)
-    for number in range(30):
-        put(log, batch(1, number, size=50))
-    second = log.segments[1]
-    del log
-    target = path / f"{second.base_offset:020d}.log"
-    data = bytearray(target.read_bytes())
-    data[len(data) // 2] ^= 1
-    target.write_bytes(data)
-    again = open_log(path, segment_bytes=1000)
-    assert second.base_offset < again.log_end_offset < second.next_offset
-    assert again.segments[-1].base_offset == second.base_offset
-    assert [row.offset for row in rows_from(again, 0)] == list(range(again.log_end_offset))
-
-
-def test_recovery_begins_at_the_recovery_point(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = open_log(path, segment_bytes=1000)
-    for number in range(60):
-        put(log, batch(1, number, size=50))
-    point = log.recovery_point
-    assert point == log.segments[-1].base_offset
-    checked: list[int] = []
-    recover = Segment.recover
-    monkeypatch.setattr(
-        Segment, "recover", lambda self, *args: (checked.append(self.base_offset), recover(self, *args))[1]
-    )
-    assert open_log(path, segment_bytes=1000, recovery_point=point).log_end_offset == 60
-    assert checked == [point]
-    checked.clear()
-    assert open_log(path, segment_bytes=1000, recovery_point=point, clean=True).log_end_offset == 60
-    assert checked in ([], [point])  # not closed, so its time index may lack the last entry
-
-
-@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("damage", ["missing", "cut", "zeros"])
-def test_claim_8_damaged_indexes_are_rebuilt(path: Path, suffix: str, damage: str) -> None:  # claim 8
-    log = open_log(path, segment_bytes=2000, index_interval_bytes=64)
-    for number in range(60):
-        put(log, batch(1, number, at_ms=T0 + number * 10))
-    log.close()
-    target = path / f"00000000000000000000{suffix}"
-    good = target.read_bytes()
-    assert len(good) > 30
-    if damage == "missing":
-        target.unlink()
-    elif damage == "cut":
-        target.write_bytes(good[:-5])
-    else:
-        target.write_bytes(good[:-12] + bytes(120))
-    again = open_log(path, clean=True, segment_bytes=2000, index_interval_bytes=64, recovery_point=60)
-    assert target.read_bytes() == good
-    assert [row.offset for row in rows_from(again, 0)] == list(range(60))
-    assert again.find_timestamp(T0 + 15) == (2, T0 + 20, 0)
-
-
-def test_clean_stop_needs_no_recovery(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = open_log(path, segment_bytes=2000)
-    for number in range(60):
-        put(log, sequenced(number * 5))
-    log.close()
-    assert code_of(put, log, batch()) is ErrorCode.kafka_storage_error
-    monkeypatch.setattr(Segment, "recover", None)
-    again = open_log(path, segment_bytes=2000, clean=True, recovery_point=300)
-    assert again.log_end_offset == 300
-    assert again.recovery_point == 300
-    assert put(again, sequenced(295)).duplicate
-
-
-def test_leftovers_of_an_interrupted_compaction(path: Path) -> None:
-    log = open_log(path, segment_bytes=1000)
-    for number in range(60):
-        put(log, batch(1, number, size=50))
-    first, second, third, *_ = (segment.base_offset for segment in log.segments)
-    log.close()
-    # segments one and two were merged into .swap; the old ones were not removed yet
-    merged = b"".join(path.joinpath(f"{base:020d}.log").read_bytes() for base in (first, second))
-    path.joinpath(f"{first:020d}.log.swap").write_bytes(merged)
-    path.joinpath(f"{third:020d}.log.cleaned").write_bytes(b"half-way")
-    path.joinpath("00000000000000000099.index.deleted").write_bytes(b"")
-    path.joinpath("00000000000000000077.timeindex").write_bytes(b"")
-    again = open_log(path, segment_bytes=1000, clean=True, recovery_point=60)
-    assert [segment.base_offset for segment in again.segments][:2] == [first, third]
-    assert [row.offset for row in rows_from(again, 0)] == list(range(60))
-    leftovers = (".swap", ".cleaned", ".deleted")
-    names = OsFiles().list(path)
-    assert not [name for name in names if name.endswith(leftovers) or name.startswith("00000000000000000077")]
-
-
-def test_start_beyond_the_end_empties_the_log(path: Path) -> None:
-    """As when segment files were deleted by hand."""
-    log = open_log(path)
-    put(log, batch(5))
-    log.close()
-    again = open_log(path, clean=True, log_start_offset=50)
-    assert (again.log_start_offset, again.log_end_offset) == (50, 50)
-    assert put(again, batch()).base_offset == 50
 
 
 def test_delete_leaves_nothing(path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Logs for the tests of storage: batches to append, a log opened with few words, what a consumer gets back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.rows import Row, iter_records
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.config import LogConfig
+from odradek.storage.files import OsFiles
+from odradek.storage.log import AppendInfo, Log
+
+T0 = 1_700_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def batch(count: int = 1, first: int = 0, *, at_ms: int = T0, size: int = 10, **options: object) -> bytes:
+    records = [Record(b"k%d" % n, b"v" * size, at_ms + n - first) for n in range(first, first + count)]
+    return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
+
+
+def sequenced(first: int, count: int = 5, producer_id: int = 7, epoch: int = 0, **options: object) -> bytes:
+    return batch(count, first, producer_id=producer_id, producer_epoch=epoch, base_sequence=first, **options)
+
+
+def open_log(path: Path, *, clean: bool = False, now_ms: int = T0, **options: object) -> Log:
+    files = options.pop("files", None) or OsFiles()
+    recovery_point = options.pop("recovery_point", 0)
+    start = options.pop("log_start_offset", None)
+    return Log.open(
+        path,
+        LogConfig(**options),  # type: ignore[arg-type]
+        now_ms,
+        clean=clean,
+        recovery_point=recovery_point,  # type: ignore[arg-type]
+        log_start_offset=start,  # type: ignore[arg-type]
+        files=files,  # type: ignore[arg-type]
+    )
+
+
+def put(log: Log, data: bytes, now_ms: int = T0, leader_epoch: int = 0) -> AppendInfo:
+    return log.append(data, now_ms=now_ms, leader_epoch=leader_epoch)
+
+
+def rows_from(log: Log, offset: int, max_bytes: int = 1 << 20) -> list[Row]:
+    """All records from ``offset`` on, as a consumer gets them."""
+    rows: list[Row] = []
+    while offset < log.high_watermark:
+        fetched = [row for row in iter_records(log.read(offset, max_bytes).bytes()) if row.offset >= offset]
+        assert fetched, f"nothing at {offset}"
+        rows += fetched
+        offset = fetched[-1].offset + 1
+    return rows
+
+
+def code_of(call: object, *args: object, **options: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call(*args, **options)  # type: ignore[operator]
+    return caught.value.code
