@@ -260,6 +260,30 @@ def test_three_clients_in_one_group(bootstrap: str, topic: str, group: str) -> N
         assert sorted(everything) == [(n, k) for n in range(6) for k in range(21)]
 
 
+def test_the_offsets_topic_is_made_for_the_first_group(
+    own_broker: Callable[..., RunningBroker], topic: str, group: str
+) -> None:
+    # claim 77: not for producers, nor for readers without a group
+    broker = own_broker()
+    where = TopicPartition(topic, 0)
+    create_topic(broker.bootstrap, topic)
+    publish(broker.bootstrap, topic, numbers(3))
+
+    async def steps() -> None:
+        async with AIOKafkaAdmin(broker.bootstrap) as client:
+            async with consuming(broker.bootstrap, None) as source:
+                source.assign([where])
+                source.seek(where, 0)
+                assert values(await read(source, 3)) == [0, 1, 2]
+            assert await client.list_topics() == [topic]
+            async with consuming(broker.bootstrap, group, topic, auto_offset_reset="earliest") as source:
+                await read(source, 3)
+                await source.commit({where: 2})
+            assert sorted(await client.list_topics()) == ["__consumer_offsets", topic]
+
+    run(steps())
+
+
 def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBroker], topic: str, group: str) -> None:
     # claim 92
     broker = own_broker()

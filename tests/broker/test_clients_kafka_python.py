@@ -242,6 +242,29 @@ def test_a_member_that_does_not_poll_is_out(bootstrap: str, topic: str, group: s
     slow.close()
 
 
+def test_heartbeats_go_on_without_polling(bootstrap: str, topic: str, group: str) -> None:
+    # claim 73: session 6 s, no poll for longer, still a member; claim 71: so short a stall rebalances nothing
+    create_topic(bootstrap, topic, 4)
+    idle = consumer(bootstrap, group, topic, auto_offset_reset="earliest")
+    eventually(lambda: idle.partitions_for_topic(topic))
+    eventually(lambda: idle.poll(timeout_ms=100) == {} and len(idle.assignment()) == 4)
+    generation = idle.group_metadata().generation_id
+    began = time.monotonic()
+    client = KafkaAdminClient(bootstrap_servers=bootstrap)
+
+    def still_in() -> bool:
+        members = client.describe_groups([group])[group]["members"]
+        assert len(members) == 1, f"out after {time.monotonic() - began:.1f} s"
+        return time.monotonic() - began > 7.5
+
+    eventually(still_in, within_s=15, every_s=0.5)
+    idle.poll(timeout_ms=100)
+    assert idle.group_metadata().generation_id == generation
+    idle.commit({TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})
+    client.close()
+    idle.close()
+
+
 def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBroker], topic: str, group: str) -> None:
     # claim 92
     broker = own_broker()

@@ -1,0 +1,107 @@
+"""Requests nobody sends: every field at its edges, or bytes turned over. It answers or hangs up and lives."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import CONFIG, Wire
+from instances import Instances, plain
+from publish import commit, committed, create_topic, numbers, publish
+
+from odradek.testing.cluster import BrokerProcess
+from odradek.wire import frames, schemas
+from odradek.wire.schemas import Kind
+
+PRODUCE, API_VERSIONS = 0, 18
+SEEDS = 4
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker of our own, with a record and a commit that must outlive what comes."""
+    with BrokerProcess(tmp_path, config=CONFIG) as broker:
+        create_topic(broker.bootstrap, "kept")
+        publish(broker.bootstrap, "kept", numbers(10))
+        commit(broker.bootstrap, "kept-group", {("kept", 0): 7})
+        yield broker
+
+
+def requests(versions: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """``(API, version, message)``: valid bytes, absurd content."""
+    for api_key, (oldest, newest) in versions.items():
+        known = schemas.known_versions(api_key)
+        for version in range(max(oldest, known[0]), min(newest, known[1]) + 1):
+            entity = schemas.message_type(api_key, version, Kind.REQUEST)
+            for seed in range(SEEDS):
+                message = plain(Instances(1000 * version + seed).of(entity))
+                # acks=0 has no answer to wait for.
+                yield api_key, version, message | {"acks": 1} if api_key == PRODUCE else message
+
+
+def answer(wire: Wire) -> bytes | None:
+    """The next frame without its length, or None when the broker hung up."""
+    head = b""
+    try:
+        while len(head) < 4:
+            data = wire.socket.recv(4 - len(head))
+            if not data:
+                return None
+            head += data
+        body = b""
+        while len(body) < int.from_bytes(head, "big"):
+            data = wire.socket.recv(int.from_bytes(head, "big") - len(body))
+            if not data:
+                return None
+            body += data
+    except ConnectionResetError:
+        return None
+    return body
+
+
+def still_well(broker: BrokerProcess) -> None:
+    log = broker.log_path.read_text()
+    assert "Traceback" not in log, log[-4000:]
+    broker.stop()
+    broker.start()
+    assert committed(broker.bootstrap, "kept-group") == {("kept", 0): 7}
+    assert publish(broker.bootstrap, "kept", [b"next"]) == [10]
+
+
+def test_absurd_requests_are_answered_in_shape(stage: BrokerProcess) -> None:
+    with Wire(stage.bootstrap) as wire:
+        versions = wire.versions()
+        for api_key, version, message in requests(versions):
+            wire.socket.sendall(frames.encode_request(api_key, version, 9, "absurd", message))
+            reply = answer(wire)
+            assert reply is not None, (api_key, version, message)
+            head = frames.response_head(api_key, version, 9)
+            _, size = schemas.decode(api_key, version, Kind.RESPONSE, reply, len(head))
+            assert len(head) + size == len(reply), (api_key, version, message)
+    still_well(stage)
+
+
+def test_turned_over_bytes_cost_at_most_their_connection(stage: BrokerProcess) -> None:
+    dice = random.Random(20)
+    with Wire(stage.bootstrap) as wire:
+        versions = wire.versions()
+    wire = Wire(stage.bootstrap)
+    for api_key, version, message in requests(versions):
+        packed = bytearray(frames.encode_request(api_key, version, 9, "turned", message))
+        for _ in range(dice.choice([1, 2, 8])):
+            # The length stays whole, so that the broker has the frame; API, version and all else may turn.
+            packed[dice.randrange(4, len(packed))] = dice.randrange(256)
+        wire.socket.sendall(packed)
+        # Something else may have become of it (acks=0, another API): what counts is that the next one is served.
+        wire.socket.sendall(frames.encode_request(API_VERSIONS, 0, 10, "turned", {}))
+        while (reply := answer(wire)) is not None:
+            if int.from_bytes(reply[:4], "big") == 10:
+                break
+        if reply is None:
+            wire.socket.close()
+            wire = Wire(stage.bootstrap)
+    wire.socket.close()
+    still_well(stage)
