@@ -141,7 +141,15 @@ class BrokerServer:
         assert topic is not None
         self._open(topic)
         if name == OFFSETS_TOPIC:
-            self._serve_groups(topic)
+            if topic.partition_count == config.offsets_topic_num_partitions:
+                self._serve_groups(topic)
+            else:
+                # As Kafka does: the count is read at start, and a coordinator that reckons with another is none.
+                log.warning(
+                    "%s was created with %d partitions, not the %d of offsets.topic.num.partitions: groups are "
+                    "served after a restart",
+                    name, topic.partition_count, config.offsets_topic_num_partitions,
+                )  # fmt: skip
         return topic
 
     def _open(self, topic: Topic) -> None:
