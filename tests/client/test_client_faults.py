@@ -332,12 +332,16 @@ def test_a_reply_without_the_partition_is_throttling(cluster: ScriptedCluster) -
     assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
 
 
-def test_a_topic_that_was_made_anew(cluster: ScriptedCluster) -> None:
-    def recreate(message: Any, version: int) -> Any:
+def test_a_topic_made_anew_while_it_is_read(cluster: ScriptedCluster) -> None:
+    broker = cluster.brokers[1]
+
+    def recreate_after_one(message: Any, version: int) -> Any:
+        if broker.count(FETCH) == 1:
+            return broker.answer_1(message, version)
         cluster.topic_id = UUID(int=8)
         return fetch_reply(cluster, error=ErrorCode.unknown_topic_id)
 
-    cluster.brokers[1].answers[FETCH] = recreate
+    broker.answers[FETCH] = recreate_after_one
     with pytest.raises(TopicRecreated, match="topic t was deleted and created again"):
         offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
 
@@ -345,6 +349,23 @@ def test_a_topic_that_was_made_anew(cluster: ScriptedCluster) -> None:
 def test_another_topic_of_that_name_is_not_read(cluster: ScriptedCluster) -> None:
     with pytest.raises(TopicRecreated):
         offsets(read_range(cluster.bootstrap, T0, 0, 30, topic_id=UUID(int=1), **QUICK))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_topic_made_anew_before_the_read_began_is_read(cluster: ScriptedCluster, named: bool) -> None:
+    """The process remembers the old topic from an earlier read; that alone must not fail the next one."""
+    broker = cluster.brokers[1]
+
+    def by_id(message: Any, version: int) -> Any:
+        if message.topics[0].topic_id != cluster.topic_id:
+            return fetch_reply(cluster, error=ErrorCode.unknown_topic_id)
+        return broker.answer_1(message, version)
+
+    broker.answers[FETCH] = by_id
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
+    cluster.topic_id = UUID(int=9)
+    topic_id = cluster.topic_id if named else None
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 30, topic_id=topic_id, **QUICK)) == list(range(30))
 
 
 def test_out_of_range_says_what_the_log_holds(cluster: ScriptedCluster) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from odradek.batches.columns import COLUMNS
 from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition, read_range
 from odradek.client.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopic
-from odradek.client.reader import DEFAULT_COLUMNS, shared_cluster
+from odradek.client.reader import shared_cluster
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -24,7 +25,7 @@ def offsets(batches: Iterator[Any]) -> list[int]:
 
 
 def test_a_fetch_names_an_offset_and_gets_the_log_from_there(admin: Admin, filled: str) -> None:  # claim 5
-    reader = PartitionReader(admin.config, TopicPartition(filled, 0), columns=(*DEFAULT_COLUMNS, "headers"))
+    reader = PartitionReader(admin.config, TopicPartition(filled, 0), columns=COLUMNS)
     fetched = reader.fetch(5)
     (batch,) = fetched.record_batches
     rows = batch.to_pylist()
@@ -82,6 +83,13 @@ def test_rows_equal_columns(admin: Admin, filled: str) -> None:
     assert [row.offset for row in rows] == batch.column("offset").to_pylist()
     assert [row.value for row in rows] == batch.column("value").to_pylist()
     assert (rows[0].timestamp, rows[0].headers) == (1_700_000_000_002, (("n", b"2"),))
+
+
+def test_bad_arguments_are_refused_before_anybody_is_asked() -> None:
+    with pytest.raises(ValueError, match="unknown column 'Offset': one of key, value"):
+        read_range("127.0.0.1:1", ("t", 0), 0, 1, columns=("Offset",))
+    with pytest.raises(ValueError, match="isolation level 'dirty'"):
+        read_range("127.0.0.1:1", ("t", 0), 0, 1, isolation_level="dirty")
 
 
 def test_empty_ranges_ask_nobody() -> None:

@@ -15,7 +15,8 @@ from crc32c import crc32c
 
 from odradek.batches import arrow, decode
 from odradek.batches.aborted import AbortedTransaction, rolled_back
-from odradek.batches.arrow import DEFAULT_COLUMNS, RecordSet
+from odradek.batches.arrow import RecordSet
+from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import stamp
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
@@ -71,7 +72,7 @@ def test_unknown_column_is_named() -> None:
 
 def test_headers_are_null_where_there_are_none() -> None:
     items = [Item(b"k", b"v"), Item(b"k", b"v", headers=(("a", b"1"), ("a", None), ("", b"")))]
-    (found,) = RecordSet(encode_batch(items, now_ms=1)).record_batches("t", 0, columns=(*DEFAULT_COLUMNS, "headers"))
+    (found,) = RecordSet(encode_batch(items, now_ms=1)).record_batches("t", 0, columns=COLUMNS)
     assert found.column("headers").to_pylist() == [
         None,
         [{"key": "a", "value": b"1"}, {"key": "a", "value": None}, {"key": "", "value": b""}],

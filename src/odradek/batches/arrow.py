@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from odradek.batches import decode as kernels
 from odradek.batches.aborted import AbortedTransaction, rolled_back
+from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.decode import (
     ATTRIBUTES,
     BASE,
@@ -30,7 +31,8 @@ from odradek.core.errors import CorruptRecord
 
 CHUNK_BYTES = 64 << 20
 """Roughly how many bytes of records go into one RecordBatch at most."""
-_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+# Spark's own names and nullability, so that its Arrow batches need no cast.
+_HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 TYPES = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -41,16 +43,12 @@ TYPES = {
     "timestampType": pa.int32(),
     "headers": _HEADERS,
 }
-DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""All but ``headers``, in the order of Spark's Kafka source."""
 
 
 @lru_cache(maxsize=64)
 def schema(columns: tuple[str, ...] = DEFAULT_COLUMNS) -> pa.Schema:
     """The schema of the batches for these columns. Raises ValueError naming an unknown one."""
-    for name in columns:
-        if name not in TYPES:
-            raise ValueError(f"unknown column {name!r}: one of {', '.join(TYPES)}")
+    check_columns(columns)
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 
 

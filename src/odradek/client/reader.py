@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.batches.aborted import AbortedTransaction, rolled_back
+from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import Row, batch_rows
 from odradek.client import fetch, loop, operations
@@ -38,9 +39,9 @@ from odradek.core.ids import NO_EPOCH, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
+__all__ = ["DEFAULT_COLUMNS", "Fetched", "PartitionReader", "read_range", "shared_cluster"]
 
-DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+T = TypeVar("T")
 
 _lock = threading.Lock()
 _clusters: dict[ClientConfig, Cluster] = {}
@@ -105,6 +106,10 @@ class PartitionReader:
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     isolation_level: str = "read_uncommitted"
     topic_id: UUID | None = None
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns)
+        isolation(self.isolation_level)
 
     def fetch(self, offset: int, *, max_bytes: int | None = None, max_wait_ms: int | None = None) -> Fetched:
         """The records from ``offset`` on that one fetch brings, at least one unless ``max_wait_ms`` passes first.
@@ -299,18 +304,17 @@ class _Source:
         return await self.cluster.retrying(f"reading {self.partition}", attempt, deadline)
 
     async def _fetch_from_leader(self, offset: int, deadline: Deadline) -> FetchedPartition:
-        leader = (await self.cluster.leaders([self.partition], deadline))[self.partition]
-        self._check_topic_id()
+        leader, topic_id = await self._leader_and_topic(deadline)
         epoch = self.cluster.leader_epoch(self.partition)
         if self.last_epoch >= 0 and epoch != self._confirmed_epoch:
             await self._check_history(offset, deadline)
         self._confirmed_epoch = epoch
         connection = await self.cluster.connection(leader)
-        ceiling = None if self.topic_id is not None else fetch.IDS_FROM - 1
+        ceiling = None if topic_id is not None else fetch.IDS_FROM - 1
         version = connection.version(fetch.FETCH, ceiling)
         message = fetch.request(
             self.partition,
-            self.topic_id,
+            topic_id,
             offset,
             leader_epoch=epoch,
             max_bytes=self.max_bytes,
@@ -331,16 +335,21 @@ class _Source:
             raise KafkaError(ErrorCode.request_timed_out, f"{self.partition}: {connection.address} is throttling us")
         row = reply.partitions[0]
         if row.error_code is ErrorCode.none:
+            self.topic_id = topic_id  # from now on this very topic
             return row
         raise await self._failure(row, offset)
 
-    def _check_topic_id(self) -> None:
-        known = self.cluster.known_topic(self.partition.topic)
-        current = known.topic_id if known is not None else None
-        if self.topic_id is None:
-            self.topic_id = current
-        elif current is not None and current != self.topic_id:
-            raise TopicRecreated(f"topic {self.partition.topic} was deleted and created again ({current})")
+    async def _leader_and_topic(self, deadline: Deadline) -> tuple[int, UUID | None]:
+        """Raises TopicRecreated when the name, looked up just now, belongs to another topic than before."""
+        name = self.partition.topic
+        for _ in range(2):
+            leader = (await self.cluster.leaders([self.partition], deadline))[self.partition]
+            known = self.cluster.known_topic(name)
+            current = known.topic_id if known is not None else None
+            if self.topic_id is None or current is None or current == self.topic_id:
+                return leader, current
+            self.cluster.forget_topics([name])  # what is remembered may be older than the id asked for
+        raise TopicRecreated(f"topic {name} was deleted and created again ({current})")
 
     async def _check_history(self, offset: int, deadline: Deadline) -> None:
         """After a change of leader: does its log hold what was read, up to ``offset``? Raises LogTruncated."""
