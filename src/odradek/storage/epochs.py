@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from odradek.core.errors import StorageError
@@ -30,6 +31,7 @@ class LeaderEpochs:
         self._files = files
         self._entries: list[EpochStart] = []
         self._unsynced = False
+        self._writing = Lock()  # several closed segments may be synced at once, each in a thread
         for line in read_lines(self._path, files):
             try:
                 epoch, start = line.split()
@@ -106,6 +108,7 @@ class LeaderEpochs:
             self._save(sync=True)
 
     def _save(self, *, sync: bool = False) -> None:
-        lines = (f"{entry.epoch} {entry.start_offset}" for entry in self._entries)
-        write_lines(self._path, lines, self._files, sync=sync)
-        self._unsynced = not sync
+        with self._writing:
+            lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
+            write_lines(self._path, lines, self._files, sync=sync)
+            self._unsynced = not sync
