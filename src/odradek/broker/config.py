@@ -209,6 +209,12 @@ class BrokerConfig:
     default_replication_factor: int
     message_max_bytes: int
     min_insync_replicas: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_max_bytes_per_second: float
     log_retention_check_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
@@ -349,6 +355,10 @@ _LOG_FIELDS = (
     "message.timestamp.after.max.ms",
     "flush.messages",
     "flush.ms",
+    "delete.retention.ms",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
     "compression.type",
     "message.timestamp.type",
 )

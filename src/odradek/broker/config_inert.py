@@ -282,18 +282,8 @@ quota.window.num | int | 11
 quota.window.size.seconds | int | 1
 telemetry.max.bytes | int | 1048576
 """,
-    "Compacted logs are not cleaned yet.": """
-log.cleaner.min.cleanable.ratio | double | 0.5 | 0..1
-log.cleaner.min.compaction.lag.ms | long | 0 | 0..
-log.cleaner.max.compaction.lag.ms | long | 9223372036854775807 | 1..
-log.cleaner.delete.retention.ms | long | 86400000 | 0..
-log.cleaner.backoff.ms | long | 15000
-log.cleaner.dedupe.buffer.size | long | 134217728
-log.cleaner.enable | boolean | true
-log.cleaner.io.buffer.load.factor | double | 0.9
+    "The cleaner reads in steps of a fixed size.": """
 log.cleaner.io.buffer.size | int | 524288
-log.cleaner.io.max.bytes.per.second | double | 1.7976931348623157E308
-log.cleaner.threads | int | 1
 """,
     "Commits are appended once per turn of the event loop and read back in steps of fixed size.": """
 group.coordinator.append.linger.ms | int | -1

@@ -30,6 +30,16 @@ log.retention.minutes | int | - | | The same in minutes, where log.retention.ms 
 log.retention.hours | int | 168 | | The same in hours, where both are unset.
 log.retention.bytes | long | -1 | | Size of a partition above which old segments are deleted; -1 no limit.
 log.retention.check.interval.ms | long | 300000 | 1.. | How often retention looks.
+log.cleaner.enable | boolean | true | | Whether compacted topics are compacted.
+log.cleaner.threads | int | 1 | 0.. | Logs that are compacted at a time.
+log.cleaner.backoff.ms | long | 15000 | 0.. | How long the cleaner rests when nothing is due.
+log.cleaner.dedupe.buffer.size | long | 134217728 | | Memory for the map of keys of all threads.
+log.cleaner.io.buffer.load.factor | double | 0.9 | | How full that map may get.
+log.cleaner.io.max.bytes.per.second | double | 1.7976931348623157E308 | | The most the cleaner reads and writes.
+log.cleaner.min.cleanable.ratio | double | 0.5 | 0..1 | Share of a log that is dirty before it is compacted.
+log.cleaner.min.compaction.lag.ms | long | 0 | 0.. | Age below which a record is not compacted.
+log.cleaner.max.compaction.lag.ms | long | 9223372036854775807 | 1.. | Age at which a record is compacted in any case.
+log.cleaner.delete.retention.ms | long | 86400000 | 0.. | How long a compacted topic keeps tombstones.
 log.index.interval.bytes | int | 4096 | 0.. | Bytes of log between two index entries.
 log.index.size.max.bytes | int | 10485760 | 4.. | Size at which an index is full, and a new segment begins.
 log.message.timestamp.type | string | CreateTime | in CreateTime,LogAppendTime | Whose clock stamps records.
@@ -99,17 +109,12 @@ remote.storage.enable | boolean | false | |
 unclean.leader.election.enable | boolean | false | | unclean.leader.election.enable
 """
 
-_NO_CLEANER = "Compacted logs are not cleaned yet."
 _NO_LEVELS = "Where the broker compresses, it does so at the codec's own default level."
 
 TOPIC_INERT = {
     "compression.gzip.level": _NO_LEVELS,
     "compression.lz4.level": _NO_LEVELS,
     "compression.zstd.level": _NO_LEVELS,
-    "delete.retention.ms": _NO_CLEANER,
-    "max.compaction.lag.ms": _NO_CLEANER,
-    "min.cleanable.dirty.ratio": _NO_CLEANER,
-    "min.compaction.lag.ms": _NO_CLEANER,
     "file.delete.delay.ms": "Deleted files go at once; a fetch under way keeps reading them.",
     "preallocate": "Segment files grow as they are written.",
     "segment.jitter.ms": "Segments of one topic may roll together.",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from odradek.broker.cleaning import Cleaning
 from odradek.broker.clock import Alarms, Clock
 from odradek.broker.config import BrokerConfig, check_topic_configs, log_config
 from odradek.broker.connection import Connection
@@ -65,6 +66,7 @@ class BrokerServer:
         self.catalog: Catalog
         self.router: Router
         self.runtime: Runtime
+        self.cleaning: Cleaning
         self._addresses: Counter[str] = Counter()
         self.loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
@@ -271,6 +273,7 @@ class BrokerServer:
             if offsets_topic is not None:
                 self._serve_groups(offsets_topic)
             self.router = Router(self)
+            self.cleaning = Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
         except BaseException:
             listening.close()
             raise
@@ -278,6 +281,8 @@ class BrokerServer:
             lambda: Connection(self), sock=listening, backlog=self.config.socket_listen_backlog_size
         )
         self._plan_upkeep()
+        if self.config.log_cleaner_enable:
+            self.cleaning.start()
 
     def _bind(self) -> socket.socket:
         host, port = self.address
@@ -354,6 +359,7 @@ class BrokerServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.close()
+        await self.cleaning.stop()
         self.runtime.stop()
         deadline = asyncio.get_running_loop().time() + DRAIN_S
         while any(c.busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:

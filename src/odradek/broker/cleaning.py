@@ -1,0 +1,470 @@
+"""The cleaner's life in the broker: which log is next, who does the work, how it fares.
+
+Each of ``log.cleaner.threads`` tasks takes the dirtiest log that is due, has it cleaned, lets retention work on
+compacted logs, and rests for ``log.cleaner.backoff.ms`` when nothing was due. Small logs are cleaned on the event
+loop, a millisecond at a time; others by a process of the lowest priority (``storage/cleaner``) that reads closed
+segments and writes new ones. Only the swap happens here: a few renames between two requests.
+
+A partition whose cleaning fails is left alone for ten minutes, with one line in the log; the others go on. ``status``
+tells all this, and whether a task has died, since a dead cleaner is how ``__consumer_offsets`` fills disks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.log_directory import LogDirectory
+from odradek.broker.partition import Partition
+from odradek.core.errors import KafkaError, OdradekError, StorageError
+from odradek.core.ids import TopicPartition
+from odradek.storage import checkpoints
+from odradek.storage.clean_plan import Dirt, Job, max_keys, measure, plan
+from odradek.storage.clean_rows import RowEngine
+from odradek.storage.cleaner import CleanedSegment, Counts, Finished, TooCoarse, clean
+from odradek.storage.log import Log
+from odradek.storage.segment import Segment
+
+log = logging.getLogger("odradek.cleaner")
+
+SMALL_JOB_BYTES = 1 << 20
+"""Up to here a process is not worth its start."""
+SMALL_BATCH_BYTES = 64 << 10
+"""A larger compressed batch would hold the event loop up while it is unpacked and packed."""
+SLICE_S = 0.001
+REST_S = 0.004
+RETRY_MS = 600_000
+EXIT_TIMEOUT_S = 30.0
+
+Key = tuple[str, int]
+
+
+class _Aborted(Exception):
+    """The log went away or changed under the cleaning; nothing is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastCleaning:
+    """The newest finished one. ``seconds`` from begin to end; offsets [from, to) were dirty before."""
+
+    partition: TopicPartition
+    finished_ms: int
+    first_dirty_offset: int
+    end_offset: int
+    seconds: float
+    counts: Counts
+    in_process: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningStatus:
+    """How the cleaner fares. Times in ms since 1970 (-1: never), sizes in bytes.
+
+    ``dead_thread_count`` counts tasks that should run and do not, as Kafka's metric of that name.
+    """
+
+    thread_count: int
+    dead_thread_count: int
+    last_run_ms: int
+    cleanings: int
+    last_cleaning: LastCleaning | None
+    in_progress: tuple[TopicPartition, ...]
+    dirty_bytes: dict[TopicPartition, int]
+    max_dirty_ratio: float
+    uncleanable: dict[TopicPartition, str]
+    uncleanable_bytes: int
+    compacted_bytes: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Uncleanable:
+    log: Log
+    reason: str
+    until_ms: int
+
+
+class Cleaning:
+    """Made by the broker once its logs are open; belongs to one event loop."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        config: BrokerConfig,
+        *,
+        now_ms: Callable[[], int],
+        call_at: Callable[[int, Callable[[], None]], Any],
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._now_ms = now_ms
+        self._call_at = call_at
+        self._tasks: list[asyncio.Task[None]] = []
+        self._woken = asyncio.Event()
+        self._in_progress: set[Key] = set()
+        self._uncleanable: dict[Key, _Uncleanable] = {}
+        self._written: dict[TopicPartition, int] = {}
+        self._writing = asyncio.Lock()
+        self._last_run_ms = -1
+        self._cleanings = 0
+        self._last: LastCleaning | None = None
+        self._load()
+
+    # --- living ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the tasks, and those anew that have died."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        while len(self._tasks) < self._config.log_cleaner_threads:
+            task = asyncio.get_running_loop().create_task(self._work(), name="log cleaner")
+            task.add_done_callback(_report_death)
+            self._tasks.append(task)
+
+    async def stop(self) -> None:
+        """Ends all cleaning; what is half-done is thrown away."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Looks for work now, whatever is left of the backoff."""
+        self._woken.set()
+
+    async def _work(self) -> None:
+        while True:
+            found = self._filthiest()
+            if found is not None:
+                await self._clean(*found)
+            self._retain()
+            if found is None:
+                await self._pause()
+            else:
+                await asyncio.sleep(0)
+
+    async def _pause(self) -> None:
+        self._woken.clear()
+        alarm = self._call_at(self._now_ms() + self._config.log_cleaner_backoff_ms, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            alarm.cancel()
+
+    def _retain(self) -> None:
+        """Retention of compacted logs is the cleaner's: it and a cleaning must not meet."""
+        for key, partition in self._compacted():
+            if key in self._in_progress or key in self._uncleanable:
+                continue
+            try:
+                partition.log.retain(self._now_ms())
+            except KafkaError:
+                continue  # the log has said why, and is offline
+            except Exception as error:
+                self._give_up(key, partition.log, error)
+
+    # --- choosing -------------------------------------------------------------------------------------------------
+
+    def _compacted(self) -> Iterator[tuple[Key, Partition]]:
+        for key, partition in tuple(self._directory.partitions.items()):
+            if not partition.failure and partition.log.offline is None and partition.log.config.is_compacted:
+                yield key, partition
+
+    def _filthiest(self) -> tuple[Key, Log, Dirt] | None:
+        """The dirtiest log that is due; it counts as being cleaned from here on."""
+        self._last_run_ms = self._now_ms()
+        self._forgive()
+        best: tuple[Key, Log, Dirt] | None = None
+        for key, partition in self._compacted():
+            if key in self._in_progress or key in self._uncleanable:
+                continue
+            found = self._measure(key, partition.log)
+            if found is None or not found.is_due(partition.log.config.min_cleanable_dirty_ratio):
+                continue
+            if best is None or found.ratio > best[2].ratio:
+                best = key, partition.log, found
+        if best is not None:
+            self._in_progress.add(best[0])
+            best[1].is_being_cleaned = True
+        return best
+
+    def _measure(self, key: Key, found: Log) -> Dirt | None:
+        try:
+            dirt = measure(found, self._now_ms())
+        except Exception as error:
+            self._give_up(key, found, error)
+            return None
+        if dirt.reset:
+            log.warning("%s-%d: cleaning begins at %d again: %s", *key, dirt.first_dirty_offset, dirt.reset)
+        if found.cleaned_offset is not None and dirt.first_dirty_offset != found.cleaned_offset:
+            found.cleaned_offset = dirt.first_dirty_offset
+        return dirt
+
+    def _forgive(self) -> None:
+        """Forgets failures of logs that are gone, and those that were long enough ago."""
+        for key, failure in tuple(self._uncleanable.items()):
+            partition = self._directory.partitions.get(key)
+            gone = partition is None or bool(partition.failure) or partition.log is not failure.log
+            if gone or self._now_ms() >= failure.until_ms:
+                del self._uncleanable[key]
+
+    def _give_up(self, key: Key, found: Log, error: BaseException) -> None:
+        """An unforeseen error is told with its traceback, any other in one line."""
+        reason = str(error) or type(error).__name__
+        foreseen = isinstance(error, OdradekError | OSError)
+        log.error(
+            "%s-%d cannot be cleaned, it is left alone for %d minutes: %s", *key, RETRY_MS // 60_000, reason,
+            exc_info=None if foreseen else error,
+        )  # fmt: skip
+        self._uncleanable[key] = _Uncleanable(found, reason, self._now_ms() + RETRY_MS)
+
+    # --- cleaning -------------------------------------------------------------------------------------------------
+
+    async def _clean(self, key: Key, found: Log, dirt: Dirt) -> None:
+        began = perf_counter()
+        try:
+            done, in_process = await self._compact(found)
+            found.cleaned_offset = done.end_offset
+            await self._checkpoint(found)
+        except _Aborted as why:
+            log.info("%s-%d: cleaning ended early: %s", *key, why)
+        except Exception as error:
+            # A log that was deleted or went offline meanwhile has said so itself.
+            if found.offline is None:
+                self._give_up(key, found, error)
+        else:
+            self._cleanings += 1
+            self._last = LastCleaning(
+                TopicPartition(*key),
+                self._now_ms(),
+                dirt.first_dirty_offset,
+                done.end_offset,
+                perf_counter() - began,
+                done.counts,
+                in_process,
+            )
+            _tell(self._last)
+        finally:
+            await _discard(found)
+            self._in_progress.discard(key)
+            found.is_being_cleaned = False
+
+    async def _compact(self, found: Log) -> tuple[Finished, bool]:
+        """Cleans the log; whether a process of its own did it."""
+        # Only synced segments are replaced, so that the recovery point stays true.
+        end = found.active.base_offset
+        if found.recovery_point < end:
+            await asyncio.to_thread(found.flush_closed, end)
+        await asyncio.to_thread(found.discard_cleaned)
+        config = self._config
+        job = plan(
+            found,
+            measure(found, self._now_ms()),
+            self._now_ms(),
+            max_keys=max_keys(
+                config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads,
+                config.log_cleaner_io_buffer_load_factor,
+            ),
+            bytes_per_second=config.log_cleaner_io_max_bytes_per_second / config.log_cleaner_threads,
+        )
+        swap = _Swap(found)
+        if job.size <= SMALL_JOB_BYTES:
+            try:
+                return await self._clean_here(job, swap), False
+            except TooCoarse:
+                log.debug("%s has batches for a process of its own", found.path.name)
+        return await self._clean_there(job, swap), True
+
+    async def _clean_here(self, job: Job, swap: _Swap) -> Finished:
+        """On the event loop, a slice at a time."""
+        steps = clean(job, RowEngine(), self._directory.files, max_packed=SMALL_BATCH_BYTES)
+        began, size = perf_counter(), 0
+        try:
+            while True:
+                until = perf_counter() + SLICE_S
+                while True:
+                    step = next(steps)
+                    if isinstance(step, CleanedSegment):
+                        await asyncio.to_thread(step.finish)
+                        swap(step.base_offset, step.replaces)
+                        break
+                    size += step
+                    if perf_counter() >= until:
+                        break
+                ahead = size / job.bytes_per_second - (perf_counter() - began)
+                await asyncio.sleep(max(REST_S, ahead))
+        except StopIteration as done:
+            finished: Finished = done.value
+            return finished
+        finally:
+            steps.close()
+
+    async def _clean_there(self, job: Job, swap: _Swap) -> Finished:
+        """In a process of its own; a thread talks with it."""
+        loop = asyncio.get_running_loop()
+        worker = _Worker(job)
+
+        async def swapped(message: dict[str, Any]) -> None:
+            swap(message["base_offset"], message["replaces"])
+
+        def on_segment(message: dict[str, Any]) -> None:
+            asyncio.run_coroutine_threadsafe(swapped(message), loop).result()
+
+        talk = loop.run_in_executor(None, worker.run, on_segment)
+        try:
+            return await asyncio.shield(talk)
+        finally:
+            worker.end()
+            await asyncio.wait([talk])
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        files = self._directory.files
+        try:
+            self._written = checkpoints.read_offsets(self._directory.path / checkpoints.CLEANER, files)
+        except (StorageError, OSError) as error:
+            log.warning("cleaning begins anew, since its checkpoint cannot be read: %s", error)
+        for key, partition in self._directory.partitions.items():
+            if not partition.failure:
+                partition.log.cleaned_offset = self._written.get(TopicPartition(*key))
+
+    async def _checkpoint(self, cleaned: Log) -> None:
+        """Writes down where cleanings ended, after the new segments' names are on the disk."""
+        async with self._writing:
+            known = {
+                TopicPartition(*key): partition.log.cleaned_offset
+                for key, partition in self._directory.partitions.items()
+                if not partition.failure and partition.log.cleaned_offset is not None
+            }
+            if known != self._written:
+                files, path = self._directory.files, self._directory.path / checkpoints.CLEANER
+                await asyncio.to_thread(files.sync_dir, cleaned.path)
+                await asyncio.to_thread(checkpoints.write_offsets, path, known, files)
+                self._written = known
+
+    def status(self) -> CleaningStatus:
+        """How the cleaner fares, measured now."""
+        dirty: dict[TopicPartition, int] = {}
+        sizes: dict[TopicPartition, int] = {}
+        ratios = [0.0]
+        for key, partition in self._compacted():
+            name = TopicPartition(*key)
+            sizes[name] = partition.log.size
+            if key in self._uncleanable:
+                continue
+            try:
+                dirt = measure(partition.log, self._now_ms())
+            except (OdradekError, OSError):
+                continue  # the next round tells why
+            dirty[name] = dirt.dirty_bytes
+            ratios.append(dirt.ratio)
+        uncleanable = {TopicPartition(*key): failure.reason for key, failure in self._uncleanable.items()}
+        return CleaningStatus(
+            thread_count=len(self._tasks),
+            dead_thread_count=sum(task.done() for task in self._tasks),
+            last_run_ms=self._last_run_ms,
+            cleanings=self._cleanings,
+            last_cleaning=self._last,
+            in_progress=tuple(TopicPartition(*key) for key in sorted(self._in_progress)),
+            dirty_bytes=dirty,
+            max_dirty_ratio=max(ratios),
+            uncleanable=uncleanable,
+            uncleanable_bytes=sum(sizes.get(name, 0) for name in uncleanable),
+            compacted_bytes=sizes,
+        )
+
+
+class _Swap:
+    """Puts cleaned segments into a log, as long as it is the log that was planned for."""
+
+    def __init__(self, found: Log) -> None:
+        self._log = found
+        self._planned: dict[int, Segment] = {segment.base_offset: segment for segment in found.segments}
+
+    def __call__(self, base_offset: int, replaces: Sequence[int]) -> None:
+        if self._log.offline is not None:
+            raise _Aborted(f"the log {self._log.offline}")
+        if not self._log.replace_segments(base_offset, [self._planned[base] for base in replaces]):
+            raise _Aborted("the log was truncated")
+
+
+class _Worker:
+    """The process that cleans one log, seen from the thread that talks with it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+
+    def run(self, on_segment: Callable[[dict[str, Any]], None]) -> Finished:
+        """Raises StorageError with the process's own reason, OSError where it cannot be started."""
+        if self._ended:
+            raise _Aborted("the broker stops")
+        command = [sys.executable, "-m", "odradek.storage.cleaner"]
+        last: dict[str, Any] = {}
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            self._process = process
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(self._job.to_json())
+                process.stdin.flush()
+                for line in process.stdout:
+                    last = json.loads(line)
+                    if "base_offset" in last:
+                        on_segment(last)
+                is_stopped = self._ended
+                process.stdin.close()
+                process.wait(EXIT_TIMEOUT_S)
+            finally:
+                self.end()
+        if "end_offset" in last:
+            return Finished(last["end_offset"], Counts(**last["counts"]))
+        if is_stopped:
+            raise _Aborted("the broker stops")
+        reason = last.get("error") or last.get("gone") or f"its process ended with code {process.returncode}"
+        raise StorageError(reason)
+
+    def end(self) -> None:
+        """Kills the process if it still runs."""
+        self._ended = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+
+async def _discard(found: Log) -> None:
+    """Removes files of a cleaning that was not finished; where the disk refuses, the next start does it."""
+    if found.offline is not None:
+        return
+    try:
+        await asyncio.to_thread(found.discard_cleaned)
+    except OSError as error:
+        log.warning("%s: files of an unfinished cleaning stay until the next start: %s", found.path, error)
+
+
+def _report_death(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a cleaner task has died; compacted topics grow until the broker restarts", exc_info=error)
+
+
+def _tell(done: LastCleaning) -> None:
+    counts = done.counts
+    log.info(
+        "%s cleaned: dirty section [%d, %d), %d keys, %d of %d records kept, %.1f MB written, %.2f s%s",
+        done.partition,
+        done.first_dirty_offset,
+        done.end_offset,
+        counts.keys,
+        counts.records_kept,
+        counts.records_read,
+        counts.bytes_written / 1e6,
+        done.seconds,
+        " in a process of its own" if done.in_process else "",
+    )

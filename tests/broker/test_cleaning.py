@@ -1,0 +1,551 @@
+"""The cleaner inside of the broker: claims 14-16, 89, 90, behaviours 37 and 39, and what becomes of failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from cleaning import T0, keyed, marker, pairs
+
+from odradek.batches.rows import iter_records
+from odradek.broker import cleaning, runtime
+from odradek.broker.config import BrokerConfig
+from odradek.broker.partition import Partition
+from odradek.broker.server import BrokerServer
+from odradek.catalog.shard import TOPIC, AlterConfigs
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
+from odradek.core.records import OffsetCommitValue, offset_key, offset_value
+from odradek.storage.log import Log
+
+SETTINGS = {"log.cleaner.backoff.ms": "20", "offsets.topic.num.partitions": "1"}
+COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
+
+
+@contextlib.asynccontextmanager
+async def serving(directory: Path, **settings: str) -> AsyncIterator[BrokerServer]:
+    texts = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
+    broker = BrokerServer(BrokerConfig(texts), directory / "data", ("127.0.0.1", 0))
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(test())  # type: ignore[arg-type]
+
+
+async def until(probe: Callable[[], object], within_s: float = 30) -> None:
+    deadline = asyncio.get_running_loop().time() + within_s
+    while not probe():
+        assert asyncio.get_running_loop().time() < deadline, "not in time"
+        await asyncio.sleep(0.01)
+
+
+def create(broker: BrokerServer, name: str = "table", count: int = 1, **configs: str) -> list[Partition]:
+    own = COMPACTED | {key.replace("_", "."): value for key, value in configs.items()}
+    broker.create_topic(name, partition_count=count, configs=own)
+    found = [broker.partition(name, index) for index in range(count)]
+    return [partition for partition in found if partition is not None]
+
+
+def fill(partition: Partition, count: int, keys: int = 5, size: int = 50, codec: str = "none") -> None:
+    for number in range(count):
+        record = (b"key-%d" % (number % keys), b"%d-" % number + b"v" * size)
+        partition.produce(keyed(record, at_ms=partition._now_ms(), compression=codec))
+
+
+def newest(log: Log) -> dict[bytes | None, bytes | None]:
+    return {key: value for _, key, value in pairs(log)}
+
+
+def closed_bytes(log: Log) -> int:
+    return sum(segment.size for segment in log.segments[:-1])
+
+
+# what it does
+
+
+def test_claim_15_closed_segments_of_a_compacted_topic_shrink(tmp_path: Path) -> None:  # claim 15, claim 14
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            (plain,) = create(broker, "plain", cleanup_policy="delete")
+            for each in (partition, plain):
+                fill(each, 300)
+            before = newest(partition.log)
+            active = partition.log.active.base_offset
+            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: not broker.cleaning.status().in_progress)
+            log = partition.log
+            assert newest(log) == before
+            closed = [offset for offset, _, _ in pairs(log) if offset < active]
+            assert closed == list(range(active - 5, active)), "the newest record of each key, at its offset"
+            assert [offset for offset, _, _ in pairs(log) if offset >= active] == list(range(active, 300))
+            assert len(pairs(plain.log)) == 300
+            status = broker.cleaning.status()
+            last = status.last_cleaning
+            assert last is not None
+            assert (last.partition, last.first_dirty_offset, last.end_offset) == (TopicPartition("table", 0), 0, active)
+            assert (last.counts.keys, last.counts.records_kept, last.in_process) == (5, 5, False)
+            assert status.dirty_bytes == {TopicPartition("table", 0): 0} | {
+                name: 0 for name in status.dirty_bytes if name.topic == OFFSETS_TOPIC
+            }
+
+    run(test)
+
+
+def test_claim_16_the_codec_stays(tmp_path: Path) -> None:  # claim 16
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            fill(partition, 300, codec="lz4")
+            await until(lambda: broker.cleaning.status().cleanings)
+            data = partition.read_bytes(0, 1 << 20)
+            assert data[22] & 7 == 3
+            assert partition.log.size < 4_000
+
+    run(test)
+
+
+def test_a_large_log_is_cleaned_by_a_process_of_its_own_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # claim 14
+    sizes = []
+    for name, small in (("here", 1 << 20), ("there", 0)):
+        monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", small)
+
+        async def test(name: str = name, small: int = small) -> None:
+            async with serving(tmp_path / name) as broker:
+                broker.clock.now_ms = lambda: T0 + 1_000  # type: ignore[method-assign]
+                (partition,) = create(broker)
+                fill(partition, 300)
+                broker.cleaning.wake()
+                await until(lambda: broker.cleaning.status().cleanings)
+                last = broker.cleaning.status().last_cleaning
+                assert last is not None
+                assert last.in_process is (small == 0)
+                sizes.append({
+                    path.name: path.read_bytes() for path in (tmp_path / name / "data" / "table-0").glob("*.*")
+                    if path.suffix in {".log", ".index", ".timeindex"} and path.stem == "0" * 20
+                })  # fmt: skip
+
+        run(test)
+    assert sizes[0] == sizes[1]
+
+
+def test_the_checkpoint_is_kafkas_and_is_kept_over_a_restart(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            fill(partition, 300)
+            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: not broker.cleaning.status().in_progress)
+            offset = partition.log.cleaned_offset
+            text = (tmp_path / "data" / "cleaner-offset-checkpoint").read_text()
+            assert text == f"0\n1\ntable 0 {offset}\n"
+
+    async def second() -> None:
+        async with serving(tmp_path) as broker:
+            partition = broker.partition("table", 0)
+            assert partition is not None
+            text = (tmp_path / "data" / "cleaner-offset-checkpoint").read_text()
+            assert text == f"0\n1\ntable 0 {partition.log.cleaned_offset}\n"
+            topic = broker.catalog.topic("table")
+            assert topic is not None
+            broker.delete_topic(topic)
+            (again,) = create(broker)
+            assert again.log.cleaned_offset is None, "the new topic has nothing to do with the old one"
+
+    run(first)
+    run(second)
+
+
+def test_claim_89_idle_commits_do_not_pile_up(tmp_path: Path) -> None:  # claim 89
+    """43,000 commits of one key: what is closed empties out, the active segment stays."""
+
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker, OFFSETS_TOPIC, internal_segment_bytes="100000")
+            records = [(b"one group, one partition", b"%08d" % number * 3) for number in range(100)]
+            for _ in range(430):
+                partition.log.append(keyed(*records), now_ms=T0, leader_epoch=0, origin="coordinator")
+            log = partition.log
+            total = 43_000
+            assert log.log_end_offset == total
+            await until(lambda: log.cleaned_offset == log.active.base_offset)
+            await until(lambda: not broker.cleaning.status().in_progress)
+            closed = [offset for offset, _, _ in pairs(log) if offset < log.active.base_offset]
+            assert closed == [log.active.base_offset - 1]
+            assert closed_bytes(log) < 200
+            assert len(pairs(log)) == 1 + total - log.active.base_offset
+
+    run(test)
+
+
+def test_claim_90_without_the_cleaner_segments_pile_up_with_it_they_go(tmp_path: Path) -> None:  # claim 90
+    async def stopped() -> None:
+        async with serving(tmp_path, log_cleaner_enable="false") as broker:
+            (partition,) = create(broker)
+            fill(partition, 600)
+            await asyncio.sleep(0.2)
+            assert len(pairs(partition.log)) == 600
+            status = broker.cleaning.status()
+            assert (status.thread_count, status.cleanings) == (0, 0)
+            assert status.dirty_bytes[TopicPartition("table", 0)] == closed_bytes(partition.log) > 40_000
+
+    async def restarted() -> None:
+        async with serving(tmp_path) as broker:
+            partition = broker.partition("table", 0)
+            assert partition is not None
+            await until(lambda: broker.cleaning.status().cleanings)
+            assert closed_bytes(partition.log) < 1_000, "no full segment is left"
+            fill(partition, 40)
+            await until(lambda: broker.cleaning.status().cleanings == 2)
+            assert len(partition.log.segments) < 6, "and empty ones are joined the next time"
+
+    run(stopped)
+    run(restarted)
+
+
+def test_claim_90_a_dead_task_is_counted_and_told_and_can_be_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # claim 90
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            with monkeypatch.context() as patch:
+                patch.setattr(type(broker.cleaning), "_filthiest", lambda self: 1 / 0)
+                await until(lambda: broker.cleaning.status().dead_thread_count == 1)
+            assert "a cleaner task has died" in caplog.text
+            fill(partition, 300)
+            await asyncio.sleep(0.1)
+            assert broker.cleaning.status().cleanings == 0
+            broker.cleaning.start()
+            await until(lambda: broker.cleaning.status().cleanings)
+            assert broker.cleaning.status().dead_thread_count == 0
+
+    run(test)
+
+
+# what goes on meanwhile
+
+
+def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # behaviour 37
+    """Groups are read step by step between swaps; tombstones whose commits are gone are passed over."""
+    monkeypatch.setattr(runtime, "LOAD_STEP_BYTES", 600)
+
+    def commit(log: Log, group: str, offset: int | None) -> None:
+        value = None if offset is None else OffsetCommitValue(offset, 0, "m", T0)
+        record = (offset_key(group, "t", 0), None if value is None else offset_value(value))
+        log.append(keyed(record, at_ms=T0), now_ms=T0, leader_epoch=0, origin="coordinator")
+
+    async def test() -> None:
+        async with serving(tmp_path, log_cleaner_enable="false") as broker:
+            (partition,) = create(broker, OFFSETS_TOPIC, internal_segment_bytes="2500")
+            for number in range(600):
+                commit(partition.log, f"group-{number * 7 % 40}", number)
+            for number in range(0, 60, 3):  # the last twenty never had a commit
+                commit(partition.log, f"group-{number}", None)
+            partition.log.roll(T0)
+            steps = 0
+            broker.runtime.load(0, partition)
+            broker.cleaning.start()
+            while broker.runtime.machine(0) is None:
+                steps += 1
+                await asyncio.sleep(0.002)
+            await until(lambda: broker.cleaning.status().cleanings)
+            assert steps > 5, "it was read while the cleaner was at work"
+            for _ in range(2):
+                machine = broker.runtime.machine(0)
+                assert machine is not None
+                for number in range(40):
+                    newest_commit = max(n for n in range(600) if n * 7 % 40 == number)
+                    found = machine.committed(f"group-{number}", "t", 0)
+                    assert (found.offset if found else None) == (None if number % 3 == 0 else newest_commit)
+                broker.runtime.load(0, partition)  # again, from what compaction has left
+                await until(lambda: broker.runtime.machine(0))
+
+    run(test)
+
+
+def test_reads_under_way_keep_their_bytes(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            fill(partition, 300)
+            held = partition.read(0, 1 << 20, committed=False, min_one=True)
+            expected = [row.offset for row in iter_records(held.bytes())]
+            await until(lambda: broker.cleaning.status().cleanings)
+            assert [row.offset for row in iter_records(held.bytes())] == expected
+            await until(lambda: not list((tmp_path / "data" / "table-0").glob("*.deleted")))
+            assert [row.offset for row in iter_records(held.bytes())] == expected
+            # A consumer that was in the middle goes on behind the gap.
+            got = [row.offset for row in iter_records(partition.read_bytes(17, 1 << 20))]
+            assert got[0] > 17
+
+    run(test)
+
+
+def test_serving_goes_on_in_slices(tmp_path: Path) -> None:
+    """While a log of nearly 1 MiB is cleaned in the broker, nobody waits for more than a few slices."""
+
+    async def test() -> None:
+        async with serving(tmp_path, log_cleaner_enable="false") as broker:
+            (partition,) = create(broker, internal_segment_bytes="400000")
+            for number in range(9_000):
+                record = (b"key-%d" % (number % 900), b"v" * 20)
+                partition.log.append(keyed(record), now_ms=T0, leader_epoch=0)
+            broker.cleaning.start()
+            loop = asyncio.get_running_loop()
+            waits = []
+            while not broker.cleaning.status().cleanings:
+                before = loop.time()
+                await asyncio.sleep(0)
+                waits.append(loop.time() - before)
+            waits.sort()
+            assert len(waits) > 100
+            assert waits[int(len(waits) * 0.99)] < 0.05
+            assert len([offset for offset, _, _ in pairs(partition.log)]) < 3_000
+
+    run(test)
+
+
+def test_deleted_records_do_not_come_back_and_their_segments_go(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            fill(partition, 300)
+            await until(lambda: broker.cleaning.status().cleanings)
+            partition.log.delete_before(200)
+            fill(partition, 100)
+            await until(lambda: broker.cleaning.status().cleanings > 1 and not broker.cleaning.status().in_progress)
+            log = partition.log
+            await until(lambda: log.segments[0].base_offset >= 0 and log.cleaned_offset == log.active.base_offset)
+            assert log.log_start_offset == 200
+            with pytest.raises(KafkaError):
+                log.read(199, 100)
+            assert newest(log) == {b"key-%d" % n: b"%d-" % (95 + n) + b"v" * 50 for n in range(5)}
+
+    run(test)
+
+
+def test_compact_and_delete_together(tmp_path: Path) -> None:
+    """Retention drops whole old segments of a log that is also compacted; the cleaner does both in turn."""
+
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker, cleanup_policy="compact,delete", retention_ms="3600000")
+            fill(partition, 300)
+            await until(lambda: broker.cleaning.status().cleanings)
+            assert len(newest(partition.log)) == 5
+            partition.log.roll(broker.now_ms())
+            broker.clock.advance(7_200_000)
+            broker.cleaning.wake()
+            await until(lambda: partition.log.log_start_offset == 300)
+            assert partition.log.size == 0
+
+    run(test)
+
+
+def test_a_topic_that_is_deleted_while_it_is_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", 0)
+
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            (other,) = create(broker, "other")
+            fill(partition, 300)
+            broker.cleaning.wake()
+            await until(lambda: broker.cleaning.status().in_progress)
+            topic = broker.catalog.topic("table")
+            assert topic is not None
+            broker.delete_topic(topic)
+            fill(other, 300)
+            await until(lambda: broker.cleaning.status().cleanings)
+            status = broker.cleaning.status()
+            assert status.last_cleaning is not None
+            assert status.last_cleaning.partition.topic == "other"
+            assert status.uncleanable == {}
+            assert not [name for name in os.listdir(tmp_path / "data") if name.startswith("table")]
+
+    run(test)
+    assert "cannot be cleaned" not in caplog.text
+
+
+def test_a_broker_that_stops_takes_its_process_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", 0)
+    processes = []
+
+    async def test() -> None:
+        async with serving(tmp_path, log_cleaner_io_max_bytes_per_second="1") as broker:
+            (partition,) = create(broker)
+            fill(partition, 300)
+            run_worker = cleaning._Worker.run
+
+            def noted(self: cleaning._Worker, on_segment: object) -> object:
+                processes.append(self)
+                return run_worker(self, on_segment)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(cleaning._Worker, "run", noted)
+            broker.cleaning.wake()
+            await until(lambda: processes and processes[0]._process is not None)
+
+    run(test)
+    assert processes[0]._process.poll() is not None
+    assert not list((tmp_path / "data" / "table-0").glob("*.cleaned"))
+
+    async def again() -> None:
+        async with serving(tmp_path) as broker:
+            await until(lambda: broker.cleaning.status().cleanings)
+
+    run(again)
+
+
+# failures
+
+
+@pytest.mark.parametrize("small", [1 << 20, 0], ids=["here", "there"])
+def test_a_partition_it_cannot_clean_is_left_alone_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, small: int
+) -> None:
+    monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", small)
+
+    async def test() -> None:
+        async with serving(tmp_path, log_cleaner_enable="false") as broker:
+            sick, well = create(broker, count=2)
+            for each in (sick, well):
+                fill(each, 300)
+            path = tmp_path / "data" / "table-0" / "00000000000000000000.log"
+            data = bytearray(path.read_bytes())
+            data[-10] ^= 0xFF
+            path.write_bytes(data)
+            broker.cleaning.start()
+            await until(lambda: broker.cleaning.status().cleanings and broker.cleaning.status().uncleanable)
+            await asyncio.sleep(0.1)
+            status = broker.cleaning.status()
+            assert list(status.uncleanable) == [TopicPartition("table", 0)]
+            assert "CRC" in status.uncleanable[TopicPartition("table", 0)]
+            assert status.uncleanable_bytes == sick.log.size
+            assert status.dead_thread_count == 0
+            assert status.cleanings == 1
+            assert closed_bytes(well.log) < 1_000
+            assert sick.produce(keyed((b"k", b"v"))).base_offset == 300, "it is served as before"
+            assert not list(path.parent.glob("*.cleaned"))
+            path.write_bytes(data[:-10] + bytes([data[-10] ^ 0xFF]) + data[-9:])
+            broker.clock.advance(cleaning.RETRY_MS)
+            await until(lambda: broker.cleaning.status().cleanings == 2)
+            assert broker.cleaning.status().uncleanable == {}
+
+    with caplog.at_level(logging.ERROR):
+        run(test)
+    told = [record.getMessage() for record in caplog.records if "cannot be cleaned" in record.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("table-0 cannot be cleaned, it is left alone for 10 minutes: ")
+
+
+def test_a_process_that_is_killed_costs_nothing_but_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", 0)
+    monkeypatch.setattr(cleaning._Worker, "run", _kill_at_once)
+
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            fill(partition, 300)
+            await until(lambda: broker.cleaning.status().uncleanable)
+            assert "ended with code -9" in broker.cleaning.status().uncleanable[TopicPartition("table", 0)]
+            assert len(pairs(partition.log)) == 300
+
+    run(test)
+
+
+_RUN = cleaning._Worker.run
+
+
+def _kill_at_once(self: cleaning._Worker, on_segment: object) -> object:
+    class Deadly(type(self)):  # type: ignore[misc]
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "_process" and value is not None:
+                value.kill()  # type: ignore[attr-defined]
+
+    self.__class__ = Deadly
+    return _RUN(self, on_segment)  # type: ignore[arg-type]
+
+
+def test_a_log_that_went_offline_is_passed_over(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            sick, well = create(broker, count=2)
+            sick.log.offline = "is offline for this test"
+            fill(well, 300)
+            await until(lambda: broker.cleaning.status().cleanings)
+            assert broker.cleaning.status().uncleanable == {}
+            sick.log.offline = None
+
+    run(test)
+
+
+# settings
+
+
+def test_settings_act(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path, log_cleaner_delete_retention_ms="77", log_cleaner_threads="2") as broker:
+            assert broker.cleaning.status().thread_count == 2
+            (partition,) = create(broker, min_cleanable_dirty_ratio="1.0", min_compaction_lag_ms="5")
+            config = partition.log.config
+            assert (config.delete_retention_ms, config.min_compaction_lag_ms) == (77, 5)
+            fill(partition, 300)
+            await asyncio.sleep(0.2)
+            assert broker.cleaning.status().cleanings == 0, "no ratio is above 1"
+            request = AlterConfigs(TOPIC, "table", {"max.compaction.lag.ms": "50"})
+            broker.alter_configs(request, validate_only=False)
+            await until(lambda: broker.cleaning.status().cleanings)
+
+    run(test)
+
+
+def test_aborted_transactions_and_markers_in_the_broker(tmp_path: Path) -> None:  # behaviour 39
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            log = partition.log
+            partition.produce(keyed((b"k", b"old")))
+            data = keyed((b"k", b"aborted"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+            log.append(data, now_ms=broker.now_ms(), leader_epoch=0)
+            marker(log, 5, 0, now_ms=broker.now_ms())
+            log.roll(broker.now_ms())
+            await until(lambda: broker.cleaning.status().cleanings)
+            assert pairs(log) == [(0, b"k", b"old")]
+            assert partition.read_bytes(2, 1000), "the marker is still there"
+
+    run(test)
+
+
+def test_storage_errors_of_clients_are_not_the_cleaners(tmp_path: Path) -> None:
+    """A closed log answers its clients with KAFKA_STORAGE_ERROR and the cleaner not at all."""
+
+    async def test() -> None:
+        async with serving(tmp_path) as broker:
+            (partition,) = create(broker)
+            fill(partition, 300)
+            partition.log.close()
+            await asyncio.sleep(0.1)
+            assert broker.cleaning.status().uncleanable == {}
+            with pytest.raises(KafkaError) as caught:
+                partition.produce(keyed((b"k", b"v")))
+            assert caught.value.code is ErrorCode.kafka_storage_error
+
+    run(test)
