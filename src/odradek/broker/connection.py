@@ -125,11 +125,15 @@ class Connection(asyncio.Protocol):
 
     def _serve_backlog(self) -> None:
         backlog = self._backlog
-        while backlog and self._has_room():
-            self._serve(backlog.popleft())
-            if self._ready_bytes > _JOIN_BELOW:
-                self._flush()
-        self._flush()
+        while True:
+            while backlog and self._has_room():
+                self._serve(backlog.popleft())
+                if self._ready_bytes > _JOIN_BELOW:
+                    self._flush()
+            self._flush()
+            # What was written made room: requests left over now would have nobody to wake them.
+            if not backlog or not self._has_room():
+                break
         self._read_or_pause()
 
     def _has_room(self) -> bool:

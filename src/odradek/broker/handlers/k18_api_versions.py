@@ -41,7 +41,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         ]
         if context.version >= 4
         else [],
-        "finalized_features_epoch": 0,
+        "finalized_features_epoch": 0 if broker.features else -1,
         "finalized_features": [
             {"name": name, "min_version_level": level, "max_version_level": level}
             for name, level in broker.features.items()

@@ -1,0 +1,275 @@
+"""From frame to reply without a socket: what handlers return and raise, order, and when a connection stops reading."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker import connection as connection_module
+from odradek.broker.connection import Connection
+from odradek.broker.deferred import Deferred
+from odradek.broker.router import HANDLERS, Api, Hangup, Router
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.wire import frames, schemas
+
+
+class FakeTransport:
+    """Remembers what was written; ``full`` stands for a client that does not read."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.reading = True
+        self.closed = self.aborted = False
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("127.0.0.1", 5) if name == "peername" else ("127.0.0.1", 9092)
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def writelines(self, chunks: list[Any]) -> None:
+        self.written += b"".join(chunks)
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def replies(self) -> list[tuple[int, bytes]]:
+        """(correlation id, frame) of each reply written so far."""
+        return [(int.from_bytes(f[:4], "big"), f) for f in frames.FrameReader().feed(self.written)]
+
+
+class Server:
+    """As much of a broker as a connection needs; ``handlers`` maps API keys to functions."""
+
+    def __init__(self, **handlers: Any) -> None:
+        self.config = SimpleNamespace(socket_request_max_bytes=1000, connections_max_idle_ms=600_000)
+        self.router = Router.__new__(Router)
+        self.router._broker = self  # type: ignore[assignment]
+        self.router.apis = {
+            int(name[1:]): Api(SimpleNamespace(API_KEY=int(name[1:]), VERSIONS=(0, 3), handle=handle))
+            for name, handle in handlers.items()
+        }
+
+    def admit(self, connection: Connection, host: str) -> bool:
+        return True
+
+    def discharge(self, connection: Connection) -> None: ...
+
+
+@pytest.fixture
+def loop():
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def connect(loop: asyncio.AbstractEventLoop, server: Server) -> tuple[Connection, FakeTransport]:
+    async def build() -> tuple[Connection, FakeTransport]:
+        connection, transport = Connection(server), FakeTransport()  # type: ignore[arg-type]
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        return connection, transport
+
+    return loop.run_until_complete(build())
+
+
+def turn(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(asyncio.sleep(0))
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    message = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+    return frames.encode_request(12, 0, correlation_id, "c", message)
+
+
+def metadata(correlation_id: int) -> bytes:
+    return frames.encode_request(3, 1, correlation_id, "c", {"topics": None})
+
+
+def code_of(frame: bytes) -> int:
+    return int(frames.decode_response(12, 0, frame)[1].error_code)
+
+
+def raising(error: Exception) -> Any:
+    def handle(broker: Any, context: Any, message: Any) -> Any:
+        raise error
+
+    return handle
+
+
+def test_handlers_are_listed_by_number_and_offer_versions_that_exist() -> None:
+    router = Router(SimpleNamespace())  # type: ignore[arg-type]
+    assert [int(name[1:3]) for name in HANDLERS] == list(router.apis)
+    for key, api in router.apis.items():
+        oldest, newest = schemas.known_versions(key)
+        assert oldest <= api.oldest <= api.newest <= newest
+
+
+def test_mappings_bytes_chunks_and_promises_are_replies(loop) -> None:
+    later: Deferred[Any] = Deferred()
+    answers = iter([{"error_code": 5}, b"\0\x06", [b"\0", memoryview(b"\x07")], later])
+    connection, transport = connect(loop, Server(k12=lambda *_: next(answers)))
+    connection.data_received(b"".join(heartbeat(n) for n in range(4)))
+    assert [(n, code_of(f)) for n, f in transport.replies()] == [(0, 5), (1, 6), (2, 7)]
+    later.resolve({"error_code": 8})
+    turn(loop)
+    assert code_of(transport.replies()[3][1]) == 8
+
+
+def test_replies_keep_the_order_of_requests(loop) -> None:
+    promises: list[Deferred[Any]] = []
+
+    def handle(*_: Any) -> Any:
+        promises.append(Deferred())
+        return promises[-1]
+
+    connection, transport = connect(loop, Server(k12=handle))
+    connection.data_received(heartbeat(1) + heartbeat(2) + heartbeat(3))
+    promises[2].resolve({"error_code": 3})
+    promises[0].resolve({"error_code": 1})
+    turn(loop)
+    assert [n for n, _ in transport.replies()] == [1]
+    promises[1].resolve({"error_code": 2})
+    turn(loop)
+    assert [(n, code_of(f)) for n, f in transport.replies()] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_none_is_no_reply_and_holds_up_nobody(loop) -> None:
+    answers = iter([None, {"error_code": 0}])
+    connection, transport = connect(loop, Server(k12=lambda *_: next(answers)))
+    connection.data_received(heartbeat(1) + heartbeat(2))
+    assert [n for n, _ in transport.replies()] == [2]
+
+
+def test_a_kafka_error_becomes_its_code(loop) -> None:
+    connection, transport = connect(loop, Server(k12=raising(KafkaError(ErrorCode.not_coordinator))))
+    connection.data_received(heartbeat(1))
+    assert code_of(transport.replies()[0][1]) == ErrorCode.not_coordinator
+
+
+def test_a_bug_is_logged_and_answered_where_there_is_a_place_for_it(loop, caplog) -> None:
+    connection, transport = connect(loop, Server(k12=raising(ZeroDivisionError("oops"))))
+    with caplog.at_level(logging.ERROR):
+        connection.data_received(heartbeat(1))
+    assert code_of(transport.replies()[0][1]) == ErrorCode.unknown_server_error
+    assert "oops" in caplog.text
+    assert not transport.closed
+
+
+def test_without_a_place_for_an_error_the_connection_closes(loop) -> None:
+    server = Server(k03=raising(ZeroDivisionError()), k12=lambda *_: {"error_code": 0})
+    connection, transport = connect(loop, server)
+    connection.data_received(heartbeat(1) + metadata(2) + heartbeat(3))
+    assert [n for n, _ in transport.replies()] == [1], "what came before is answered, what comes after is not"
+    assert transport.closed
+
+
+def test_a_reply_that_cannot_be_packed_is_an_error_too(loop) -> None:
+    connection, transport = connect(loop, Server(k12=lambda *_: {"error_code": "nonsense"}))
+    connection.data_received(heartbeat(1))
+    assert code_of(transport.replies()[0][1]) == ErrorCode.unknown_server_error
+
+
+def test_a_promise_that_fails_to_be_packed_closes_only_its_connection(loop) -> None:
+    promise: Deferred[Any] = Deferred()
+    connection, transport = connect(loop, Server(k03=lambda *_: promise))
+    connection.data_received(metadata(1))
+    promise.resolve({"no": "such field"})
+    assert transport.aborted
+
+
+def test_a_hangup_closes(loop) -> None:
+    connection, transport = connect(loop, Server(k12=raising(Hangup("acks=0 failed"))))
+    connection.data_received(heartbeat(1))
+    assert transport.closed
+    assert transport.written == b""
+
+
+def test_reading_stops_while_too_many_requests_are_open(loop, monkeypatch) -> None:
+    monkeypatch.setattr(connection_module, "MAX_IN_FLIGHT", 3)
+    promises: list[Deferred[Any]] = []
+
+    def handle(*_: Any) -> Any:
+        promises.append(Deferred())
+        return promises[-1]
+
+    connection, transport = connect(loop, Server(k12=handle))
+    connection.data_received(b"".join(heartbeat(n) for n in range(10)))
+    assert len(promises) == 3
+    assert not transport.reading
+    while len(transport.replies()) < 10:
+        next(p for p in promises if not p.resolved).resolve({"error_code": 0})
+        turn(loop)
+        assert sum(not p.resolved for p in promises) <= 3
+    assert [n for n, _ in transport.replies()] == list(range(10))
+    assert transport.reading
+
+
+def test_reading_stops_while_too_many_bytes_are_open(loop, monkeypatch) -> None:
+    monkeypatch.setattr(connection_module, "MAX_IN_FLIGHT_BYTES", 2 * len(heartbeat(0)) - 8)
+    promise: Deferred[Any] = Deferred()
+    connection, transport = connect(loop, Server(k12=lambda *_: promise))
+    connection.data_received(b"".join(heartbeat(n) for n in range(5)))
+    assert not transport.reading
+    promise.resolve({"error_code": 0})
+    turn(loop)
+    assert len(transport.replies()) == 5
+    assert transport.reading
+
+
+def test_nothing_is_served_while_the_client_does_not_read(loop) -> None:
+    served = []
+    connection, transport = connect(loop, Server(k12=lambda *_: served.append(1) or {"error_code": 0}))
+    connection.pause_writing()
+    connection.data_received(heartbeat(1) * 5)
+    assert not served
+    assert not transport.reading
+    connection.resume_writing()
+    assert len(served) == 5
+    assert transport.reading
+
+
+def test_a_lost_connection_forgets_what_waits_for_it(loop) -> None:
+    promise: Deferred[Any] = Deferred()
+    connection, transport = connect(loop, Server(k12=lambda *_: promise))
+    abandoned = []
+    connection.data_received(heartbeat(1))
+
+    class Waiting:
+        def abandon(self) -> None:
+            abandoned.append(1)
+
+    connection.parked.add(Waiting())
+    connection.connection_lost(None)
+    assert abandoned == [1]
+    promise.resolve({"error_code": 0})
+    turn(loop)
+    assert transport.written == b""
+
+
+def test_a_frame_too_long_closes(loop) -> None:
+    connection, transport = connect(loop, Server(k12=lambda *_: {"error_code": 0}))
+    connection.data_received(heartbeat(1) + struct.pack(">i", 1001))
+    assert [n for n, _ in transport.replies()] == [1]
+    assert transport.closed
+    connection.data_received(heartbeat(2))
+    assert len(transport.replies()) == 1
