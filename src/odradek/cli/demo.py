@@ -111,6 +111,8 @@ class _Job:
         self._timing = timing
         self._lake = Lake(data_dir, partition_by="month")
         self._spark_log = data_dir / "spark.log"
+        # All calls into Java are made there: Ctrl-C then meets a main thread that can leave at once and in silence.
+        self._spark_thread = ThreadPoolExecutor(1, "spark")
 
     def run(self, rewind: Rewind | None) -> int:
         """All steps; returns the exit code."""
@@ -118,11 +120,13 @@ class _Job:
         took = self._timing.steps["start the broker"]
         note(f"A process of its own, at {self._bootstrap}, ready after {took:.1f} s.\nIts data: {self._data_dir}")
         # Java takes seconds to start, and publishing needs none of it: both at once.
-        with ThreadPoolExecutor(1, "spark") as starter:
-            starting = starter.submit(self._start_spark)
+        starting = self._spark_thread.submit(self._start_spark)
+        try:
             feed, state = self._publish(rewind)
             processed = self._ingest(starting, feed)
             report = self._check(starting.result(), feed, state)
+        finally:
+            self._spark_thread.shutdown(wait=False, cancel_futures=True)
         lag = self._show_offsets()
         return self._conclude(report, processed, lag)
 
@@ -202,7 +206,7 @@ class _Job:
         source = IngestSource(self._bootstrap, feed.topic, max_offsets_per_trigger=limit)
         with self._timing.step("ingest"), progress("reading", self._behind(GROUP, feed.topic), "events") as advance:
             try:
-                done = ingest(spark, source, self._lake, advance)
+                done = self._spark_thread.submit(ingest, spark, source, self._lake, advance).result()
             except IngestError as error:
                 raise CommandError(f"{error} (Spark's log: {self._spark_log})", EXIT_FAILED) from error
         if done.batches:
@@ -229,7 +233,7 @@ class _Job:
 
         heading("4. Check against the input file")
         with self._timing.step("check"), waiting("counting with pyarrow and with Spark"):
-            report = check(spark, self._lake, feed, state.skipped)
+            report = self._spark_thread.submit(check, spark, self._lake, feed, state.skipped).result()
         note(f"{'':<20} {'EVENTS':>12} {'MILES':>16}")
         note(f"{'input file':<20} {report.expected_distinct:>12,} {report.expected_distance:>16,}")
         for label, count in (("table, by pyarrow", report.by_pyarrow), ("table, by Spark", report.by_spark)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from odradek._version import __version__
 
 # The class every usage error derives from; typer keeps click's classes in a private place.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_INTERRUPTED = 130
 
 
 class _SubApp(NamedTuple):
@@ -172,7 +174,13 @@ def _usage_line(error: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``odradek`` command; ends the process with an exit code."""
-    sys.exit(run(arguments))
+    code = run(arguments)
+    if code == _INTERRUPTED:
+        # At once: threads that still work for an interrupted command would hold up the exit, and say so loudly.
+        # Whatever it wrote survives kill -9, so it survives this.
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -193,7 +201,7 @@ def _report(error: BaseException) -> int:
 
     match error:
         case KeyboardInterrupt() | typer.Abort():
-            return terminal.EXIT_INTERRUPTED
+            return _INTERRUPTED
         case BrokenPipeError():
             # Whoever read our output has gone (`odradek … | head`); say nothing on the closed pipe at exit either.
             sys.stdout = None

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
 
 # Errors of a cluster that mean: the user named something that is not there, or not allowed to be named so.
 _BAD_INPUT_CODES = frozenset(
