@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
 from pathlib import Path
+
+gc.disable()  # until the broker serves: what a start makes, it keeps
 
 sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # kio would import it and take 0.2 s
 

@@ -40,8 +40,8 @@ async def _serve(broker: BrokerServer, ready: Ready, exit_with_parent: bool) -> 
         loop.add_signal_handler(number, stop.set)
     await broker.start()
     # What is there now stays: the collector need not look at it again and again.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     if exit_with_parent:
         _watch_stdin(loop, stop)
     ready(*broker.address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -17,6 +18,7 @@ def serve(data_dir: Path, listen: str, config: list[str], exit_with_parent: bool
     """
     # kio takes hypothesis along where it is installed; a broker has no use for it and would start 0.2 s later.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    gc.disable()  # until the broker serves: what a start makes, it keeps
     logging.basicConfig(
         stream=sys.stderr,
         level=os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(),
