@@ -208,7 +208,6 @@ class BrokerConfig:
     num_partitions: int
     default_replication_factor: int
     message_max_bytes: int
-    min_insync_replicas: int
     log_cleaner_enable: bool
     log_cleaner_threads: int
     log_cleaner_backoff_ms: int

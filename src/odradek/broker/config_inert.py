@@ -224,6 +224,9 @@ metadata.max.retention.bytes | long | 104857600
 metadata.max.retention.ms | long | 604800000
 process.roles | list | -
 """,
+    "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.": """
+min.insync.replicas | int | 1 | 1..
+""",
     "One broker has no followers and no other leader.": """
 alter.log.dirs.replication.quota.window.num | int | 11
 alter.log.dirs.replication.quota.window.size.seconds | int | 1

@@ -18,7 +18,6 @@ auto.create.topics.enable | boolean | true | | Whether asking for an unknown top
 delete.topic.enable | boolean | true | | Whether topics can be deleted.
 num.partitions | int | 1 | 1.. | Partitions of a topic created without a number.
 default.replication.factor | int | 1 | | Replicas of a topic created without a number.
-min.insync.replicas | int | 1 | 1.. | In-sync replicas that acks=all needs.
 message.max.bytes | int | 1048588 | 0.. | The longest record batch taken.
 compression.type | string | producer | in uncompressed,zstd,lz4,snappy,gzip,producer | The codec of stored batches.
 log.cleanup.policy | list | delete | list compact,delete | What becomes of old records.
@@ -112,6 +111,7 @@ unclean.leader.election.enable | boolean | false | | unclean.leader.election.ena
 _NO_LEVELS = "Where the broker compresses, it does so at the codec's own default level."
 
 TOPIC_INERT = {
+    "min.insync.replicas": "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.",
     "compression.gzip.level": _NO_LEVELS,
     "compression.lz4.level": _NO_LEVELS,
     "compression.zstd.level": _NO_LEVELS,
