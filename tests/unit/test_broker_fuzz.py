@@ -1,0 +1,66 @@
+"""Whatever bytes come, a connection answers, waits or closes; it never raises and never keeps more than it may."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from types import SimpleNamespace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_broker_router import FakeTransport, Server
+
+from odradek.broker.connection import Connection
+from odradek.broker.router import Api, Router
+from odradek.core.errors import ErrorCode, KafkaError
+
+KNOWN = Router(SimpleNamespace()).apis  # type: ignore[arg-type]
+
+
+def refuse(*_: object) -> None:
+    raise KafkaError(ErrorCode.invalid_request, "no")
+
+
+class AllApis(Server):
+    """Every API at its real versions; the handlers refuse whatever could be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router.apis = {
+            key: Api(SimpleNamespace(API_KEY=key, VERSIONS=(api.oldest, api.newest), handle=refuse))
+            for key, api in KNOWN.items()
+        }
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> bytes:
+    """A frame with a plausible head, a body that is anything, and a length that is mostly right."""
+    api_key = draw(st.sampled_from(sorted(KNOWN)) | st.integers(-1, 100))
+    version = draw(st.integers(-1, 19))
+    name = draw(st.binary(max_size=8))
+    head = struct.pack(">hhih", api_key, version, draw(st.integers(0, 9)), draw(st.just(len(name)) | st.just(-1)))
+    body = head + name + draw(st.binary(max_size=200))
+    wrong = draw(st.sampled_from([0] * 8 + [-1, 3]))
+    return struct.pack(">i", max(len(body) + wrong, 0)) + body
+
+
+@settings(max_examples=100)
+@given(st.lists(frames() | st.binary(max_size=30), max_size=6), st.integers(1, 64))
+def test_any_bytes_in_any_pieces(stream: list[bytes], piece: int) -> None:
+    with asyncio.Runner() as runner:
+        runner.run(_try(b"".join(stream), piece))
+
+
+SERVER = AllApis()
+
+
+async def _try(data: bytes, piece: int) -> None:
+    connection, transport = Connection(SERVER), FakeTransport()  # type: ignore[arg-type]
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    for at in range(0, len(data), piece):
+        if not transport.closed:
+            connection.data_received(data[at : at + piece])
+    assert not connection._slots, "every request was answered or ended the connection"
+    assert connection._reader.buffered <= 1000 + 4 + piece
+    transport.replies()
+    connection.connection_lost(None)
