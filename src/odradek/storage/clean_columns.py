@@ -7,7 +7,6 @@ in Kafka's.
 
 from __future__ import annotations
 
-import mmap
 import secrets
 from collections.abc import Generator
 from typing import Any
@@ -337,21 +336,18 @@ class ColumnEngine:
         records = 0
         found = []
         position = 0
-        with segment.path(LOG_SUFFIX).open("rb") as file:
-            view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if segment.size else b""
-            while position < segment.size:
-                window = memoryview(view)[position : min(position + _WINDOW_BYTES, segment.size)]
-                table = scan(as_bytes(window))
-                if not len(table):
-                    raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside of a batch")
-                dirty = table[:, BASE] + table[:, LAST_DELTA] >= first_dirty_offset
-                records += int(table[dirty, COUNT].sum())
-                special = (table[:, ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)) != 0
-                found += [(position + at, read_header(window, at)) for at in table[special, POS].tolist()]
-                size = int(table[-1, TO])
-                del window
-                position += size
-                yield size
+        view = memoryview(segment._files.view(segment.path(LOG_SUFFIX)))
+        while position < segment.size:
+            window = view[position : min(position + _WINDOW_BYTES, segment.size)]
+            table = scan(as_bytes(window))
+            if not len(table):
+                raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside of a batch")
+            dirty = table[:, BASE] + table[:, LAST_DELTA] >= first_dirty_offset
+            records += int(table[dirty, COUNT].sum())
+            found += [(position + at, read_header(window, at)) for at in table[_special(table), POS].tolist()]
+            size = int(table[-1, TO])
+            position += size
+            yield size
         return Surveyed(records, 0, found)
 
     def map(self, chunk: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:

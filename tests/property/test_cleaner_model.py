@@ -1,0 +1,275 @@
+"""Any sequence of appends, tombstones, rolls, cleanings, crashes in mid-cleaning and reopenings keeps what it must:
+the newest record of each key at its offset, everything in the active segment, the sequences of producers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cleaning import compact
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import read_header
+from odradek.batches.rows import Row, iter_records
+from odradek.core.effects import Record
+from odradek.storage.clean_columns import ColumnEngine
+from odradek.storage.clean_plan import measure
+from odradek.storage.clean_rows import RowEngine
+from odradek.storage.config import MAX_LONG, LogConfig
+from odradek.storage.files import Buffer, Crash, MemoryFiles
+from odradek.storage.log import Log
+
+PATH = Path("/logs/model-0")
+T0 = 1_700_000_000_000
+RETENTION_MS = 1_000
+CONFIG = LogConfig(
+    segment_bytes=700,
+    index_interval_bytes=100,
+    cleanup_policy=frozenset({"compact"}),
+    delete_retention_ms=RETENTION_MS,
+    producer_id_expiration_ms=MAX_LONG,
+)
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class FusedFiles(MemoryFiles):
+    """The machine stops before the ``fuse``-th change of the disk."""
+
+    def __init__(self) -> None:
+        super().__init__(T0)
+        self.fuse: int | None = None
+
+    def burn(self) -> None:
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                raise Crash
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.burn()
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self.burn()
+        super().remove(path)
+
+    def charge(self, path: Path, data: bytearray, new: bytes) -> None:
+        self.burn()
+        super().charge(path, data, new)
+
+
+@dataclass
+class Entry:
+    """A record as it was appended. A tombstone may go from ``may_go`` on, and must from ``must_go`` on."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    timestamp: int
+    may_go: int = MAX_LONG
+    must_go: int = MAX_LONG
+    may_be_gone: bool = False
+    is_gone: bool = False
+
+
+class CleanerModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = FusedFiles()
+        self.now_ms = T0
+        self.start = 0
+        self.entries: list[Entry] = []
+        self.sequences = dict.fromkeys(range(3), 0)
+        self.cleaned_to: int | None = None
+        self.log = self.open(0, clean=False)
+
+    def open(self, recovery_point: int, *, clean: bool) -> Log:
+        log = Log.open(
+            PATH, CONFIG, self.now_ms, clean=clean, recovery_point=recovery_point, log_start_offset=self.start,
+            files=self.files,
+        )  # fmt: skip
+        log.cleaned_offset = self.cleaned_to
+        return log
+
+    @property
+    def end(self) -> int:
+        return len(self.entries)
+
+    # what happens
+
+    @rule(
+        keys=st.lists(st.integers(0, 9), min_size=1, max_size=6),
+        tombstones=st.sets(st.integers(0, 5), max_size=3),
+        producer=st.sampled_from([None, None, 0, 1, 2]),
+        codec=st.sampled_from(CODECS),
+        passed=st.integers(-50, 400),
+    )
+    def append(self, keys: list[int], tombstones: set[int], producer: int | None, codec: str, passed: int) -> None:
+        self.now_ms += max(passed, 0)
+        records = []
+        for number, key in enumerate(keys):
+            value = None if number in tombstones else b"%d" % (self.end + number)
+            records.append(Record(b"key-%d" % key, value, self.now_ms + min(passed, 0) + number))
+        options: dict[str, object] = {"compression": codec}
+        if producer is not None:
+            options |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": self.sequences[producer]}
+            self.sequences[producer] += len(records)
+        data = encode_batch(records, now_ms=self.now_ms, **options)  # type: ignore[arg-type]
+        info = self.log.append(data, now_ms=self.now_ms, leader_epoch=0)
+        assert info.base_offset == self.end
+        for record in records:
+            self.entries.append(Entry(self.end, record.key, record.value, record.timestamp_ms or 0))
+
+    @rule(times=st.integers(3, 10), key=st.integers(0, 9), producer=st.sampled_from([None, 1]))
+    def append_often(self, times: int, key: int, producer: int | None) -> None:
+        for number in range(times):
+            self.append([key, (key + number) % 10, 3], {number % 5}, producer, CODECS[number % 5], number)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(self.now_ms)
+
+    @rule(passed=st.integers(1, 3 * RETENTION_MS))
+    def wait(self, passed: int) -> None:
+        self.now_ms += passed
+
+    @rule(part=st.floats(0, 0.4))
+    def delete_before(self, part: float) -> None:
+        self.start = max(self.start, self.start + round((self.end - self.start) * part**2))
+        self.log.delete_before(self.start)
+
+    @rule()
+    def retain(self) -> None:
+        self.log.retain(self.now_ms)
+
+    @rule(columns=st.booleans())
+    def clean(self, columns: bool) -> None:
+        dirt = measure(self.log, self.now_ms)
+        if not dirt.dirty_bytes:
+            return
+        done = compact(self.log, self.now_ms, engine=ColumnEngine() if columns else RowEngine(), files=self.files)
+        assert done.end_offset == dirt.end_offset
+        self.cleaned_to = done.end_offset
+        self.note_cleaning(done.end_offset, whole=True)
+
+    @rule(fuse=st.integers(0, 60))
+    def crash_while_cleaning(self, fuse: int) -> None:
+        dirt = measure(self.log, self.now_ms)
+        self.files.fuse = fuse
+        try:
+            if dirt.dirty_bytes:
+                compact(self.log, self.now_ms, files=self.files)
+        except Crash:
+            pass
+        self.files.fuse = None
+        self.note_cleaning(dirt.end_offset, whole=False)
+        self.crash()
+
+    @rule()
+    def crash(self) -> None:
+        point = self.log.recovery_point
+        self.files.crash()
+        self.log = self.open(point, clean=False)
+
+    @rule()
+    def reopen(self) -> None:
+        self.log.close()
+        self.log = self.open(self.log.recovery_point, clean=True)
+
+    # what is expected
+
+    def note_cleaning(self, end: int, *, whole: bool) -> None:
+        """``whole``: it went through; otherwise it may have reached any segment or none."""
+        newest = {entry.key: entry for entry in self.entries[:end]}
+        for entry in self.entries[:end]:
+            if entry is not newest[entry.key]:
+                entry.may_be_gone = True
+                entry.is_gone = entry.is_gone or whole
+            elif entry.value is None:
+                if self.now_ms >= entry.may_go:
+                    entry.may_be_gone = True
+                if self.now_ms >= entry.must_go and whole:
+                    entry.is_gone = True
+                entry.may_go = min(entry.may_go, self.now_ms + RETENTION_MS)
+                if whole:
+                    entry.must_go = min(entry.must_go, self.now_ms + RETENTION_MS)
+
+    def read_all(self) -> list[Row]:
+        rows: list[Row] = []
+        offset = self.log.log_start_offset
+        while offset < self.log.high_watermark:
+            data: Buffer = self.log.read(offset, 300).bytes()
+            found = [row for row in iter_records(data) if row.offset >= offset]
+            if not found:  # a bare header, or a batch that is cut off at the end of the slice
+                last = self.log.read(offset, 1)
+                if not last.size:
+                    break
+                offset = read_header(last.bytes()).last_offset + 1
+                continue
+            rows += found
+            offset = found[-1].offset + 1
+        return rows
+
+    @invariant()
+    def it_holds_what_it_must_and_nothing_else(self) -> None:
+        assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
+        rows = self.read_all()
+        assert [row.offset for row in rows] == sorted({row.offset for row in rows})
+        for row in rows:
+            entry = self.entries[row.offset]
+            assert (row.key, row.value, row.timestamp) == (entry.key, entry.value, entry.timestamp)
+            assert not entry.is_gone
+        present = {row.offset for row in rows}
+        for entry in self.entries[self.start :]:
+            assert entry.offset in present or entry.may_be_gone
+
+    @invariant()
+    def times_are_found(self) -> None:
+        rows = self.read_all()
+        for timestamp in {row.timestamp for row in rows[:: max(len(rows) // 4, 1)]}:
+            first = next(row for row in rows if row.timestamp >= timestamp)
+            found = self.log.find_timestamp(timestamp)
+            assert found is not None
+            assert (found.offset, found.timestamp) == (first.offset, first.timestamp)
+
+    @invariant()
+    def producers_are_remembered(self) -> None:
+        for producer, sequence in self.sequences.items():
+            state = self.log.producers.get(producer)
+            assert (state.last_sequence + 1 if state is not None else 0) == sequence
+
+    @precondition(lambda self: self.entries)
+    @invariant()
+    def nothing_half_done_is_left_for_good(self) -> None:
+        assert not [path for path in self.files.data if path.name.endswith((".swap", ".deleted"))]
+
+
+TestCleanerModel = CleanerModel.TestCase
+TestCleanerModel.settings = settings(max_examples=60, stateful_step_count=25)
+
+
+@pytest.mark.slow
+class TestCleanerModelLong(CleanerModel.TestCase):  # type: ignore[name-defined,misc]
+    settings = settings(max_examples=2000, stateful_step_count=50)
+
+
+@pytest.mark.parametrize("fuse", range(70))
+def test_a_crash_at_every_step_of_a_cleaning(fuse: int) -> None:
+    """The same cleaning, stopped before each of its changes to the disk in turn, several segments into one."""
+    model = CleanerModel()
+    for number in range(12):
+        model.append([number % 3, 5, 7], {number % 4}, number % 2, "none", 10)
+        if number % 2:
+            model.roll()
+    model.crash_while_cleaning(fuse)
+    model.it_holds_what_it_must_and_nothing_else()
+    model.producers_are_remembered()
+    model.nothing_half_done_is_left_for_good()
+    model.append([1], set(), None, "none", 10)
+    model.roll()
+    model.clean(columns=False)
+    model.it_holds_what_it_must_and_nothing_else()
