@@ -126,6 +126,24 @@ def test_a_generation_is_written_once_its_plan_is_there(rig: Rig) -> None:  # cl
     assert (key[:2], value[:2]) == (b"\0\2", b"\0\3")
 
 
+@pytest.mark.parametrize("how", [{"version": 3}, {"instance": "i"}])
+def test_a_new_group_is_written_down_without_its_first_member(rig: Rig, how: dict[str, Any]) -> None:  # claim 84
+    """Who joins at once, as old clients and static members do, is not a member for the log before it has synced."""
+    member = rig.join("g", **how).reply.member_id
+    (empty,) = rig.partition_of("g").records()
+    assert isinstance(empty, GroupRecord)
+    assert empty.value is not None
+    assert (empty.value.protocol_type, empty.value.generation, empty.value.leader, empty.value.members) == (
+        "",
+        0,
+        None,
+        (),
+    )
+    rig.restart()
+    assert rig.state("g") == "Empty"
+    assert rig.heartbeat("g", member, 1) is ErrorCode.unknown_member_id
+
+
 def test_no_member_exists_before_a_join(rig: Rig) -> None:  # claim 63
     rig.call(10, 4, key_type=0, coordinator_keys=["g"])
     assert rig.state("g") == "Dead"

@@ -16,7 +16,7 @@ from collections.abc import Hashable
 
 from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer
 from odradek.core.errors import ErrorCode
-from odradek.core.records import group_key, group_value
+from odradek.core.records import GroupMetadata, group_key, group_value
 from odradek.groups.classic import ClassicGroup, Member, State
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import (
@@ -66,7 +66,9 @@ class Membership:
         else:
             self._join_new(now_ms, group, request, out)
         if is_new_group and not out.records:
-            out.records.append(_record(group))
+            # The group is written down, its members are not before they have a plan.
+            empty = GroupMetadata("", 0, None, None, now_ms)
+            out.records.append(Record(group_key(group.group_id), group_value(empty)))
         return out
 
     def _refuse_join(self, request: JoinGroup) -> ErrorCode:
