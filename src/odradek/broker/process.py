@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from odradek.broker.config import BrokerConfig
@@ -23,6 +25,7 @@ def run(
 
     ``ready(host, port)`` is called once requests are taken. Raises OdradekError where it cannot start.
     """
+    _raise_file_limit()
     try:
         import uvloop
 
@@ -31,6 +34,14 @@ def run(
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(BrokerServer(config, data_dir, listen), ready, exit_with_parent))
+
+
+def _raise_file_limit() -> None:
+    """Takes as many open files as the system lets us: each partition has three, each connection one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(OSError, ValueError):  # some systems refuse "unlimited": then it stays as it was
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(broker: BrokerServer, ready: Ready, exit_with_parent: bool) -> None:
