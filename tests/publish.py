@@ -147,7 +147,7 @@ def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int], m
     source.close()
 
 
-def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
+def commit_on(wire: Wire, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
     """Commits ``partition -> (offset, leader epoch, metadata)`` without a member, bytes chosen by us alone."""
     partitions = [
         {
@@ -165,14 +165,19 @@ def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[
         "group_instance_id": None,
         "topics": [{"name": topic, "partitions": partitions}],
     }
+
+    def answer() -> Any:
+        reply = wire.call(OFFSET_COMMIT, 8, request)
+        codes = {row.error_code for found in reply.topics for row in found.partitions}
+        return codes if not codes & set(STARTING) else None
+
+    assert eventually(answer, every_s=0.1) == {ErrorCode.none}
+
+
+def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
+    """``commit_on`` a connection of its own."""
     with Wire(bootstrap) as wire:
-
-        def answer() -> Any:
-            reply = wire.call(OFFSET_COMMIT, 8, request)
-            codes = {row.error_code for found in reply.topics for row in found.partitions}
-            return codes if not codes & set(STARTING) else None
-
-        assert eventually(answer, every_s=0.1) == {ErrorCode.none}
+        commit_on(wire, group, topic, rows)
 
 
 def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:

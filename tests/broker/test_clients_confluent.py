@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, eventually, unique
+from brokers import RunningBroker, Wire, eventually, unique
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -24,7 +26,18 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec
 from member import Member, settled
-from publish import admin, commit, committed, consumer, create_topic, log_end, numbers, publish, read
+from publish import (
+    admin,
+    commit,
+    commit_on,
+    committed,
+    consumer,
+    create_topic,
+    log_end,
+    numbers,
+    publish,
+    read,
+)
 
 from odradek.core.ids import partition_for_group
 
@@ -535,6 +548,65 @@ def test_nothing_acknowledged_is_lost_over_a_restart(
     )
     assert publish(broker.bootstrap, topic, [b"after"]) == [500]
     again.close()
+    source.close()
+
+
+def test_kill_9_under_load_loses_and_repeats_nothing(
+    own_broker: Callable[..., RunningBroker], topic: str, group: str
+) -> None:
+    # claim 92, behaviour 55: an idempotent producer's records are there once each, every acknowledged commit too
+    broker = own_broker()
+    create_topic(broker.bootstrap, topic)
+    commit(broker.bootstrap, group, {(topic, 0): 0})
+    failures: list[Any] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "batch.num.messages": 50,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 2,
+            "on_delivery": lambda error, _: failures.append(error) if error else None,
+        }
+    )
+    acknowledged = [0]
+
+    def commit_until_gone() -> None:
+        try:
+            with Wire(broker.bootstrap) as wire:
+                while True:
+                    commit_on(wire, group, topic, {0: (acknowledged[0] + 1, 0, "")})
+                    acknowledged[0] += 1
+        except OSError:
+            return
+
+    def both_under_way(goal: int) -> bool:
+        producer.poll(0.01)
+        return acknowledged[0] >= goal and len(producer) < 4000
+
+    sent = 0
+    for _ in range(3):
+        committer = threading.Thread(target=commit_until_gone)
+        committer.start()
+        goal = acknowledged[0] + 50
+        for _ in range(4000):
+            producer.produce(topic, b"%d" % sent, partition=0)
+            producer.poll(0)
+            sent += 1
+        eventually(partial(both_under_way, goal))
+        broker.kill()
+        committer.join()
+        broker.start()
+        found = committed(broker.bootstrap, group)[(topic, 0)]
+        # The one under way when the broker died may have made it, unacknowledged.
+        assert found in (acknowledged[0], acknowledged[0] + 1)
+        acknowledged[0] = found
+    assert producer.flush(60) == 0
+    assert failures == []
+    source = start_at(broker.bootstrap, group, topic, 0)
+    assert values(read(source, sent)) == list(range(sent))
+    assert log_end(broker.bootstrap, topic) == sent
     source.close()
 
 
