@@ -120,7 +120,8 @@ class ApacheBroker:
 
     def format(self) -> None:
         """Prepares an empty data directory; part of installing, not of starting."""
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Not with a dash in front, which the tool would take for an option.
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         command = [java(), "-cp", self._cp, "kafka.tools.StorageTool", "format", "-t", cluster]
         command += ["-c", str(self.directory / "server.properties")]
         subprocess.run(command, check=True, capture_output=True, timeout=60)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.core.errors import ErrorCode
 
 T = TypeVar("T")
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 # What a coordinator answers while it starts.
 STARTING = (
     ErrorCode.coordinator_load_in_progress,
@@ -175,8 +175,14 @@ def commit_on(wire: Wire, group: str, topic: str, rows: Mapping[int, tuple[int, 
 
 
 def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
-    """``commit_on`` a connection of its own."""
+    """``commit_on`` a connection of its own, once the coordinator is found (which makes the offsets topic)."""
     with Wire(bootstrap) as wire:
+        asked = {"key_type": 0, "coordinator_keys": [group]}
+
+        def found() -> bool:
+            return wire.call(FIND_COORDINATOR, 4, asked).coordinators[0].error_code == ErrorCode.none
+
+        eventually(found, every_s=0.1, what=f"the coordinator of {group}")
         commit_on(wire, group, topic, rows)
 
 
