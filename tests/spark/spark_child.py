@@ -63,7 +63,7 @@ def probe(java: str) -> None:
     seen: list[int] = []
     frame = spark.readStream.format("rate").option("rowsPerSecond", "1").load()
     query = frame.writeStream.foreachBatch(lambda batch, number: seen.append(number)).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     say(batches=seen)
     sys.stdin.read()
 

@@ -48,7 +48,7 @@ class StreamingRun:
         batches: list[list[tuple[int, int]]] = []
         writer = self.frame(**options).writeStream.foreachBatch(lambda frame, _: batches.append(rows_of(frame)))
         query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(240)
         return batches
 
     def rows(self, **options: str) -> list[tuple[int, int]]:

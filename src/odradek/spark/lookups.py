@@ -9,7 +9,7 @@ from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
-from odradek.client.model import EARLIEST, LATEST, TopicDescription
+from odradek.client.model import EARLIEST, LATEST, MemberDescription, TopicDescription
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark.options import ReadOptions
@@ -44,31 +44,34 @@ class Lookups:
 
     # --- partitions and their logs
 
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions to read, as the cluster has them now. Raises UnknownTopic for one that it lacks."""
+    def partitions(self, *, strict: bool = False) -> list[TopicPartition]:
+        """The partitions to read, as the cluster has them now.
+
+        Those asked for by name that it lacks are left out, since a running query says better what that means for it;
+        with ``strict`` they raise UnknownTopic.
+        """
         options = self.options
         if options.pattern is not None:
             pattern = re.compile(options.pattern)
-            found = [
-                topic
-                for topic in self.admin.describe_topics().values()
-                if not topic.internal and pattern.fullmatch(topic.name)
-            ]
-            return sorted(self._all_of(found))
+            topics = self.admin.describe_topics().values()
+            return sorted(self._all_of(t for t in topics if not t.internal and pattern.fullmatch(t.name)))
         names = sorted({tp.topic for tp in options.assigned} or set(options.topics))
-        there = set(self._all_of(self._describe(names)))
+        there = set(self._all_of(self._describe(names, strict)))
         if not options.assigned:
             return sorted(there)
         missing = [tp for tp in options.assigned if tp not in there]
-        if missing and options.fail_on_data_loss:
+        if missing and strict:
             raise UnknownTopic(f"the cluster has no partition {', '.join(map(str, missing))}")
         return [tp for tp in options.assigned if tp in there]
 
-    def _describe(self, names: list[str]) -> Iterable[TopicDescription]:
-        if self.options.fail_on_data_loss:
+    def _describe(self, names: list[str], strict: bool) -> Iterable[TopicDescription]:
+        try:
             return self.admin.describe_topics(names).values()
-        everything = self.admin.describe_topics()
-        return [everything[name] for name in names if name in everything]
+        except UnknownTopic:
+            if strict:
+                raise
+            everything = self.admin.describe_topics()
+            return [everything[name] for name in names if name in everything]
 
     def _all_of(self, topics: Iterable[TopicDescription]) -> Iterator[TopicPartition]:
         for topic in topics:
@@ -131,17 +134,18 @@ class Lookups:
 
     def check_nobody_is_in_the_group(self) -> None:
         """Says before the first batch what would otherwise fail after it. Raises GroupInUse."""
-        try:
-            description = self.admin.describe_groups([self.group_id])[self.group_id]
-        except GroupIdNotFound:
-            return
-        if description.members:
+        if self._members():
             raise self._in_use()
 
+    def _members(self) -> tuple[MemberDescription, ...]:
+        try:
+            return self.admin.describe_groups([self.group_id])[self.group_id].members
+        except GroupIdNotFound:
+            return ()
+
     def _in_use(self) -> GroupInUse:
-        members = self.admin.describe_groups([self.group_id])[self.group_id].members
-        named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in members)
+        named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
         return GroupInUse(
-            f"group {self.group_id} has live members, so this query cannot commit its offsets: {named or 'gone'}. "
-            "Stop them, or give the query a kafka.group.id of its own, or set commitOffsets=false"
+            f"group {self.group_id} has live members, so this query cannot commit its offsets: {named or 'gone by now'}"
+            ". Stop them, or give the query a kafka.group.id of its own, or set commitOffsets=false"
         )

@@ -146,7 +146,7 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
 def batch_ranges(lookups: Lookups) -> list[Range]:
     """What a batch read covers."""
     options = lookups.options
-    partitions = lookups.partitions()
+    partitions = lookups.partitions(strict=True)
     log = lookups.log(lookups.ends(partitions))
     begin = _starting_offsets(lookups, log)
     found = lookups.at_times(plan.wanted_times(options.ending, partitions))
@@ -180,6 +180,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._lookups = Lookups(options)
         self._upto: dict[TopicPartition, int] | None = None  # where an AvailableNow run ends
         self._settled: dict[str, Any] | None = None  # the source offset last committed
+        self._ends: dict[TopicPartition, int] = {}
         self._last_batch_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -211,7 +212,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if self.options.commit_offsets and not start and self._settled is None:
             self._lookups.check_nobody_is_in_the_group()
         done = SourceOffset.from_json(start)
-        ends = self._lookups.ends(self._lookups.partitions())
+        ends = self._ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
         committed, resets = self._settle(start, done, ends)
         batch = self._plan(done, ends, limit, committed, resets)
         if batch is None:
@@ -223,9 +224,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return batch.end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the logs end."""
-        ends = self._lookups.ends(self._lookups.partitions())
-        return SourceOffset(ends).to_json()
+        """For the query's progress: where the logs ended when a batch was last planned."""
+        return SourceOffset(self._ends).to_json() if self._ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return _tasks(plan.ranges(SourceOffset.from_json(start), SourceOffset.from_json(end)), self._lookups)
@@ -252,11 +252,10 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if not options.commit_offsets:
             return None, {}
         committed = self._lookups.committed(ends)
+        settlement = plan.settle(done, committed, options.on_group_reset, uuid.uuid4().hex[:12])
         # What a log does not hold (it was truncated, or its topic is gone or made anew) is no offset to commit there.
-        held = {tp: offset for tp, offset in done.positions.items() if offset <= ends.get(tp, -1)}
-        known = SourceOffset(held, done.origins, done.followed)
-        settlement = plan.settle(known, committed, options.on_group_reset, uuid.uuid4().hex[:12])
-        self._lookups.commit(settlement.commits)
+        held = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= ends.get(tp, -1)}
+        self._lookups.commit(held)
         self._settled = start
         watching = options.on_group_reset is not OnGroupReset.IGNORE
         return (committed if watching else None), dict(settlement.resets)
@@ -277,6 +276,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         usable = {
             tp: (plan.usable_offset(tp, offset, log[tp], options.auto_offset_reset), reset_id)
             for tp, (offset, reset_id) in resets.items()
+            if tp in log
         }
         batch = plan.plan_batch(
             done,
