@@ -98,10 +98,14 @@ class CommitConnection:
         sent = answered = 0
         tail = b""
         expected = np.frombuffer(self._body, np.uint8)
+        # Woken once for many replies: the load shall leave the processor to the broker.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, CHUNK * self._reply_bytes)
         while True:
             while sent - answered <= WINDOW - CHUNK and time.perf_counter() < until:
                 self._socket.sendall(self._chunk)
                 sent += CHUNK
+            if time.perf_counter() >= until:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
             if sent == answered:
                 return answered
             data = self._socket.recv(1 << 18)
