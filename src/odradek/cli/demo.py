@@ -111,22 +111,29 @@ class _Job:
         self._timing = timing
         self._lake = Lake(data_dir, partition_by="month")
         self._spark_log = data_dir / "spark.log"
-        # All calls into Java are made there: Ctrl-C then meets a main thread that can leave at once and in silence.
-        self._spark_thread = ThreadPoolExecutor(1, "spark")
+        # What calls into Java or librdkafka runs there: both take Ctrl-C badly when it meets them. It then always
+        # meets the main thread, which can leave at once and in silence.
+        self._workers = ThreadPoolExecutor(2, "demo")
 
     def run(self, rewind: Rewind | None) -> int:
         """All steps; returns the exit code."""
+        from odradek.pipelines.demo_state import DemoState
+        from odradek.pipelines.flights import Flights
+
         heading("1. Broker")
         took = self._timing.steps["start the broker"]
         note(f"A process of its own, at {self._bootstrap}, ready after {took:.1f} s.\nIts data: {self._data_dir}")
+        flights = Flights.load()
+        first = min(self._options.events or flights.rows, flights.rows)
+        state = DemoState.load(self._data_dir) or DemoState(target=first)
         # Java takes seconds to start, and publishing needs none of it: both at once.
-        starting = self._spark_thread.submit(self._start_spark)
+        starting = self._workers.submit(self._start_spark)
         try:
-            feed, state = self._publish(rewind)
+            feed = self._publish(flights, state, rewind)
             processed = self._ingest(starting, feed)
             report = self._check(starting.result(), feed, state)
         finally:
-            self._spark_thread.shutdown(wait=False, cancel_futures=True)
+            self._workers.shutdown(wait=False, cancel_futures=True)
         lag = self._show_offsets()
         return self._conclude(report, processed, lag)
 
@@ -137,13 +144,11 @@ class _Job:
 
     # --- the topic --------------------------------------------------------------------------------------------
 
-    def _publish(self, rewind: Rewind | None) -> tuple[Feed, DemoState]:
+    def _publish(self, flights: Flights, state: DemoState, rewind: Rewind | None) -> Feed:
         """Rewinds the group when asked to, then brings the topic to its target."""
-        from odradek.pipelines.flights import Feed, Flights
+        from odradek.pipelines.flights import Feed
         from odradek.pipelines.publish import publish
 
-        flights = Flights.load()
-        state = self._state(flights)
         if rewind is not None:
             self._rewind(rewind, state)
         state.target += self._options.more or 0
@@ -152,7 +157,7 @@ class _Job:
         feed = Feed(flights, state.target)
         heading("2. Publish flights")
         with self._timing.step("publish"), progress("publishing", state.target, "events") as advance:
-            done = publish(self._bootstrap, feed, advance)
+            done = self._workers.submit(publish, self._bootstrap, feed, advance).result()
         if done.sent:
             rate = f"{done.sent / max(done.seconds, 1e-9):,.0f} a second"
             note(f"{done.sent:,} events sent to topic {feed.topic}, each acknowledged ({rate}).")
@@ -160,13 +165,7 @@ class _Job:
             note("Nothing to publish.")
         note(f"Topic {feed.topic} holds {state.target:,} events in {feed.partition_count} partitions.")
         note(f"{done.found:,} were there before.")
-        return feed, state
-
-    def _state(self, flights: Flights) -> DemoState:
-        from odradek.pipelines.demo_state import DemoState
-
-        first = min(self._options.events or flights.rows, flights.rows)
-        return DemoState.load(self._data_dir) or DemoState(target=first)
+        return feed
 
     def _rewind(self, rewind: Rewind, state: DemoState) -> None:
         from odradek.pipelines.flights import TOPIC
@@ -206,7 +205,7 @@ class _Job:
         source = IngestSource(self._bootstrap, feed.topic, max_offsets_per_trigger=limit)
         with self._timing.step("ingest"), progress("reading", self._behind(GROUP, feed.topic), "events") as advance:
             try:
-                done = self._spark_thread.submit(ingest, spark, source, self._lake, advance).result()
+                done = self._workers.submit(ingest, spark, source, self._lake, advance).result()
             except IngestError as error:
                 raise CommandError(f"{error} (Spark's log: {self._spark_log})", EXIT_FAILED) from error
         if done.batches:
@@ -233,7 +232,7 @@ class _Job:
 
         heading("4. Check against the input file")
         with self._timing.step("check"), waiting("counting with pyarrow and with Spark"):
-            report = self._spark_thread.submit(check, spark, self._lake, feed, state.skipped).result()
+            report = self._workers.submit(check, spark, self._lake, feed, state.skipped).result()
         note(f"{'':<20} {'EVENTS':>12} {'MILES':>16}")
         note(f"{'input file':<20} {report.expected_distinct:>12,} {report.expected_distance:>16,}")
         for label, count in (("table, by pyarrow", report.by_pyarrow), ("table, by Spark", report.by_spark)):

@@ -1,0 +1,83 @@
+"""Bad input to commands that need a broker or a directory: one clear line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ODRADEK = [sys.executable, "-m", "odradek.cli.main"]
+
+
+def _run(*line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*ODRADEK, *line], capture_output=True, text=True, timeout=60, check=False)
+
+
+def _assert_refused(done: subprocess.CompletedProcess[str], says: str) -> None:
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert done.stderr.startswith("odradek")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("held")
+
+
+@pytest.fixture(scope="module")
+def served(data_dir: Path) -> Iterator[str]:
+    """A broker on the directory where a demo in ``data_dir`` keeps its own."""
+    command = [*ODRADEK, "serve", "--data-dir", str(data_dir / "broker"), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready, address = process.stdout.readline().split()
+        assert ready == "ready"
+        yield address
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_a_directory_that_another_broker_holds(served: str, data_dir: Path) -> None:
+    _assert_refused(_run("demo", "--data-dir", str(data_dir)), "is held by another broker")
+    line = ["serve", "--data-dir", str(data_dir / "broker"), "--listen", "127.0.0.1:0"]
+    _assert_refused(_run(*line), "is held by another broker")
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        _assert_refused(_run("serve", "--data-dir", str(tmp_path / "d"), "--listen", listen), "in use")
+
+
+@pytest.mark.parametrize("listen", ["localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":9092"])
+def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
+    _assert_refused(_run("serve", "--data-dir", str(tmp_path), "--listen", listen), "HOST:PORT")
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    line = ["serve", "--data-dir", str(tmp_path / "file" / "d"), "--listen", "127.0.0.1:0"]
+    _assert_refused(_run(*line), "cannot be used")
+
+
+def test_an_unknown_setting_is_named_with_its_nearest(tmp_path: Path) -> None:
+    line = ["serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--config", "num.partitons=3"]
+    _assert_refused(_run(*line), "num.partitions")
+
+
+def test_an_unknown_group(served: str) -> None:
+    _assert_refused(_run("groups", "describe", "--group", "nobody", "-b", served), "nobody")
+
+
+def test_a_foreign_state_file(tmp_path: Path) -> None:
+    (tmp_path / "demo.json").write_text('{"some": "thing else"}')
+    done = _run("demo", "--data-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "use another --data-dir" in done.stderr
