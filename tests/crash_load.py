@@ -1,0 +1,454 @@
+"""Mixed load for the crash test, and the ledger of what was sent and what was acknowledged.
+
+Raw workers (threads with a socket of their own) end when the broker dies and are begun again with what they still
+owe; confluent-kafka's clients live through all crashes and find back by themselves.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from typing import Any
+from uuid import UUID
+
+from brokers import Wire, unique
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import CRC_OFFSET
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode
+
+PRODUCE, METADATA, OFFSET_COMMIT, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 0, 3, 8, 19, 20, 22
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+WINDOW = 4
+"""Requests a raw worker has under way: fewer than the five batches a broker remembers of each producer."""
+NOT_YET = (
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
+
+Where = tuple[str, int]
+Pair = tuple[bytes | None, bytes | None]
+
+
+class Ledger:
+    """What clients were told. Everything in it has to be found again after every crash."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.batches: dict[Where, dict[int, bytes]] = defaultdict(dict)
+        """Acknowledged batches by base offset, from their CRC on: what lies before it is the broker's."""
+        self.sent_batches: set[bytes] = set()
+        self.records: dict[Where, dict[int, Pair]] = defaultdict(dict)
+        """Acknowledged records by offset, where single ones were acknowledged or are looked for."""
+        self.sent_values: set[bytes] = set()
+        self.commits: dict[tuple[str, Where], list[int]] = defaultdict(list)
+        """All offsets sent to be committed, by group and partition."""
+        self.acknowledged_commits: dict[tuple[str, Where], int] = {}
+        """Which of them, by place in that list, was acknowledged last: it or a later one has to be the committed."""
+        self.topics: dict[str, set[UUID | None]] = {}
+        """Ids a topic may have; None: it may be absent. Empty: any new id."""
+        self.first_values: dict[UUID, bytes] = {}
+        self.acknowledgements: Counter[str] = Counter()
+        self.failures: list[str] = []
+
+    def acknowledged(self, worker: str, count: int = 1) -> None:
+        with self.lock:
+            self.acknowledgements[worker] += count
+
+    def commit_sent(self, group: str, where: Where, offset: int) -> None:
+        with self.lock:
+            self.commits[group, where].append(offset)
+
+    def commit_acknowledged(self, group: str, where: Where, offset: int) -> None:
+        with self.lock:
+            key = (group, where)
+            found = self.commits[key].index(offset, self.acknowledged_commits.get(key, 0))
+            self.acknowledged_commits[key] = found
+
+
+class Worker:
+    """A thread that works until it is told to stop or its connection dies; ``run_once`` is one stretch of work."""
+
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, bootstrap: str) -> None:
+        self.stopped.clear()
+        self._thread = threading.Thread(target=self._work, args=(bootstrap,), name=self.name, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        self.stopped.set()
+        if self._thread is not None:
+            self._thread.join(60)
+            assert not self._thread.is_alive(), f"{self.name} hangs"
+
+    def _work(self, bootstrap: str) -> None:
+        try:
+            with Wire(bootstrap, client_id=self.name) as wire:
+                self.begin(wire)
+                while not self.stopped.is_set():
+                    self.run_once(wire)
+                    time.sleep(0.002)
+        except OSError:
+            pass  # the broker died, which is what this is about
+        except Exception as error:
+            self.ledger.failures.append(f"{self.name}: {error!r}")
+
+    def begin(self, wire: Wire) -> None: ...
+
+    def run_once(self, wire: Wire) -> None:
+        raise AssertionError("a worker works")
+
+
+class RawProducer(Worker):
+    """Batches of one to five records with changing codecs. With ``idempotent`` those without an answer are sent
+    again, in their order; else they are forgotten: they may be in the log or not."""
+
+    def __init__(
+        self, name: str, ledger: Ledger, dice: random.Random, targets: list[Where], *, idempotent: bool, keys: int = 0
+    ) -> None:
+        super().__init__(name, ledger)
+        self._dice = dice
+        self._targets = targets
+        self._keys = keys
+        self._idempotent = idempotent
+        self._producer_id = -1
+        self._sequences: Counter[Where] = Counter()
+        self._numbers = 0
+        self._owed: deque[tuple[Where, bytes, list[Pair]]] = deque()
+
+    def begin(self, wire: Wire) -> None:
+        if not self._idempotent:
+            self._owed.clear()
+        elif self._producer_id < 0:
+            reply = wire.call(INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout": 1000,
+                                                    "producer_id": -1, "producer_epoch": -1})  # fmt: skip
+            assert reply.error_code == 0
+            self._producer_id = int(reply.producer_id)
+
+    def run_once(self, wire: Wire) -> None:
+        while len(self._owed) < WINDOW:
+            self._owed.append(self._batch())
+        version = self._dice.choice((7, 8, 9, 12))
+        ids = []
+        for (topic, partition), data, _ in self._owed:
+            part = {"index": partition, "records": data}
+            message = {"transactional_id": None, "acks": self._dice.choice((-1, 1)), "timeout": 5000,
+                       "topic_data": [{"name": topic, "partition_data": [part]}]}  # fmt: skip
+            ids.append(wire.send(PRODUCE, version, message))
+        for request_id in ids:
+            reply = wire.receive(PRODUCE, version, request_id)
+            answer = reply.responses[0].partition_responses[0]
+            assert answer.error_code == 0, f"produce was refused: {answer}"
+            where, data, pairs = self._owed.popleft()
+            with self.ledger.lock:
+                self.ledger.batches[where][answer.base_offset] = data[CRC_OFFSET:]
+                if self._keys:
+                    self.ledger.records[where].update(enumerate(pairs, answer.base_offset))
+            self.ledger.acknowledged(self.name)
+
+    def _batch(self) -> tuple[Where, bytes, list[Pair]]:
+        dice, where = self._dice, self._dice.choice(self._targets)
+        pairs: list[Pair] = []
+        for _ in range(dice.randint(1, 5)):
+            self._numbers += 1
+            value = b"%s-%d-" % (self.name.encode(), self._numbers) + b"v" * dice.randrange(300)
+            key = b"key-%d" % dice.randrange(self._keys) if self._keys else None
+            deletes = bool(self._keys) and dice.random() < 0.1
+            pairs.append((key, None if deletes else value))
+        first = self._sequences[where] if self._idempotent else -1
+        self._sequences[where] += len(pairs)
+        now_ms = int(time.time() * 1000)
+        data = encode_batch(
+            [Record(key, value, now_ms + n) for n, (key, value) in enumerate(pairs)],  # type: ignore[arg-type]
+            now_ms=now_ms,
+            compression=dice.choice(CODECS),
+            producer_id=self._producer_id,
+            producer_epoch=0 if self._idempotent else -1,
+            base_sequence=first,
+        )
+        with self.ledger.lock:
+            self.ledger.sent_batches.add(data[CRC_OFFSET:])
+            self.ledger.sent_values.update(value for _, value in pairs if value is not None)
+        return where, data, pairs
+
+
+class Committer(Worker):
+    """Commits rising offsets of several groups without members, several requests under way."""
+
+    def __init__(self, name: str, ledger: Ledger, dice: random.Random, groups: list[str], targets: list[Where]) -> None:
+        super().__init__(name, ledger)
+        self._dice = dice
+        self._groups = groups
+        self._targets = targets
+        self._offset = 0
+
+    def run_once(self, wire: Wire) -> None:
+        version = self._dice.choice((2, 7, 8, 9))
+        under_way = []
+        for _ in range(WINDOW):
+            group = self._dice.choice(self._groups)
+            chosen = self._dice.sample(self._targets, self._dice.randint(1, 3))
+            self._offset += 1
+            for where in chosen:
+                self.ledger.commit_sent(group, where, self._offset)
+            request_id = wire.send(OFFSET_COMMIT, version, _commit(group, chosen, self._offset))
+            under_way.append((request_id, group, self._offset))
+        for request_id, group, offset in under_way:
+            reply = wire.receive(OFFSET_COMMIT, version, request_id)
+            for topic in reply.topics:
+                for row in topic.partitions:
+                    if row.error_code == 0:
+                        self.ledger.commit_acknowledged(group, (topic.name, row.partition_index), offset)
+                        self.ledger.acknowledged(self.name)
+                    else:
+                        assert row.error_code in NOT_YET, f"commit was refused: {row}"
+
+
+def _commit(group: str, targets: list[Where], offset: int) -> dict[str, Any]:
+    by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for topic, partition in targets:
+        by_topic[topic].append(
+            {
+                "partition_index": partition,
+                "committed_offset": offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": f"note {offset}",
+            }
+        )
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time": -1,
+        "topics": [{"name": name, "partitions": rows} for name, rows in by_topic.items()],
+    }
+
+
+class TopicChurn(Worker):
+    """Creates and deletes a few topics over and over; each new one gets one record that names its id."""
+
+    def __init__(self, name: str, ledger: Ledger, dice: random.Random, count: int = 5) -> None:
+        super().__init__(name, ledger)
+        self._dice = dice
+        for _ in range(count):
+            ledger.topics[unique(name)] = {None}
+
+    def run_once(self, wire: Wire) -> None:
+        topics = self.ledger.topics
+        name = self._dice.choice(sorted(topics))
+        (now,) = topics[name]
+        if now is not None:
+            topics[name] = {now, None}
+            row = wire.call(DELETE_TOPICS, 5, {"topic_names": [name], "timeout": 5000}).responses[0]
+            assert row.error_code == 0, f"deletion was refused: {row}"
+            topics[name] = {None}
+        else:
+            topics[name] = set()
+            row = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+            reply = wire.call(CREATE_TOPICS, 7, {"topics": [row], "timeout": 5000, "validate_only": False})
+            made = reply.topics[0]
+            assert made.error_code == 0, f"creation was refused: {made}"
+            topics[name] = {made.topic_id}
+            self._name_it(wire, name, made.topic_id)
+        self.ledger.acknowledged(self.name)
+        time.sleep(0.01)
+
+    def _name_it(self, wire: Wire, name: str, topic_id: UUID) -> None:
+        data = encode_batch([Record(None, topic_id.bytes)], now_ms=int(time.time() * 1000))
+        part = {"index": 1, "records": data}
+        message = {"transactional_id": None, "acks": -1, "timeout": 5000,
+                   "topic_data": [{"name": name, "partition_data": [part]}]}  # fmt: skip
+        answer = wire.call(PRODUCE, 9, message).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 0), f"a new topic is empty: {answer}"
+        self.ledger.first_values[topic_id] = topic_id.bytes
+
+
+class LibrdkafkaProducer:
+    """confluent-kafka's producer; it lives through all crashes and sends again by itself."""
+
+    def __init__(
+        self, name: str, ledger: Ledger, bootstrap: str, targets: list[Where], codec: str, **more: Any
+    ) -> None:
+        self.name = name
+        self._ledger = ledger
+        self._targets = targets
+        self._numbers = 0
+        self._stopped = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": name,
+                "acks": "all",
+                "linger.ms": 2,
+                "compression.type": codec,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "retry.backoff.ms": 20,
+                "message.timeout.ms": 120_000,
+                "log_level": 2,
+                "error_cb": self._on_error,
+            }
+            | more
+        )
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._ledger.failures.append(f"{self.name}: {error}")
+
+    def _work(self) -> None:
+        while not self._stopped.is_set():
+            if len(self._producer) < 50:
+                self._numbers += 1
+                value = b"%s-%d" % (self.name.encode(), self._numbers)
+                topic, partition = self._targets[self._numbers % len(self._targets)]
+                self._producer.produce(topic, value, None, partition, on_delivery=self._on_delivery)
+            self._producer.poll(0.005)
+
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._ledger.failures.append(f"{self.name}: {error}")
+            return
+        with self._ledger.lock:
+            where = (message.topic(), message.partition())
+            self._ledger.records[where][message.offset()] = (message.key(), message.value())
+        self._ledger.acknowledged(self.name)
+
+    def stop(self) -> None:
+        """Sends what is left; the broker has to be up."""
+        self._stopped.set()
+        self._thread.join(30)
+        assert self._producer.flush(60) == 0, f"{self.name} could not deliver"
+
+
+class GroupReader:
+    """A group member that reads and commits each poll; a member of a real group through all crashes."""
+
+    def __init__(self, name: str, ledger: Ledger, bootstrap: str, group: str, topic: str) -> None:
+        self.name = name
+        self.group = group
+        self._ledger = ledger
+        self._stopped = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "client.id": name,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 300,
+                "fetch.wait.max.ms": 50,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "retry.backoff.ms": 20,
+                "log_level": 2,
+            }
+        )
+        self._consumer.subscribe([topic])
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stopped.is_set():
+            ends: dict[Where, int] = {}
+            for message in self._consumer.consume(100, timeout=0.1):
+                if message.error() is None:
+                    ends[message.topic(), message.partition()] = message.offset() + 1
+            if ends:
+                self._commit(ends)
+
+    def _commit(self, ends: dict[Where, int]) -> None:
+        for where, offset in ends.items():
+            self._ledger.commit_sent(self.group, where, offset)
+        try:
+            rows = self._consumer.commit(
+                offsets=[TopicPartition(*where, offset) for where, offset in ends.items()], asynchronous=False
+            )
+        except KafkaException:
+            return  # not acknowledged: the broker went away, or the group is being gathered anew
+        for row in rows or ():
+            if row.error is None:
+                self._ledger.commit_acknowledged(self.group, (row.topic, row.partition), row.offset)
+                self._ledger.acknowledged(self.name)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(60)
+        self._consumer.close()
+
+
+class Load:
+    """All of it together. ``log``: raw batches; ``table``: compacted; ``lines``: through confluent-kafka."""
+
+    def __init__(self, bootstrap: str, dice: random.Random) -> None:
+        ledger = self.ledger = Ledger()
+        self.bootstrap = bootstrap
+        self.log, self.table, self.lines = unique("log"), unique("table"), unique("lines")
+        self.log_targets = [(self.log, index) for index in range(3)]
+        self.table_targets = [(self.table, index) for index in range(2)]
+        self.line_targets = [(self.lines, index) for index in range(3)]
+        self.groups = [unique("crash-group") for _ in range(4)]
+        commit_targets = self.log_targets + self.line_targets
+
+        def own_dice() -> random.Random:
+            return random.Random(dice.getrandbits(64))
+
+        self.workers: list[Worker] = [
+            RawProducer("idempotent-1", ledger, own_dice(), self.log_targets, idempotent=True),
+            RawProducer("idempotent-2", ledger, own_dice(), self.log_targets, idempotent=True),
+            RawProducer("plain", ledger, own_dice(), self.log_targets, idempotent=False),
+            RawProducer("keyed", ledger, own_dice(), self.table_targets, idempotent=True, keys=20),
+            Committer("commits-1", ledger, own_dice(), self.groups[:2], commit_targets),
+            Committer("commits-2", ledger, own_dice(), self.groups[2:], commit_targets),
+            TopicChurn("churn", ledger, own_dice()),
+        ]
+        self._lasting: list[LibrdkafkaProducer | GroupReader] = []
+
+    def begin_lasting(self) -> None:
+        """The clients that live through everything; their topic exists."""
+        exact, at_least_once = self.line_targets[:2], self.line_targets[2:]
+        for codec in ("lz4", "zstd"):
+            more = {"enable.idempotence": True}
+            self._lasting.append(
+                LibrdkafkaProducer(f"exact-{codec}", self.ledger, self.bootstrap, exact, codec, **more)
+            )
+        self._lasting.append(LibrdkafkaProducer("lines-gzip", self.ledger, self.bootstrap, at_least_once, "gzip"))
+        self.groups.append(unique("crash-members"))
+        self._lasting.append(GroupReader("member", self.ledger, self.bootstrap, self.groups[-1], self.lines))
+
+    def end_lasting(self) -> None:
+        for client in self._lasting:
+            client.stop()
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start(self.bootstrap)
+
+    def join(self) -> None:
+        for worker in self.workers:
+            worker.join()
+
+    def busy(self, acknowledgements: int, within_s: float = 30) -> None:
+        """Waits until every raw worker has been answered and that many answers came in all."""
+        begun, names = self.ledger.acknowledgements.copy(), [worker.name for worker in self.workers]
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline and not self.ledger.failures:
+            now = self.ledger.acknowledgements.copy()
+            if all(now[name] > begun[name] for name in names) and now.total() - begun.total() >= acknowledgements:
+                return
+            time.sleep(0.001)
+        assert not self.ledger.failures, self.ledger.failures
+        raise AssertionError(f"no progress within {within_s} s: {now - begun}")
