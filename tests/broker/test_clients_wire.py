@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from collections.abc import Iterator
@@ -320,11 +321,15 @@ def next_frames(wire: Wire, count: int) -> list[bytes]:
 def test_garbage_closes_its_connection_only(bootstrap: str, garbage: bytes) -> None:
     with Wire(bootstrap) as good, Wire(bootstrap, timeout_s=10) as bad:
         bad.socket.sendall(garbage)
-        bad.socket.shutdown(socket.SHUT_WR)
+        # The broker may have hung up already, or reset what it had not read.
+        answered = b""
         try:
-            assert bad.socket.recv(100) == b""
-        except ConnectionResetError:
-            pass
+            bad.socket.shutdown(socket.SHUT_WR)
+            answered = bad.socket.recv(100)
+        except OSError as error:
+            if error.errno not in (errno.ENOTCONN, errno.ECONNRESET, errno.EPIPE):
+                raise
+        assert answered == b""
         assert API_VERSIONS in good.versions()
 
 
