@@ -17,7 +17,7 @@ from odradek.broker import cleaning, runtime
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partition import Partition
 from odradek.broker.server import BrokerServer
-from odradek.catalog.shard import TOPIC, AlterConfigs
+from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
@@ -513,6 +513,11 @@ def test_settings_act(tmp_path: Path) -> None:
             request = AlterConfigs(TOPIC, "table", {"max.compaction.lag.ms": "50"})
             broker.alter_configs(request, validate_only=False)
             await until(lambda: broker.cleaning.status().cleanings)
+            for threads in (3, 1):
+                request = AlterConfigs(BROKER, "", {"log.cleaner.threads": str(threads)})
+                broker.alter_configs(request, validate_only=False)
+                await until(lambda: broker.cleaning.status().thread_count == threads)  # noqa: B023
+                assert broker.cleaning.status().dead_thread_count == 0
 
     run(test)
 

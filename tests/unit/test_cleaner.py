@@ -18,7 +18,7 @@ from odradek.storage.clean_rows import RowEngine
 from odradek.storage.clean_rules import Producer
 from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooCoarse, clean
 from odradek.storage.config import DAY_MS
-from odradek.storage.files import OsFiles
+from odradek.storage.files import Crash, OsFiles
 from odradek.storage.log import Log
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -545,6 +545,57 @@ def test_the_process_writes_the_same_bytes_and_ends_with_its_stdin(tmp_path: Pat
         process.stdin.write(slow.to_json())
         process.stdin.close()
         assert process.wait(30) == 1
+
+
+def test_a_log_that_was_truncated_meanwhile_takes_nothing(path: Path) -> None:
+    log = open_log(path)
+    for number in range(4):
+        put(log, (b"k", b"%d" % number))
+        log.roll(T0)
+    _, job = job_of(log)
+    planned = log.segments
+    (cleaned,) = (step for step in clean(job, RowEngine(), OsFiles()) if isinstance(step, CleanedSegment))
+    cleaned.finish()
+    log.truncate_to(2, T0)
+    assert not log.replace_segments(0, planned[:4])
+    assert [value for _, _, value in pairs(log)] == [b"0", b"1"]
+    assert not [
+        name for name in OsFiles().list(path) if not name.endswith((".log", "index", ".snapshot", "checkpoint"))
+    ]
+
+
+def test_leavings_of_another_cleaning_do_not_undo_a_swap(path: Path) -> None:
+    """At a start, ``.cleaned`` files mean that swaps behind them had not begun: there must be none below a swap."""
+    files = FailingFiles()
+    log = open_log(path, files)
+    for number in range(4):
+        put(log, (b"k%d" % (number // 2), b"%d" % number + b"v" * 600_000))
+        log.roll(T0)
+    files.write(path / "00000000000000000000.log.cleaned", b"of a process that outlived its broker")
+    _, job = job_of(log)
+    steps = clean(job, RowEngine(), files)
+    groups = [step for step in steps if isinstance(step, CleanedSegment)]
+    assert [group.base_offset for group in groups] == [0, 1, 2, 3]
+    files.write(path / "00000000000000000000.log.cleaned", b"again")
+    groups[1].finish()
+    files.crash_at = "00000000000000000001.log.deleted"
+    with pytest.raises(Crash):
+        log.replace_segments(1, [log.segments[1]])
+    files.crash_at = ""
+    again = open_log(path, files)
+    assert [offset for offset, _, _ in pairs(again)] == [0, 1, 2, 3]
+    assert not list(path.glob("*.cleaned"))
+
+
+class FailingFiles(OsFiles):
+    """Stops after the rename to ``crash_at``."""
+
+    crash_at = ""
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        if target.name == self.crash_at:
+            raise Crash
 
 
 def test_a_cleaned_segment_looks_as_old_as_what_it_stands_for(path: Path) -> None:

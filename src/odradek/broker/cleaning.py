@@ -17,7 +17,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -68,7 +68,8 @@ class LastCleaning:
 class CleaningStatus:
     """How the cleaner fares. Times in ms since 1970 (-1: never), sizes in bytes.
 
-    ``dead_thread_count`` counts tasks that should run and do not, as Kafka's metric of that name.
+    ``dead_thread_count`` counts tasks that should run and do not, as Kafka's metric of that name. ``dirty_bytes``
+    leaves out what is uncleanable.
     """
 
     thread_count: int
@@ -81,7 +82,6 @@ class CleaningStatus:
     max_dirty_ratio: float
     uncleanable: dict[TopicPartition, str]
     uncleanable_bytes: int
-    compacted_bytes: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,12 @@ class Cleaning:
     # --- living ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the tasks, and those anew that have died."""
-        self._tasks = [task for task in self._tasks if not task.done()]
-        while len(self._tasks) < self._config.log_cleaner_threads:
-            task = asyncio.get_running_loop().create_task(self._work(), name="log cleaner")
-            task.add_done_callback(_report_death)
-            self._tasks.append(task)
+        """Starts as many tasks as are set by now, and those anew that have died."""
+        for number in range(self._config.log_cleaner_threads):
+            if number == len(self._tasks) or self._tasks[number].done():
+                task = asyncio.get_running_loop().create_task(self._work(number), name=f"log cleaner {number}")
+                task.add_done_callback(_report_death)
+                self._tasks[number : number + 1] = [task]
 
     async def stop(self) -> None:
         """Ends all cleaning; what is half-done is thrown away."""
@@ -138,8 +138,8 @@ class Cleaning:
         """Looks for work now, whatever is left of the backoff."""
         self._woken.set()
 
-    async def _work(self) -> None:
-        while True:
+    async def _work(self, number: int) -> None:
+        while number < self._config.log_cleaner_threads:
             found = self._filthiest()
             if found is not None:
                 await self._clean(*found)
@@ -263,15 +263,16 @@ class Cleaning:
             await asyncio.to_thread(found.flush_closed, end)
         await asyncio.to_thread(found.discard_cleaned)
         config = self._config
+        threads = max(config.log_cleaner_threads, 1)
         job = plan(
             found,
             measure(found, self._now_ms()),
             self._now_ms(),
             max_keys=max_keys(
-                config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads,
+                config.log_cleaner_dedupe_buffer_size // threads,
                 config.log_cleaner_io_buffer_load_factor,
             ),
-            bytes_per_second=config.log_cleaner_io_max_bytes_per_second / config.log_cleaner_threads,
+            bytes_per_second=config.log_cleaner_io_max_bytes_per_second / threads,
         )
         swap = _Swap(found)
         if job.size <= SMALL_JOB_BYTES:
@@ -367,8 +368,8 @@ class Cleaning:
             ratios.append(dirt.ratio)
         uncleanable = {TopicPartition(*key): failure.reason for key, failure in self._uncleanable.items()}
         return CleaningStatus(
-            thread_count=len(self._tasks),
-            dead_thread_count=sum(task.done() for task in self._tasks),
+            thread_count=sum(not task.done() for task in self._tasks),
+            dead_thread_count=sum(task.done() for task in self._tasks[: self._config.log_cleaner_threads]),
             last_run_ms=self._last_run_ms,
             cleanings=self._cleanings,
             last_cleaning=self._last,
@@ -377,7 +378,6 @@ class Cleaning:
             max_dirty_ratio=max(ratios),
             uncleanable=uncleanable,
             uncleanable_bytes=sum(sizes.get(name, 0) for name in uncleanable),
-            compacted_bytes=sizes,
         )
 
 
@@ -409,7 +409,9 @@ class _Worker:
             raise _Aborted("the broker stops")
         command = [sys.executable, "-m", "odradek.storage.cleaner"]
         last: dict[str, Any] = {}
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        # A session of its own, so that Ctrl-C reaches only the broker, which then ends it.
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:
             self._process = process
             assert process.stdin is not None
             assert process.stdout is not None

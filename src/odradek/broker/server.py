@@ -201,6 +201,8 @@ class BrokerServer:
             topics = [topic.name for topic in self.catalog.topics()]
         for name in topics:
             self.directory.reconfigure(name, log_config(self.config, self.catalog.topic_configs(name)))
+        if self.config.log_cleaner_enable:
+            self.cleaning.start()
 
     def _take_dynamic_configs(self) -> None:
         cluster_wide = self.catalog.configs(BROKER, "")
