@@ -1,0 +1,125 @@
+"""What the fuzz tests share: a seeded mutator, a bound on each input's time, and what a process weighs."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+import signal
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+HANG_S = 20
+"""Real time after which an input is interrupted."""
+LIMIT_S = 1.0
+"""CPU time an input may take."""
+EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
+VARINTS = (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80\x80\x80\x80\x00", b"\xff" * 11)
+
+
+class Mutator:
+    """Damages bytes in the ways that find bugs in parsers. The same seed damages in the same way."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self._ways = (self._flip, self._byte, self._integer, self._varint, self._cut, self._repeat, self._insert)
+
+    def damaged(self, data: bytes, others: Sequence[bytes] = ()) -> bytes:
+        """``data`` after one to four changes; now and then spliced with one of ``others``."""
+        out = bytearray(data)
+        if others and self.dice.random() < 0.05:
+            other = self.dice.choice(others)
+            out = out[: self.dice.randint(0, len(out))] + other[self.dice.randint(0, len(other)) :]
+        for _ in range(self.dice.choice((1, 1, 1, 2, 2, 3, 4))):
+            if out:
+                self.dice.choice(self._ways)(out)
+        return bytes(out)
+
+    def _flip(self, out: bytearray) -> None:
+        out[self.dice.randrange(len(out))] ^= 1 << self.dice.randrange(8)
+
+    def _byte(self, out: bytearray) -> None:
+        out[self.dice.randrange(len(out))] = self.dice.choice((0, 1, 0x7F, 0x80, 0xFF, self.dice.randrange(256)))
+
+    def _integer(self, out: bytearray) -> None:
+        size = self.dice.choice((1, 2, 4, 8))
+        at = self.dice.randrange(len(out))
+        value = self.dice.choice(EDGES) + self.dice.choice((-1, 0, 0, 1))
+        packed = struct.pack(">q", min(max(value, -(1 << 63)), (1 << 63) - 1))[-size:]
+        out[at : at + size] = packed
+
+    def _varint(self, out: bytearray) -> None:
+        at = self.dice.randrange(len(out))
+        out[at : at + 1] = self.dice.choice(VARINTS)
+
+    def _cut(self, out: bytearray) -> None:
+        at = self.dice.randrange(len(out))
+        end = len(out) if self.dice.random() < 0.3 else at + self.dice.randint(1, 16)
+        del out[at:end]
+
+    def _repeat(self, out: bytearray) -> None:
+        at = self.dice.randrange(len(out))
+        piece = out[at : at + self.dice.randint(1, 32)]
+        out[at:at] = piece * self.dice.choice((1, 2, 50))
+
+    def _insert(self, out: bytearray) -> None:
+        at = self.dice.randrange(len(out) + 1)
+        out[at:at] = self.dice.randbytes(self.dice.randint(1, 12))
+
+
+class Hangs(BaseException):
+    """An input took too long; not an Exception, so that nothing on the way takes it for its own."""
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Within it, ``Watch.begin`` and ``Watch.end`` bound each input's time. The main thread only."""
+    watch = Watch()
+    before = signal.signal(signal.SIGALRM, watch.interrupt)
+    try:
+        yield watch
+    except BaseException as error:
+        error.add_note(f"input {watch.number}: {watch.data.hex()}")
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Watch:
+    """The input under way, for the report; its CPU time."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.data = b""
+        self.slowest_s = 0.0
+        self._begun = 0.0
+        self._armed_at = 0
+
+    def begin(self, data: bytes) -> None:
+        self.number += 1
+        self.data = data
+        if self.number - self._armed_at >= 100 or self.number == 1:  # a system call per input would cost a tenth
+            signal.setitimer(signal.ITIMER_REAL, HANG_S)
+            self._armed_at = self.number
+        self._begun = time.process_time()
+
+    def end(self) -> None:
+        took_s = time.process_time() - self._begun
+        if took_s > self.slowest_s:
+            self.slowest_s = took_s
+            assert took_s < LIMIT_S, f"one input took {took_s:.2f} s"
+
+    def interrupt(self, *_: object) -> None:
+        raise Hangs(f"input {self.number} hangs: {self.data.hex()}")
+
+
+def resident_mib() -> float:
+    """What this process weighs now, in MiB, its garbage collected and free memory given back."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024

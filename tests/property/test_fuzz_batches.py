@@ -1,0 +1,168 @@
+"""Damaged record batches through everything that reads them: an error of the family, or the same records from all.
+
+Plain seeded damage instead of hypothesis: a million inputs take minutes so. A failure names the input in hex.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from itertools import islice
+from typing import NamedTuple
+
+import pytest
+from crc32c import crc32c
+from fuzzing import Mutator, resident_mib, watched
+
+from odradek.batches.arrow import RecordSet
+from odradek.batches.columns import COLUMNS
+from odradek.batches.compression import CODES, compress
+from odradek.batches.encode import encode_batch, recompress
+from odradek.batches.header import HEADER_BYTES, LENGTH_OFFSET, LOG_OVERHEAD, read_header, scan, stamped_head, validate
+from odradek.batches.rows import batch_rows
+from odradek.core.errors import CorruptRecord, KafkaError
+
+CODECS = tuple(CODES)
+MAX_GROWTH_MIB = 48
+"""The largest of what one input may leave behind: allocators keep some of what big batches needed."""
+
+
+class Item(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None = 1_700_000_000_000
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def seeds() -> list[bytes]:
+    """Sound batches of every kind."""
+    plain = [Item(b"k%d" % n, b"value %d" % n * n, 1_700_000_000_000 + n) for n in range(12)]
+    nulls = [Item(None, None), Item(b"", b""), Item(None, b"x", None)]
+    headers = [Item(b"k", b"v", 5, (("name", b"value"), ("", None), ("ü", b"")))] * 3
+    long = [Item(b"k" * 200, b"v" * 5000), Item(None, bytes(range(256)) * 4)]
+    out = []
+    for codec in CODECS:
+        out += [encode_batch(items, now_ms=7, compression=codec) for items in (plain, nulls, headers, long)]
+        out.append(encode_batch(plain, now_ms=7, compression=codec, producer_id=9, producer_epoch=1, base_sequence=4))
+    out.append(encode_batch(plain[:1], now_ms=7, control=True, transactional=True, producer_id=9, producer_epoch=1))
+    return out
+
+
+def sealed(data: bytes) -> bytes:
+    """The batch with a length and a CRC that fit it: damage behind the header reaches the parsers."""
+    if len(data) < HEADER_BYTES:
+        return data
+    out = bytearray(data)
+    struct.pack_into(">i", out, LENGTH_OFFSET, len(out) - LOG_OVERHEAD)
+    out[16] = 2
+    struct.pack_into(">I", out, 17, crc32c(bytes(out[21:])))
+    return bytes(out)
+
+
+class Inputs:
+    """An endless source of damaged batches."""
+
+    def __init__(self, seed: int) -> None:
+        self._mutator = Mutator(seed)
+        self._sound = seeds()
+        self._bare = [(batch, bytes(batch[HEADER_BYTES:])) for batch in self._sound if not batch[22] & 7]
+
+    def __next__(self) -> bytes:
+        dice, mutator = self._mutator.dice, self._mutator
+        way = dice.random()
+        if way < 0.35:  # anything anywhere, sometimes behind a sound batch
+            data = mutator.damaged(dice.choice(self._sound), self._sound)
+            return data if dice.random() < 0.5 else sealed(data)
+        if way < 0.75:  # the head stays, its records or compressed bytes do not
+            batch = dice.choice(self._sound)
+            return sealed(batch[:HEADER_BYTES] + mutator.damaged(batch[HEADER_BYTES:]))
+        if way < 0.9:  # damaged records, well compressed
+            batch, records = dice.choice(self._bare)
+            codec = dice.randrange(len(CODECS))
+            head = bytearray(batch[:HEADER_BYTES])
+            head[22] = codec
+            return sealed(bytes(head) + compress(codec, mutator.damaged(records)))
+        return b"".join(dice.choice(self._sound) for _ in range(2)) + mutator.damaged(dice.choice(self._sound))
+
+
+def read_by_rows(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+    """As far as the kernels look: not at what is cut off, nor into control batches, nor at offsets no log reaches."""
+    return [
+        (row.offset, row.key, row.value)
+        for pos, header in islice(scan(data), RecordSet(data).batch_count)
+        if not header.is_control and header.base_offset < 1 << 62
+        for row in batch_rows(data, pos, header)
+    ]
+
+
+def read_by_kernel(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+    found = []
+    for batch in RecordSet(data).record_batches("t", 0, columns=COLUMNS, check_crcs=False):
+        batch.validate(full=True)
+        columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value")]
+        found += list(zip(*columns, strict=True))
+    return found
+
+
+def append_path(data: bytes) -> int:
+    """What a log does with a client's batch, without the disk."""
+    ((pos, header),) = validate(data, max_message_bytes=1 << 20)
+    head = stamped_head(data, pos, header, base_offset=77, leader_epoch=3)
+    assert read_header(head + data[len(head) : HEADER_BYTES]).base_offset == 77
+    again = recompress(data, header, 1)
+    assert validate(again)[0][1].record_count == header.record_count
+    return header.record_count
+
+
+def outcome(read: Callable[[bytes], object], data: bytes) -> object:
+    """What it returned, or the KafkaError it raised. Any other error is the fuzzer's find."""
+    try:
+        return read(data)
+    except KafkaError as error:
+        return error
+
+
+def fuzz(count: int, seed: int) -> None:
+    inputs = Inputs(seed)
+    warm = resident_mib()
+    read = refused = 0
+    with watched() as watch:
+        for number in range(count):
+            data = next(inputs)
+            watch.begin(data)
+            outcome(append_path, data)
+            outcome(lambda data: list(validate(data, client=False)), data)
+            outcome(lambda data: list(scan(data)), data)
+            rows, columns = outcome(read_by_rows, data), outcome(read_by_kernel, data)
+            if isinstance(columns, KafkaError):
+                refused += 1
+            else:
+                read += 1
+                assert columns == rows, "the kernel reads what the plain reader does not"
+            watch.end()
+            if number == min(2000, count // 2):
+                warm = resident_mib()  # caches are full, the kernels loaded
+    assert min(read, refused) > count // 50, f"{read} read, {refused} refused: the inputs are one-sided"
+    assert resident_mib() - warm < MAX_GROWTH_MIB
+
+
+def test_damaged_batches() -> None:
+    fuzz(2000, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 105))
+def test_half_a_million_damaged_batches(seed: int) -> None:
+    fuzz(100_000, seed)
+
+
+def test_bombs_are_refused_before_they_unfold() -> None:
+    """Some kilobytes that unpack to more than a batch may hold: refused by every reader, within bounded memory."""
+    head = encode_batch([Item(b"k", b"v")], now_ms=1)[:HEADER_BYTES]
+    before = resident_mib()
+    for codec in (1, 3, 4):
+        bomb = sealed(head[:22] + bytes([codec]) + head[23:] + compress(codec, bytes(4 << 20)) * 80)
+        assert len(bomb) < 2 << 20
+        for read in (read_by_rows, read_by_kernel):
+            assert isinstance(outcome(read, bomb), CorruptRecord)
+    assert resident_mib() - before < MAX_GROWTH_MIB
