@@ -213,7 +213,7 @@ def _start_gateway(java: Java, settings: Mapping[str, str], log: Path, scratch: 
                 gateway.proc = process
         except (PySparkRuntimeError, OSError) as error:
             raise SessionError(f"Spark's Java process did not start with {java.executable}: {_tail(log)}") from error
-    atexit.register(_end, gateway.proc, scratch)
+    atexit.register(_end, gateway, scratch)
     SparkContext._ensure_initialized(gateway=gateway)
 
 
@@ -312,12 +312,14 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _end(process: subprocess.Popen[bytes], scratch: Path) -> None:
+def _end(gateway: Any, scratch: Path) -> None:
     """At exit: stops Spark, lets Java finish its own cleaning, then removes what is left."""
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:
         SparkContext._active_spark_context.stop()
+    gateway._gateway_client.is_connected = False  # else py4j's clean-up thread goes on talking to it, and complains
+    process: subprocess.Popen[bytes] = gateway.proc
     if process.stdin is not None:
         process.stdin.close()
     try:
