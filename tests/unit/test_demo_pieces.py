@@ -320,10 +320,11 @@ def test_a_row_whose_event_could_not_be_parsed_is_found(feed: Feed) -> None:
 
 def test_only_what_a_rewind_jumped_over_may_be_missing(feed: Feed) -> None:
     tables = _all(feed)
-    tables[3] = pa.concat_tables([_rows(feed, 3, 0, 10), _rows(feed, 3, 20, TARGET)])
+    tables[3] = pa.concat_tables([_rows(feed, 3, 0, 10), _rows(feed, 3, 12, 13), _rows(feed, 3, 20, TARGET)])
     report = _judge(feed, *tables, skipped={3: [(8, 20)]})
     assert report.holds
-    assert (report.skipped, report.expected_distinct) == (10, TARGET - 10)
+    assert (report.skipped, report.skipped_count) == ({3: [(10, 12), (13, 20)]}, 9)
+    assert report.expected_distinct == TARGET - 9
     assert not _judge(feed, *tables, skipped={3: [(8, 19)]}).holds
 
 

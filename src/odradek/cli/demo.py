@@ -238,7 +238,7 @@ class _Job:
         for label, count in (("table, by pyarrow", report.by_pyarrow), ("table, by Spark", report.by_spark)):
             note(f"{label:<20} {count.distinct:>12,} {count.distance:>16,}")
         if report.skipped:
-            note(f"Not expected: {report.skipped:,} events that a rewind skipped.")
+            note(f"Not expected: {report.skipped_count:,} events that a rewind skipped.")
         if report.by_pyarrow.again:
             note(f"Read again after a rewind, counted apart: {report.by_pyarrow.again:,} rows.")
         for problem in report.problems:
@@ -246,6 +246,9 @@ class _Job:
         if report.holds:
             apart = ", apart from the skipped" if report.skipped else ""
             note(f"All counts agree, and no partition's offsets have a gap{apart}.")
+            # What has been read by now must never be missing again.
+            state.skipped = {partition: list(ranges) for partition, ranges in report.skipped.items()}
+            state.save(self._data_dir)
         return report
 
     # --- the offsets ------------------------------------------------------------------------------------------

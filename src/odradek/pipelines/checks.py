@@ -44,14 +44,19 @@ class Count:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What should be there and what is. ``skipped`` records were jumped over on purpose and are not expected."""
+    """What should be there and what is. ``skipped`` holds the ranges that were jumped over and are still missing."""
 
     expected_distinct: int
     expected_distance: int
-    skipped: int
+    skipped: Mapping[int, Sequence[Range]]
     by_pyarrow: Count
     by_spark: Count
     problems: Sequence[str]
+
+    @property
+    def skipped_count(self) -> int:
+        """How many records were jumped over on purpose: they are not expected."""
+        return sum(stop - start for ranges in self.skipped.values() for start, stop in ranges)
 
     @property
     def holds(self) -> bool:
@@ -83,8 +88,8 @@ def judge(rows: pa.Table, by_spark: Count, feed: Feed, skipped: Mapping[int, Seq
             )
     if by_pyarrow.rows != by_spark.rows:
         problems.append(f"pyarrow reads {by_pyarrow.rows:,} rows where Spark reads {by_spark.rows:,}")
-    skipped_count = feed.target - expected_distinct
-    return CheckReport(expected_distinct, expected_distance, skipped_count, by_pyarrow, by_spark, problems)
+    still_skipped = {number: _ranges(gap) for number, gap in enumerate(missing_allowed) if gap.any()}
+    return CheckReport(expected_distinct, expected_distance, still_skipped, by_pyarrow, by_spark, problems)
 
 
 def read_rows(lake: Lake) -> pa.Table:
@@ -146,6 +151,12 @@ def _allowed_gaps(feed: Feed, rows: pa.Table, skipped: Mapping[int, Sequence[Ran
             jumped[start:stop] = True
         gaps.append(jumped & ~held)
     return gaps
+
+
+def _ranges(mask: npt.NDArray[np.bool_]) -> list[Range]:
+    """The runs of True, as half-open ranges."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
 
 def _wrong_rows(feed: Feed, rows: pa.Table) -> list[str]:
