@@ -39,11 +39,11 @@ class Clock:
 class Alarm:
     """A callback due at a time of the clock; ``cancel`` forgets it."""
 
-    __slots__ = ("_at_ms", "_callback", "_timer", "_timers")
+    __slots__ = ("_callback", "_timer", "_timers", "at_ms")
 
     def __init__(self, timers: Alarms, at_ms: int, callback: Callable[[], None]) -> None:
         self._timers = timers
-        self._at_ms = at_ms
+        self.at_ms = at_ms
         self._callback = callback
         self._timer: LoopTimer | None = None
         self.arm()
@@ -51,11 +51,11 @@ class Alarm:
     def arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        left_s = (self._at_ms - self._timers.clock.now_ms()) / 1000
+        left_s = (self.at_ms - self._timers.clock.now_ms()) / 1000
         self._timer = self._timers.loop.call_later(min(max(left_s, 0.0), _LONGEST_WAIT_S), self._fire)
 
     def _fire(self) -> None:
-        if self._timers.clock.now_ms() < self._at_ms:
+        if self._timers.clock.now_ms() < self.at_ms:
             self.arm()
             return
         self._timers.pending.discard(self)
@@ -80,6 +80,12 @@ class Alarms:
         alarm = Alarm(self, at_ms, callback)
         self.pending.add(alarm)
         return alarm
+
+    @property
+    def due(self) -> bool:
+        """Whether an alarm's time has come that has not gone off yet."""
+        now_ms = self.clock.now_ms()
+        return any(alarm.at_ms <= now_ms for alarm in self.pending)
 
     def _rearm(self) -> None:
         for alarm in tuple(self.pending):

@@ -126,6 +126,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def find(self, session_id: int) -> Session | None:
+        """The session of this id, if there is one; it is not used by that."""
+        return self._sessions.get(session_id)
+
     def begin(
         self,
         now_ms: int,

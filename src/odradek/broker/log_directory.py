@@ -286,6 +286,14 @@ class LogDirectory:
         if self._lock is not None:
             self._lock.release()
 
+    def abandon(self) -> None:
+        """Lets logs and directory go as they are; the next broker here finds what a killed one leaves."""
+        for partition in self.partitions.values():
+            if self._usable(partition):
+                partition.log.abandon()
+        if self._lock is not None:
+            self._lock.release()
+
     def _write_last(self, watermarks: dict[TopicPartition, int], whole: bool) -> None:
         closed = [
             (TopicPartition(*key), p.log) for key, p in self.partitions.items() if TopicPartition(*key) in watermarks

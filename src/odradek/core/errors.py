@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kio.schema.errors import ErrorCode
 
 __all__ = ["ConfigError", "CorruptRecord", "ErrorCode", "KafkaError", "OdradekError", "StorageError"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loading kio takes longer than starting a broker's process, which needs no more than the classes below.
+    if name == "ErrorCode":
+        from kio.schema.errors import ErrorCode
+
+        globals()[name] = ErrorCode
+        return ErrorCode
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class OdradekError(Exception):
@@ -49,4 +62,6 @@ class CorruptRecord(KafkaError):
     """Bytes that are no valid record batch."""
 
     def __init__(self, message: str) -> None:
+        from kio.schema.errors import ErrorCode
+
         super().__init__(ErrorCode.corrupt_message, message)

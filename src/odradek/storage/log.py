@@ -598,6 +598,11 @@ class Log:
                 raise self._fail("close", error) from error
         self._let_go("is closed")
 
+    def abandon(self) -> None:
+        """Lets the files go as they are: nothing is written, as if the process had been killed."""
+        self.closed = True
+        self._let_go("was abandoned")
+
     def delete(self) -> None:
         """Removes all files and the directory."""
         self.closed = True

@@ -1,0 +1,106 @@
+"""The broker's second door, for whoever started it: its clock and its faults.
+
+One command is one line of JSON, ``{"do": "advance", "by_ms": 1000}``; its answer is one line too, ``{"result": …}``
+or ``{"error": "…"}``. They travel over a Unix socket pair that the broker inherits as its stdin: nobody else can
+reach it, and its end says that the other side has died. A broker in a thread gets the same commands as calls.
+
+| do | with | result |
+|---|---|---|
+| ``advance`` | ``by_ms`` | the clock afterwards, once all that was due has been done |
+| ``now_ms`` | | the clock |
+| ``fault`` | ``kind``, ``api`` and what ``Faults.add`` takes | the fault's number |
+| ``faults`` | | ``fired`` (rows in the order of ``Fired``) and ``pending`` (numbers) |
+| ``clear_faults`` | | |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from odradek.broker.faults import Faults
+    from odradek.broker.server import BrokerServer
+
+MAX_COMMAND_BYTES = 1 << 20
+
+
+class Control:
+    """Carries commands out, on the broker's event loop."""
+
+    def __init__(self, broker: BrokerServer) -> None:
+        self._broker = broker
+        self._found: Faults | None = None
+
+    @property
+    def _faults(self) -> Faults:
+        if self._found is None:
+            from odradek.broker.faults import Faults
+
+            self._found = Faults(self._broker)
+        return self._found
+
+    async def execute(self, command: Mapping[str, Any]) -> Any:
+        """Does what ``command`` says. Raises ValueError where that cannot be done."""
+        arguments = dict(command)
+        do = arguments.pop("do", None)
+        if do == "advance":
+            self._broker.clock.advance(arguments["by_ms"])
+            await self._broker.settle()
+            return self._broker.now_ms()
+        if do == "now_ms":
+            return self._broker.now_ms()
+        if do == "fault":
+            return self._faults.add(**arguments)
+        if do == "faults":
+            return {"fired": list(self._faults.fired), "pending": self._faults.pending()}
+        if do == "clear_faults":
+            return self._faults.clear()
+        raise ValueError(f"no command {do!r}")
+
+
+class ControlChannel(asyncio.Protocol):
+    """Commands from a stream, one after another."""
+
+    def __init__(self, control: Control, on_end: Callable[[], None]) -> None:
+        self._control = control
+        self._on_end = on_end
+        self._buffer = b""
+        self._commands: asyncio.Queue[bytes] = asyncio.Queue()
+        self._transport: asyncio.WriteTransport
+        self._work: asyncio.Task[None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._work = asyncio.get_running_loop().create_task(self._answer_all(), name="control")
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._commands.put_nowait(line)
+        if len(self._buffer) > MAX_COMMAND_BYTES:
+            self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._work.cancel()
+        self._on_end()
+
+    async def _answer_all(self) -> None:
+        while True:
+            line = await self._commands.get()
+            answer: dict[str, Any]
+            try:
+                answer = {"result": await self._control.execute(json.loads(line))}
+            except Exception as error:
+                answer = {"error": f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"}
+            self._transport.write(json.dumps(answer).encode() + b"\n")
+
+
+async def open_channel(broker: BrokerServer, descriptor: int, on_end: Callable[[], None]) -> None:
+    """Takes commands from an inherited Unix socket; ``on_end`` is called when its other side is gone."""
+    inherited = socket.socket(fileno=descriptor)
+    inherited.setblocking(False)
+    await asyncio.get_running_loop().create_connection(lambda: ControlChannel(Control(broker), on_end), sock=inherited)

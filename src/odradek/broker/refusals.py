@@ -1,0 +1,118 @@
+"""Replies that refuse a whole request, built from nothing but its schema.
+
+Where a code goes: at the top, if the reply has a place for it there; else into each row that answers one of the
+request's (topics and their partitions, groups, resources). Fetch and Metadata have both places and use the upper one
+for trouble of another kind: there the rows are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from kio.serial._introspect import classify_field, get_field_tag, is_optional
+
+from odradek.core.errors import ErrorCode
+from odradek.wire import schemas
+from odradek.wire.schemas import Kind
+
+FETCH, METADATA = 1, 3
+_IN_ROWS = frozenset({FETCH, METADATA})
+# What a row is known by. One name in the request may be another in the reply.
+_TOPIC = frozenset({"name", "topic", "topic_name"})
+_PARTITION = frozenset({"index", "partition", "partition_index"})
+_TEXT_KEYS = _TOPIC | {"group_id", "key", "resource_name", "member_id", "transactional_id"}
+_KEYS = _TEXT_KEYS | _PARTITION | {"topic_id", "resource_type"}
+_NOTHING: Mapping[str | None, Any] = {
+    "string": "", "bytes": b"", "bool": False, "uuid": None, "int8": 0, "float64": 0.0,
+    "timedelta_i32": 0, "timedelta_i64": 0,
+}  # fmt: skip
+
+
+def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str = "") -> dict[str, Any] | None:
+    """The reply that answers everything ``request`` names with ``code``; None where the reply has no place for it.
+
+    ``request`` is a decoded message, or anything with its fields.
+    """
+    response = schemas.message_type(api_key, version, Kind.RESPONSE)
+    if not has_code(response):
+        return None
+    reply = _row(response, request, code, text, told_here=api_key not in _IN_ROWS)
+    if api_key in _IN_ROWS:
+        reply["error_code"] = ErrorCode.none
+    return reply
+
+
+@cache
+def has_code(entity: Any) -> bool:
+    """Whether an error can be told somewhere in a structure."""
+    inner = [_inner(field) for field in fields(entity)]
+    return "error_code" in schemas.field_names(entity) or any(has_code(each) for each in inner if _is_structure(each))
+
+
+def _is_structure(kind: Any) -> bool:
+    return is_dataclass(kind)
+
+
+def _inner(field: Any) -> Any:
+    return classify_field(field).type_
+
+
+def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, told_here: bool = True) -> dict[str, Any]:
+    """One structure of the reply, answering ``asked``: a structure of the request, or a bare name or number."""
+    row: dict[str, Any] = {}
+    told_here = told_here and "error_code" in schemas.field_names(entity)
+    for field in fields(entity):
+        inner, is_array = _inner(field), classify_field(field).is_array
+        if field.name == "error_code":
+            row[field.name] = code
+        elif field.name == "error_message":
+            row[field.name] = text
+        elif is_array and _is_structure(inner) and has_code(inner) and not told_here:
+            row[field.name] = _rows(inner, _asked_rows(asked, field.name), code, text)
+        elif is_array:
+            row[field.name] = ()
+        elif (found := _asked_value(asked, field)) is not None:
+            row[field.name] = found
+        elif field.default is MISSING and get_field_tag(field) is None:
+            row[field.name] = _nothing(field)
+    return row
+
+
+def _rows(entity: Any, asked: Iterable[Any], code: ErrorCode, text: str) -> list[dict[str, Any]]:
+    return [_row(entity, each, code, text) for each in asked]
+
+
+def _asked_rows(asked: Any, name: str) -> Iterable[Any]:
+    """The array of the request that the reply's array ``name`` answers: of the same name, or the first."""
+    same = getattr(asked, name, None)
+    if isinstance(same, tuple | list):
+        return same
+    values = (
+        (getattr(asked, field.name) for field in fields(asked)) if _is_structure(asked) else list(vars(asked).values())
+    )
+    return next((value for value in values if isinstance(value, tuple | list)), ())
+
+
+def _asked_value(asked: Any, field: Any) -> Any:
+    """What the request says of a field that rows are known by; None where it says nothing."""
+    if field.name not in _KEYS:
+        return None
+    if isinstance(asked, str):
+        return asked if field.name in _TEXT_KEYS else None
+    if isinstance(asked, int):
+        return asked if field.name in _PARTITION else None
+    names = next((same for same in (_TOPIC, _PARTITION) if field.name in same), (field.name,))
+    return next((value for name in names if (value := getattr(asked, name, None)) is not None), None)
+
+
+def _nothing(field: Any) -> Any:
+    """What stands for "unknown" in a field of its type: Kafka's -1, an empty text, null."""
+    kafka_type = field.metadata.get("kafka_type")
+    if is_optional(field):
+        return None
+    if kafka_type is None:
+        return {inner.name: _nothing(inner) for inner in fields(_inner(field))}
+    return _NOTHING.get(kafka_type, -1)
