@@ -1,10 +1,16 @@
-"""``python -m odradek.broker DIR HOST:PORT [name=value]…``: a broker with nothing around it."""
+"""``python -m odradek.broker DIR HOST:PORT [name=value]…``: a broker with nothing around it.
+
+``--exit-with-parent``: stops when stdin ends. ``--control``: the same, and stdin is a Unix socket that carries
+commands (broker/control). ``--clock-ahead-ms=N``: its clock was moved before. ``--remove-orphaned=PATH``: removes
+this directory when it stopped because the other side of ``--control`` was gone.
+"""
 
 from __future__ import annotations
 
 import gc
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,12 +21,13 @@ sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # kio woul
 
 def main(arguments: list[str]) -> int:
     """Exit code 2 and one line on stderr for what cannot work."""
+    from odradek.broker.clock import Clock
     from odradek.broker.config import BrokerConfig
     from odradek.broker.process import run
     from odradek.core.errors import OdradekError
 
-    exit_with_parent = "--exit-with-parent" in arguments
     places = [argument for argument in arguments if not argument.startswith("--")]
+    options = dict(argument.partition("=")[::2] for argument in arguments if argument.startswith("--"))
     if len(places) < 2:
         sys.stderr.write("usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent]\n")
         return 2
@@ -32,16 +39,22 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
 
     try:
-        run(
+        clock = Clock()
+        clock.advance(int(options.get("--clock-ahead-ms", 0)))
+        orphaned = run(
             BrokerConfig.parse(places[2:]),
             Path(places[0]),
             (host, int(port)),
             ready,
-            exit_with_parent=exit_with_parent,
+            exit_with_parent="--exit-with-parent" in options,
+            control="--control" in options,
+            clock=clock,
         )
     except (OdradekError, ValueError) as error:
         sys.stderr.write(f"odradek broker: {error}\n")
         return 2
+    if orphaned and (doomed := options.get("--remove-orphaned")):
+        shutil.rmtree(doomed, ignore_errors=True)
     return 0
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
 
@@ -19,11 +20,20 @@ Ready = Callable[[str, int], None]
 
 
 def run(
-    config: BrokerConfig, data_dir: Path, listen: tuple[str, int], ready: Ready, *, exit_with_parent: bool = False
-) -> None:
+    config: BrokerConfig,
+    data_dir: Path,
+    listen: tuple[str, int],
+    ready: Ready,
+    *,
+    exit_with_parent: bool = False,
+    control: bool = False,
+    clock: Clock | None = None,
+) -> bool:
     """Serves until SIGTERM or SIGINT (with ``exit_with_parent`` also until stdin ends), then stops in peace.
 
-    ``ready(host, port)`` is called once requests are taken. Raises OdradekError where it cannot start.
+    ``ready(host, port)`` is called once requests are taken. ``control``: stdin is a socket on which the parent
+    commands (broker/control), and the broker stops when it ends. Returns whether that was why it stopped. Raises
+    OdradekError where it cannot start.
     """
     _raise_file_limit()
     try:
@@ -33,7 +43,8 @@ def run(
     except ImportError:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(BrokerServer(config, data_dir, listen), ready, exit_with_parent))
+        broker = BrokerServer(config, data_dir, listen, clock)
+        return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
 
 
 def _raise_file_limit() -> None:
@@ -44,20 +55,31 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(broker: BrokerServer, ready: Ready, exit_with_parent: bool) -> None:
+async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, control: bool) -> bool:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    orphaned = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await broker.start()
     # What is there now stays: the collector need not look at it again and again.
     gc.freeze()
     gc.enable()
-    if exit_with_parent:
+    if control:
+        from odradek.broker.control import open_channel
+
+        def on_end() -> None:
+            orphaned.set()
+            stop.set()
+
+        await open_channel(broker, os.dup(sys.stdin.fileno()), on_end)
+    elif exit_with_parent:
         _watch_stdin(loop, stop)
     ready(*broker.address)
     await stop.wait()
+    was_orphaned = orphaned.is_set()
     await broker.stop()
+    return was_orphaned
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

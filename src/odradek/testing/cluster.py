@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
+import json
 import select
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from odradek.core.errors import OdradekError
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+COMMAND_TIMEOUT_S = 60.0
 _LOG_TAIL_BYTES = 4000
 
 
 class BrokerFailed(OdradekError):
-    """The broker's process did not do what was asked; the message ends with the end of its log."""
+    """The broker did not do what was asked, or is gone; the message ends with the end of its log."""
 
 
 class BrokerProcess:
     """One broker: data directory and port stay the same over ``kill`` and ``stop`` until ``start``.
 
-    ``directory`` gets ``data`` and ``broker.log``; ``config`` maps Kafka's names to texts. The process ends when
-    this one does, however it ends. Usable as a context manager::
+    ``directory`` gets ``broker.log`` and, unless ``data_dir`` is elsewhere, ``data``; ``config`` maps Kafka's names
+    to texts. ``temporary``: the broker removes ``directory`` itself if this process dies before it. The process ends
+    when this one does, however it ends. Usable as a context manager::
 
         with BrokerProcess(tmp_path) as broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
     """
 
     def __init__(
-        self, directory: Path, *, config: Mapping[str, str] | None = None, host: str = "127.0.0.1", port: int = 0
+        self,
+        directory: Path,
+        *,
+        config: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data_dir: Path | None = None,
+        temporary: bool = False,
     ) -> None:
         self.directory = Path(directory)
+        self.data_dir = Path(data_dir) if data_dir is not None else self.directory / "data"
         self.config = dict(config or {})
         self.host = host
         self.port = port
+        self.temporary = temporary
+        self.clock_ahead_ms = 0
+        """How far its clock is ahead of the system's when it starts."""
         self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def data_dir(self) -> Path:
-        return self.directory / "data"
+        self._control: socket.socket | None = None
+        self._one_at_a_time = threading.Lock()
 
     @property
     def log_path(self) -> Path:
@@ -59,23 +74,44 @@ class BrokerProcess:
     def pid(self) -> int | None:
         return self.process.pid if self.process is not None else None
 
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended though nobody stopped or killed it."""
+        return self.process is not None and not self.running
+
     def start(self) -> BrokerProcess:
         """Starts it and waits until it takes requests. Raises BrokerFailed."""
-        if self.process is not None and self.process.poll() is None:
+        if self.running:
             raise BrokerFailed("the broker is running already")
+        if self.process is not None:  # it ended by itself
+            self._let_go(self.process)
         self.directory.mkdir(parents=True, exist_ok=True)
-        settings = [f"{name}={value}" for name, value in self.config.items()]
-        command = [sys.executable, "-m", "odradek.broker", str(self.data_dir), self.bootstrap_servers, *settings]
-        with self.log_path.open("ab") as log:
+        ours, theirs = socket.socketpair()
+        with self.log_path.open("ab") as log, theirs:
+            # A process group of its own: Ctrl-C is for us, and we say when it is to stop.
             self.process = subprocess.Popen(
-                [*command, "--exit-with-parent"], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+                self._command(), bufsize=0, stdin=theirs.fileno(), stdout=subprocess.PIPE, stderr=log, process_group=0
             )
+        self._control = ours
+        self._control.settimeout(COMMAND_TIMEOUT_S)
         line = self._first_line(self.process)
         if not line.startswith("ready "):
             self.kill()
             raise BrokerFailed(f"the broker did not start: {line or 'it said nothing'}\n{self.log_tail()}")
         self.port = int(line.rpartition(":")[2])
         return self
+
+    def _command(self) -> list[str]:
+        options = ["--control", f"--clock-ahead-ms={self.clock_ahead_ms}"]
+        if self.temporary:
+            options.append(f"--remove-orphaned={self.directory}")
+        settings = [f"{name}={value}" for name, value in self.config.items()]
+        place = [str(self.data_dir.absolute()), self.bootstrap_servers]
+        return [sys.executable, "-m", "odradek.broker", *place, *settings, *options]
 
     @staticmethod
     def _first_line(process: subprocess.Popen[bytes]) -> str:
@@ -91,6 +127,26 @@ class BrokerProcess:
                 break
             line += byte
         return line.decode().strip()
+
+    def command(self, do: str, **arguments: Any) -> Any:
+        """Has the broker carry out a command of broker/control. Raises ValueError, or BrokerFailed when it is gone."""
+        with self._one_at_a_time:
+            if not self.running or self._control is None:
+                raise BrokerFailed(f"the broker is not running\n{self.log_tail()}".strip())
+            try:
+                self._control.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+                line = b""
+                while not line.endswith(b"\n"):
+                    data = self._control.recv(1 << 16)
+                    if not data:
+                        raise ConnectionError("it has ended")
+                    line += data
+            except OSError as error:
+                raise BrokerFailed(f"the broker did not answer: {error}\n{self.log_tail()}") from error
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["result"]
 
     def stop(self) -> int:
         """Stops it in peace (SIGTERM) and returns its exit code. Raises BrokerFailed when it will not."""
@@ -115,10 +171,11 @@ class BrokerProcess:
             self._let_go(process)
 
     def _let_go(self, process: subprocess.Popen[bytes]) -> None:
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self.process = None
+        if process.stdout is not None:
+            process.stdout.close()
+        if self._control is not None:
+            self._control.close()
+        self.process = self._control = None
 
     def log_tail(self) -> str:
         """The last lines the broker wrote."""

@@ -1,0 +1,71 @@
+"""pytest plugin: a broker per test session, a topic per test.
+
+Loaded by every pytest run of an environment that has odradek installed, so nothing but pytest is imported here.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from odradek.testing.broker import Broker
+
+_RUNNING = pytest.StashKey["Broker"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        "odradek_config", "settings of the broker behind odradek_broker, one name=value per line", type="linelist"
+    )
+
+
+@pytest.fixture(scope="session")
+def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
+    """Settings of ``odradek_broker``, by Kafka's names: what the ini option odradek_config has. To be overridden."""
+    lines = [line.partition("=") for line in pytestconfig.getini("odradek_config")]
+    wrong = [name for name, equals, _ in lines if not equals]
+    if wrong:
+        raise pytest.UsageError(f"odradek_config takes name=value, one per line, not {wrong[0]!r}")
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+@pytest.fixture(scope="session")
+def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """The broker that all tests share; faults that a test leaves are cleared, and if it ended it, it is started."""
+    from odradek.testing.broker import Broker
+
+    with Broker(config=odradek_broker_config) as broker:
+        pytestconfig.stash[_RUNNING] = broker
+        yield broker
+        del pytestconfig.stash[_RUNNING]
+
+
+@pytest.fixture
+def odradek_topic(odradek_broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A topic of this test alone, with the broker's ``num.partitions``; its name begins with the test's."""
+    from odradek.client.admin import Admin
+    from odradek.client.model import NewTopic
+
+    plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:100].strip("-.")
+    name = f"{plain}-{uuid.uuid4().hex[:8]}"
+    with Admin(odradek_broker.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name)])
+    return name
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    broker = item.config.stash.get(_RUNNING, None)
+    if broker is None:
+        return
+    if broker.running:
+        broker.faults.clear()
+    elif not broker.failed:
+        broker.start()
+    else:
+        pytest.fail(f"the broker has ended by itself; the end of its log:\n{broker.log_tail()}", pytrace=False)

@@ -1,0 +1,120 @@
+"""A broker in a thread of this process, with an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from odradek.broker.clock import Clock
+from odradek.broker.config import BrokerConfig
+from odradek.broker.control import Control
+from odradek.broker.server import BrokerServer
+from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed
+
+
+class BrokerThread:
+    """One broker: directory and port stay the same over ``kill`` and ``stop`` until ``start``.
+
+    ``kill`` ends it without flushing, answering or marking anything, as near to kill -9 as a thread gets: what the
+    operating system was handed is there afterwards, as after kill -9.
+    """
+
+    def __init__(self, data_dir: Path, *, config: Mapping[str, str], host: str = "127.0.0.1", port: int = 0) -> None:
+        self.data_dir = data_dir
+        self.config = dict(config)
+        self.host = host
+        self.port = port
+        self.clock_ahead_ms = 0
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._control: Control
+        self._end: asyncio.Future[bool]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> None:
+        """It has no process of its own."""
+        return
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended though nobody stopped or killed it."""
+        return self._thread is not None and not self.running
+
+    def start(self) -> BrokerThread:
+        """Starts it and waits until it takes requests. Raises what keeps it from that."""
+        if self.running:
+            raise BrokerFailed("the broker is running already")
+        ready: Future[int] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="odradek broker", daemon=True)
+        self._thread.start()
+        self.port = ready.result(START_TIMEOUT_S)
+        return self
+
+    def _run(self, ready: Future[int]) -> None:
+        try:
+            import uvloop
+
+            new_loop = uvloop.new_event_loop
+        except ImportError:
+            new_loop = asyncio.new_event_loop
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(self._serve(ready))
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    async def _serve(self, ready: Future[int]) -> None:
+        clock = Clock()
+        clock.advance(self.clock_ahead_ms)
+        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, (self.host, self.port), clock)
+        self._loop = asyncio.get_running_loop()
+        self._control = Control(broker)
+        self._end = self._loop.create_future()
+        await broker.start()
+        ready.set_result(broker.address[1])
+        if await self._end:
+            await broker.stop()
+        else:
+            await broker.abandon()
+
+    def command(self, do: str, **arguments: Any) -> Any:
+        """Has the broker carry out a command of broker/control. Raises ValueError, or BrokerFailed when it is gone."""
+        if not self.running:
+            raise BrokerFailed("the broker is not running")
+        work = self._control.execute({"do": do, **arguments})
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(COMMAND_TIMEOUT_S)
+
+    def stop(self) -> int:
+        """Stops it in peace; returns 0."""
+        self._finish(in_peace=True)
+        return 0
+
+    def kill(self) -> None:
+        self._finish(in_peace=False)
+
+    def _finish(self, *, in_peace: bool) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None or not thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._end.set_result, in_peace)
+        thread.join(STOP_TIMEOUT_S)
+        if thread.is_alive():
+            raise BrokerFailed(f"the broker did not stop within {STOP_TIMEOUT_S} s")
+
+    def log_tail(self) -> str:
+        """Nothing: its log goes where this process logs to (logger ``odradek``)."""
+        return ""
