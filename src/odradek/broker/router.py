@@ -9,15 +9,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from importlib import import_module
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.deferred import Deferred
-from odradek.broker.quotas import REQUEST_PERCENTAGE
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import schemas
 from odradek.wire.frames import API_VERSIONS, FrameError, RequestHead, read_request_head, response_head
-from odradek.wire.hot_log import Chunk, throttled
+from odradek.wire.hot_log import Chunk
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
@@ -48,23 +46,11 @@ HANDLERS = (
     "k22_init_producer_id",
     "k23_offset_for_leader_epoch",
     "k32_describe_configs",
-    "k33_alter_configs",
-    "k34_alter_replica_log_dirs",
-    "k35_describe_log_dirs",
     "k37_create_partitions",
     "k42_delete_groups",
-    "k43_elect_leaders",
     "k44_incremental_alter_configs",
-    "k45_alter_partition_reassignments",
-    "k46_list_partition_reassignments",
     "k47_offset_delete",
-    "k48_describe_client_quotas",
-    "k49_alter_client_quotas",
-    "k55_describe_quorum",
-    "k57_update_features",
     "k60_describe_cluster",
-    "k61_describe_producers",
-    "k74_list_config_resources",
     "k75_describe_topic_partitions",
 )
 
@@ -72,21 +58,14 @@ Reply = Mapping[str, Any] | bytes | list[Chunk] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply]"]
 
 
-ANONYMOUS = "ANONYMOUS"
-"""The user of a client that has not said who it is, as Kafka calls it."""
-
-
 class Hangup(Exception):
     """Raised by a handler where Kafka answers by closing the connection; the message says why."""
 
 
 class Context:
-    """Who asks: the request's header and the connection it came on. ``client_host`` is as Kafka prints it.
+    """Who asks: the request's header and the connection it came on. ``client_host`` is as Kafka prints it."""
 
-    ``throttle_ms`` is what the reply says of how long the connection rests (broker/quotas).
-    """
-
-    __slots__ = ("api_key", "client_host", "client_id", "connection", "throttle_ms", "user", "version")
+    __slots__ = ("api_key", "client_host", "client_id", "connection", "version")
 
     def __init__(self, head: RequestHead, connection: Connection) -> None:
         self.api_key = head.api_key
@@ -94,14 +73,6 @@ class Context:
         self.client_id = head.client_id
         self.client_host = connection.client_host
         self.connection = connection
-        self.user = ANONYMOUS
-        self.throttle_ms = 0
-
-    def throttle(self, duration_ms: int) -> None:
-        """Lets the connection rest: nothing is read from it for that long, and the reply says so."""
-        if duration_ms > self.throttle_ms:
-            self.throttle_ms = duration_ms
-            self.connection.mute(duration_ms)
 
 
 class Api:
@@ -166,15 +137,13 @@ class Router:
             log.info("closing a connection: %s", reason)
             return None
 
-    def _pack(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk]:
+    def _pack(self, head: RequestHead, reply: Any) -> list[Chunk]:
         """Raises Hangup where nothing can be said."""
         if reply is None:
             return []
         if isinstance(reply, Exception):
             reply = self._reply_to(head, reply)
         start = response_head(head.api_key, head.version, head.correlation_id)
-        if context.throttle_ms:
-            reply = throttled(head.api_key, head.version, reply, context.throttle_ms)
         if isinstance(reply, list):
             size = len(start) + sum(map(len, reply))
             return [size.to_bytes(4, "big") + start, *reply]
