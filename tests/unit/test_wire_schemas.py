@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_writer
 
 from odradek.wire import schemas
+from odradek.wire.lengths import length_check, whole_walk
 from odradek.wire.schemas import Kind
 
 EXAMPLES = 6
@@ -82,3 +84,50 @@ def test_uvarints(value: int) -> None:
     assert sum((byte & 0x7F) << 7 * n for n, byte in enumerate(packed)) == value
     assert [byte >> 7 for byte in packed] == [1] * (len(packed) - 1) + [0]
     assert len(packed) == max(1, (value.bit_length() + 6) // 7)
+
+
+def test_null_where_an_array_is_due_is_refused() -> None:
+    # Kafka closes the connection; a handler must not meet it.
+    nulls = {
+        (15, 0): b"\xff\xff\xff\xff",  # DescribeGroups: groups
+        (15, 5): b"\x00\x00\x00",
+        (8, 2): b"\0\1g\xff\xff\xff\xff\0\1m" + bytes(8) + struct.pack(">ih", 1, 1) + b"t\xff\xff\xff\xff",
+    }
+    for (api_key, version), body in nulls.items():
+        with pytest.raises(ValueError, match="null"):
+            schemas.decode(api_key, version, Kind.REQUEST, body)
+    # Where null has a meaning it is read: all topics.
+    assert schemas.decode(3, 1, Kind.REQUEST, b"\xff\xff\xff\xff")[0].topics is None
+
+
+@pytest.mark.parametrize("claimed", [1 << 20, (1 << 31) - 1])
+def test_an_array_longer_than_its_message_is_refused(claimed: int) -> None:
+    # kio reserves memory for what is claimed: 2^31 elements ended the process, from 20 bytes of anybody.
+    legacy, compact = struct.pack(">i", claimed), bytearray()
+    rest = claimed + 1
+    while rest > 0x7F:
+        compact.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    compact.append(rest)
+    claims = {
+        (15, 0): legacy,
+        (15, 5): bytes(compact),
+        (8, 2): b"\0\1g\xff\xff\xff\xff\0\1m" + bytes(8) + struct.pack(">ih", 1, 1) + b"t" + legacy,
+        (0, 9): b"\0\xff\xff\0\0\0\1" + bytes(compact),
+        (0, 3): b"\xff\xff\xff\xff\0\0\0\1\0\0\0\1\0\1t" + legacy,
+    }
+    for (api_key, version), body in claims.items():
+        with pytest.raises(ValueError, match="claims"):
+            schemas.decode(api_key, version, Kind.REQUEST, body)
+        with pytest.raises(ValueError, match="claims"):
+            schemas.decode(api_key, version, Kind.REQUEST, b"head" + body + b"x" * 100, 4)
+
+
+@pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
+def test_the_look_at_lengths_sees_every_byte_kio_sees(api_key: int) -> None:
+    for version, kind, entity in messages(api_key):
+        walk, check = whole_walk(entity), length_check(entity)
+        for seed in range(EXAMPLES):
+            packed = schemas.encode(api_key, version, kind, plain(Instances(seed).of(entity)))
+            assert walk(b"head" + packed, 4, len(packed) + 4) == len(packed) + 4, (version, kind)
+            assert check is None or check(packed, 0, len(packed)) <= len(packed)

@@ -22,6 +22,8 @@ from kio.serial import entity_reader
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.static.constants import EntityType
 
+from odradek.wire.lengths import length_check
+
 Writer = Callable[[list[bytes], Any], None]
 _MISSING = object()
 
@@ -65,7 +67,16 @@ def api_name(api_key: int) -> str:
 
 @cache
 def _reader(api_key: int, version: int, kind: Kind) -> Callable[[Any, int], tuple[Any, int]]:
-    return entity_reader(message_type(api_key, version, kind))
+    entity = message_type(api_key, version, kind)
+    read, check = entity_reader(entity), length_check(entity)
+    if check is None:
+        return read
+
+    def check_and_read(data: Any, offset: int) -> tuple[Any, int]:
+        check(data, offset, len(data))
+        return read(data, offset)
+
+    return check_and_read
 
 
 def decode(api_key: int, version: int, kind: Kind, data: bytes | memoryview, offset: int = 0) -> tuple[Any, int]:
