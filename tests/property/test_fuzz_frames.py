@@ -1,0 +1,337 @@
+"""Damaged requests: through the codecs, and through a whole broker short of its sockets.
+
+Each input is answered, refused with an error of the family, or ends its own connection; none takes long, none leaves
+anything behind, and a sound client is served all along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzzing import Mutator, resident_mib, watched
+from instances import Instances, plain
+
+from odradek.batches.encode import encode_batch
+from odradek.broker.config import BrokerConfig
+from odradek.broker.connection import Connection
+from odradek.broker.router import HANDLERS, Router
+from odradek.broker.server import BrokerServer
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.wire import frames, schemas
+from odradek.wire.schemas import Kind
+
+MAX_GROWTH_MIB = 48
+CYCLE = 5000
+"""Inputs one broker gets; then it is stopped, as it must let itself be, and its leftovers are counted."""
+FRAME_LIMIT = 100_000
+TOPICS = ("t", "g-topic", "other")
+
+
+class Plausible(Instances):
+    """Messages about topics, groups and batches that are there, so that damage reaches what lies behind the codecs."""
+
+    TEXTS = ("t", "t", "g", "g", "", "range", "consumer", "other", "x" * 130)
+    BLOBS = (
+        encode_batch([Record(b"k", b"v"), Record(None, b"w")], now_ms=1_700_000_000_000),
+        encode_batch([Record(b"k", b"v" * 100)], now_ms=1_700_000_000_000, compression="lz4"),
+        encode_batch([Record(b"k", b"v")], now_ms=1, producer_id=0, producer_epoch=0, base_sequence=0),
+        b"\0\0\0\0\0\1\0\1t\0\0\0\0",
+        b"",
+    )
+
+    def one(self, kafka_type: str | None, of: Any) -> Any:
+        if kafka_type == "string":
+            return self.random.choice(self.TEXTS)
+        if kafka_type in ("bytes", "records"):
+            return self.random.choice(self.BLOBS)
+        if kafka_type in ("int32", "int16", "int64") and self.random.random() < 0.6:
+            return self.random.choice((0, 0, 1, -1))
+        return super().one(kafka_type, of)
+
+
+def served() -> dict[int, tuple[int, int]]:
+    """API -> versions the broker's handlers take."""
+    router = Router(None)  # type: ignore[arg-type]
+    assert len(router.apis) == len(HANDLERS)
+    return {key: (api.oldest, api.newest) for key, api in router.apis.items()}
+
+
+def sound_requests(per_version: int) -> list[bytes]:
+    """Whole requests, length first, of every API and version."""
+    out = []
+    for api_key, (oldest, newest) in served().items():
+        for version in range(oldest, newest + 1):
+            entity = schemas.message_type(api_key, version, Kind.REQUEST)
+            for seed in range(per_version):
+                message = plain(Plausible(1000 * version + seed).of(entity))
+                out.append(frames.encode_request(api_key, version, seed, "fuzz", message))
+    return out
+
+
+def sound_replies(per_version: int) -> list[tuple[int, int, bytes]]:
+    out = []
+    for api_key, (oldest, newest) in served().items():
+        for version in range(oldest, newest + 1):
+            entity = schemas.message_type(api_key, version, Kind.RESPONSE)
+            for seed in range(per_version):
+                message = plain(Instances(1000 * version + seed).of(entity))
+                body = schemas.encode(api_key, version, Kind.RESPONSE, message)
+                out.append((api_key, version, frames.response_head(api_key, version, seed) + body))
+    return out
+
+
+def damaged_stream(mutator: Mutator, sound: Sequence[bytes]) -> bytes:
+    """One request; mostly with a length that fits, so that it comes to be parsed."""
+    data = mutator.damaged(mutator.dice.choice(sound), sound)
+    if mutator.dice.random() < 0.9:
+        data = len(data[4:]).to_bytes(4, "big") + data[4:]
+    return data
+
+
+# --- codecs -----------------------------------------------------------------------------------------------------
+
+
+def parse_requests(data: bytes, piece: int) -> int:
+    """As a connection reads them. Raises ValueError."""
+    reader = frames.FrameReader(FRAME_LIMIT)
+    parsed = 0
+    for at in range(0, len(data), piece):
+        for frame in reader.feed(data[at : at + piece]):
+            head = frames.read_request_head(frame)
+            _, size = schemas.decode(head.api_key, head.version, Kind.REQUEST, frame, head.body)
+            assert head.body + size <= len(frame), "it read past its frame"
+            parsed += 1
+        assert reader.buffered <= FRAME_LIMIT + 4 + piece
+    return parsed
+
+
+def fuzz_codecs(count: int, seed: int) -> None:
+    mutator = Mutator(seed)
+    requests, replies = sound_requests(3), sound_replies(2)
+    reply_bytes = [data for _, _, data in replies]
+    warm, outcomes = 0.0, {"read": 0, "refused": 0}
+    with watched() as watch:
+        for number in range(count):
+            if mutator.dice.random() < 0.7:
+                data = damaged_stream(mutator, requests)
+                piece = mutator.dice.choice((len(data) or 1, 7, 1000))
+                watch.begin(data)
+                try:
+                    outcomes["read"] += bool(parse_requests(data, piece))
+                except ValueError:
+                    outcomes["refused"] += 1
+            else:
+                api_key, version, reply = mutator.dice.choice(replies)
+                data = mutator.damaged(reply, reply_bytes)
+                watch.begin(data)
+                try:
+                    frames.decode_response(api_key, version, data)
+                    outcomes["read"] += 1
+                except ValueError:
+                    outcomes["refused"] += 1
+            watch.end()
+            if number == min(2000, count // 2):
+                warm = resident_mib()
+    assert min(outcomes.values()) > count // 50, f"{outcomes}: the inputs are one-sided"
+    assert resident_mib() - warm < MAX_GROWTH_MIB
+
+
+def test_damaged_messages() -> None:
+    fuzz_codecs(3000, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_three_hundred_thousand_damaged_messages(seed: int) -> None:
+    fuzz_codecs(100_000, seed)
+
+
+# --- a whole broker ---------------------------------------------------------------------------------------------
+
+
+class Wired:
+    """The transport of a connection that is no socket."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.ended = False
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return "127.0.0.1", 5
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def writelines(self, chunks: Sequence[bytes]) -> None:
+        for chunk in chunks:
+            self.written += chunk
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        self.ended = True
+
+    abort = close
+
+
+class Findings(logging.Handler):
+    """What the broker logs with a traceback: an error that is none of the family."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append(logging.Formatter().format(record))
+
+
+class Stage:
+    """A broker on a running loop, and connections to it without sockets."""
+
+    def __init__(self, directory: Path) -> None:
+        settings = {
+            "offsets.topic.num.partitions": "1",
+            "socket.request.max.bytes": str(FRAME_LIMIT),
+            "group.initial.rebalance.delay.ms": "0",
+            "log.cleaner.enable": "false",
+            "auto.create.topics.enable": "false",
+        }
+        self.broker = BrokerServer(BrokerConfig(settings), directory, ("127.0.0.1", 0))
+        self._create_topic, self._create_partitions = self.broker.create_topic, self.broker.create_partitions
+
+    async def start(self) -> None:
+        await self.broker.start()
+        for name in TOPICS:
+            self.broker.create_topic(name, partition_count=2)
+        self.broker.ensure_offsets_topic()
+        # Ten thousand partitions are an honest request; here they would only cost time.
+        self.broker.create_topic = self._few  # type: ignore[method-assign]
+        self.broker.create_partitions = self._refuse  # type: ignore[method-assign]
+
+    def _few(self, name: str, **options: Any) -> Any:
+        many = options.get("partition_count", 1) > 4 or len(options.get("assignments") or ()) > 4
+        if many or sum(1 for _ in self.broker.catalog.topics()) > 20:
+            self._refuse()
+        return self._create_topic(name, **options)
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise KafkaError(ErrorCode.policy_violation, "enough")
+
+    def connect(self) -> tuple[Connection, Wired]:
+        connection, transport = Connection(self.broker), Wired()
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        return connection, transport
+
+    async def turn(self) -> None:
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    async def ask(self, api_key: int, version: int, message: dict[str, Any]) -> Any:
+        """A sound request on a connection of its own."""
+        connection, transport = self.connect()
+        connection.data_received(frames.encode_request(api_key, version, 1, "sound", message))
+        for _ in range(100):
+            await asyncio.sleep(0)
+            if transport.written:
+                break
+        connection.connection_lost(None)
+        (reply,) = frames.FrameReader().feed(bytes(transport.written))
+        return frames.decode_response(api_key, version, reply)[1]
+
+
+async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequence[bytes]) -> int:
+    """Sends the inputs over connections that end after some of them; returns how many were answered."""
+    stage = Stage(directory)
+    await stage.start()
+    answered = 0
+    with watched() as watch:
+        connection, transport = stage.connect()
+        for number in range(count):
+            data = damaged_stream(mutator, sound)
+            watch.begin(data)
+            connection.data_received(data)
+            await stage.turn()
+            watch.end()
+            if transport.ended or mutator.dice.random() < 0.05:
+                answered += sum(1 for _ in frames.FrameReader(1 << 30).feed(bytes(transport.written)))
+                connection.connection_lost(None)
+                assert not connection._slots
+                connection, transport = stage.connect()
+            if number % 1000 == 0:
+                await still_serves(stage)
+        connection.connection_lost(None)
+    await still_serves(stage)
+    assert not stage.broker.connections
+    waiting = [key for key, part in stage.broker.directory.partitions.items() if part.waiters]
+    assert not waiting, "nobody waits for bytes whose connection is gone"
+    await stage.broker.stop()
+    return answered
+
+
+async def still_serves(stage: Stage) -> None:
+    reply = await stage.ask(frames.API_VERSIONS, 0, {})
+    assert reply.error_code == 0
+    row = {"partition_index": 0, "committed_offset": 5, "committed_metadata": "", "committed_leader_epoch": -1}
+    if stage.broker.catalog.topic("t") is None:
+        stage._create_topic("t", partition_count=2)
+    commit = {"group_id": "sound", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+              "topics": [{"name": "t", "partitions": [row]}]}  # fmt: skip
+    if stage.broker.catalog.topic("__consumer_offsets") is None:
+        return  # an input deleted it, as an input may
+    reply = await stage.ask(8, 7, commit)
+    assert reply.topics[0].partitions[0].error_code == 0, reply
+
+
+def fuzz_whole(directory: Path, count: int, seed: int) -> None:
+    mutator, sound = Mutator(seed), sound_requests(4)
+    findings = Findings()
+    log = logging.getLogger("odradek")
+    level, propagates = log.level, log.propagate
+    log.addHandler(findings)
+    log.setLevel(logging.WARNING)
+    log.propagate = False
+    weights, answered = [], 0
+    try:
+        for cycle in range(0, count, CYCLE):
+            part = min(CYCLE, count - cycle)
+            answered += asyncio.run(fuzz_broker(directory / str(cycle), part, mutator, sound))
+            weights.append(resident_mib())
+            assert not findings.found, findings.found[0]
+    finally:
+        log.removeHandler(findings)
+        log.setLevel(level)
+        log.propagate = propagates
+    assert answered > count // 10, f"{answered} of {count} inputs were answered: too few were understood"
+    assert weights[-1] - weights[min(1, len(weights) - 1)] < MAX_GROWTH_MIB, weights
+
+
+def test_damaged_requests_through_a_broker(tmp_path: Path) -> None:
+    fuzz_whole(tmp_path, 1500, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_two_hundred_thousand_damaged_requests(tmp_path: Path, seed: int) -> None:
+    fuzz_whole(tmp_path, 50_000, seed)
+
+
+def test_damage_is_repeatable() -> None:
+    sound = sound_requests(1)
+    first, second = ([damaged_stream(Mutator(5), sound)] for _ in range(2))
+    assert first == second
+    assert random.Random(5).random() == Mutator(5).dice.random()
