@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from odradek.broker import connection as connection_module
+from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
 from odradek.broker.deferred import Deferred
+from odradek.broker.quotas import Quotas
 from odradek.broker.router import HANDLERS, Api, Hangup, Router
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
@@ -62,8 +64,10 @@ class Server:
 
     def __init__(self, **handlers: Any) -> None:
         self.config = SimpleNamespace(socket_request_max_bytes=1000, connections_max_idle_ms=600_000)
+        self.quotas = Quotas(BrokerConfig(), lambda: 0)
         self.router = Router.__new__(Router)
         self.router._broker = self  # type: ignore[assignment]
+        self.router.faults = None
         self.router.apis = {
             int(name[1:]): Api(SimpleNamespace(API_KEY=int(name[1:]), VERSIONS=(0, 3), handle=handle))
             for name, handle in handlers.items()

@@ -7,6 +7,7 @@ Texts are Kafka's (``retention.ms=86400000``); ``BrokerConfig`` has the same as 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +22,7 @@ from odradek.storage.config import LogConfig
 class ConfigType(IntEnum):
     """As DescribeConfigs numbers them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -40,8 +42,12 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
+_THROTTLED_REPLICA = re.compile(r"\d+:\d+")
 _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
@@ -105,6 +111,9 @@ class ConfigKey:
         if limits.startswith("in "):
             allowed = limits[3:].split(",")
             return "" if value in allowed else f"String must be one of: {', '.join(allowed)}"
+        if limits == "replicas":
+            well_formed = all(_THROTTLED_REPLICA.fullmatch(part) for part in value)
+            return "" if value == ("*",) or well_formed else "Must be the wildcard or partitionId:brokerId pairs"
         if limits.startswith("list "):
             allowed = limits[5:].split(",")
             wrong = [part for part in value if part not in allowed]
@@ -237,11 +246,17 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_initial_rebalance_delay_ms: int
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
 
     def __init__(self, texts: Mapping[str, str] | None = None) -> None:
         self.texts = dict(texts or {})
         self.dynamic: Mapping[str, str] = {}
-        """Set while running (IncrementalAlterConfigs); wins over ``texts``."""
+        """Set while running for this broker (IncrementalAlterConfigs); wins over ``cluster_wide`` and ``texts``."""
+        self.cluster_wide: Mapping[str, str] = {}
+        """Set while running for every broker; wins over ``texts``."""
         if "broker.id" in self.texts:
             self.texts.setdefault("node.id", self.texts["broker.id"])
         for name, text in self.texts.items():
@@ -282,23 +297,32 @@ class BrokerConfig:
             raise ConfigError(f"advertised.listeners needs PLAINTEXT://host:port, not {first!r}")
         return host.strip("[]"), int(port)
 
-    def set_dynamic(self, texts: Mapping[str, str]) -> None:
+    def set_dynamic(self, texts: Mapping[str, str], cluster_wide: Mapping[str, str] | None = None) -> None:
         """Takes what was set while running, in place of what was so set before."""
         self.dynamic = dict(texts)
+        self.cluster_wide = dict(cluster_wide or {})
         self._apply()
+
+    def layers(self) -> tuple[tuple[Mapping[str, str], Source], ...]:
+        """What was set, strongest first."""
+        return (
+            (self.dynamic, Source.DYNAMIC_BROKER),
+            (self.cluster_wide, Source.DYNAMIC_DEFAULT_BROKER),
+            (self.texts, Source.STATIC_BROKER),
+        )
 
     def text(self, name: str) -> str | None:
         """The value in effect, as text."""
-        found = self.dynamic.get(name, self.texts.get(name))
-        return found if found is not None else find_broker_key(name).default
+        for texts, _ in self.layers():
+            if name in texts:
+                return texts[name]
+        return find_broker_key(name).default
 
     def is_set(self, name: str) -> bool:
-        return name in self.dynamic or name in self.texts
+        return any(name in texts for texts, _ in self.layers())
 
     def source(self, name: str) -> Source:
-        if name in self.dynamic:
-            return Source.DYNAMIC_BROKER
-        return Source.STATIC_BROKER if name in self.texts else Source.DEFAULT
+        return next((source for texts, source in self.layers() if name in texts), Source.DEFAULT)
 
 
 # --- topics -----------------------------------------------------------------------------------------------------
@@ -331,8 +355,8 @@ def topic_value(broker: BrokerConfig, own: Mapping[str, str], name: str) -> Any:
     return None if text is None else find_topic_key(name).parse(text)
 
 
-def check_topic_configs(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """A topic's settings, checked. Raises ConfigError."""
+def check_topic_configs(settings: Mapping[str, str | None], broker: BrokerConfig | None = None) -> dict[str, str]:
+    """All of a topic's own settings, checked one by one and together. Raises ConfigError."""
     checked = {}
     for name, text in settings.items():
         key = find_topic_key(name)
@@ -340,9 +364,23 @@ def check_topic_configs(settings: Mapping[str, str | None]) -> dict[str, str]:
             raise ConfigError(f"Null value not supported for topic configs: {name}")
         key.parse(text)
         checked[name] = text
+    _check_together(broker or BrokerConfig(), checked)
     return checked
 
 
+def _check_together(broker: BrokerConfig, own: Mapping[str, str]) -> None:
+    if not own.keys() & _COMPARED:
+        return
+    least, most = (topic_value(broker, own, f"{end}.compaction.lag.ms") for end in ("min", "max"))
+    if least > most:
+        raise ConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        )
+    if topic_value(broker, own, "remote.storage.enable"):
+        raise ConfigError("Tiered Storage functionality is disabled in the broker. Topic cannot be configured with it.")
+
+
+_COMPARED = {"min.compaction.lag.ms", "max.compaction.lag.ms", "remote.storage.enable"}
 _LOG_FIELDS = (
     "segment.ms",
     "segment.index.bytes",
@@ -393,10 +431,12 @@ def describe_broker(broker: BrokerConfig, names: Iterable[str] | None = None) ->
 
     keys = broker_keys() | inert_broker_keys()
     chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
-    return [
-        Described(keys[name], broker.text(name), broker.source(name), name not in DYNAMIC, _synonyms(broker, (name,)))
-        for name in chosen
-    ]
+    described = []
+    for name in chosen:
+        synonyms = _synonyms(broker, _families().get(name, (name,)), name)
+        source = synonyms[0][2] if synonyms else Source.DEFAULT
+        described.append(Described(keys[name], broker.text(name), source, name not in DYNAMIC, synonyms))
+    return described
 
 
 def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable[str] | None = None) -> list[Described]:
@@ -408,26 +448,29 @@ def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable
         key = keys[name]
         if name.startswith("internal.") and name not in own and names is None:
             continue
-        synonyms = _synonyms(broker, key.falls_back[:1])
+        twins = key.falls_back
+        synonyms = _synonyms(broker, twins, twins[0]) if twins else ()
         if name in own:
-            described.append(
-                Described(key, own[name], Source.TOPIC, False, ((name, own[name], Source.TOPIC), *synonyms))
-            )
-        else:
-            setter = next((twin for twin in key.falls_back if broker.is_set(twin)), None)
-            source = broker.source(setter) if setter else Source.DEFAULT
-            described.append(Described(key, topic_default(broker, key), source, False, synonyms))
+            synonyms = ((name, own[name], Source.TOPIC), *synonyms)
+        source = synonyms[0][2] if synonyms else Source.DEFAULT
+        value = own[name] if name in own else topic_default(broker, key)
+        described.append(Described(key, value, source, False, synonyms))
     return described
 
 
-def _synonyms(broker: BrokerConfig, names: Iterable[str]) -> tuple[tuple[str, str, Source], ...]:
-    found = []
+@cache
+def _families() -> dict[str, tuple[str, ...]]:
+    """The names under which a broker has one setting: in ms, in minutes, in hours."""
+    return {name: key.falls_back for key in topic_keys().values() if len(key.falls_back) > 1 for name in key.falls_back}
+
+
+def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[tuple[str, str, Source], ...]:
+    """Where the values of these names come from; as Kafka has it, nothing that stands before ``first`` itself."""
+    names = tuple(names)
+    found = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
     for name in names:
-        if name in broker.dynamic:
-            found.append((name, broker.dynamic[name], Source.DYNAMIC_BROKER))
-        if name in broker.texts:
-            found.append((name, broker.texts[name], Source.STATIC_BROKER))
         default = find_broker_key(name).default
         if default is not None:
             found.append((name, default, Source.DEFAULT))
-    return tuple(found)
+    start = next((at for at, row in enumerate(found) if row[0] == first), len(found))
+    return tuple(found[start:])

@@ -210,8 +210,6 @@ controller.quorum.fetch.timeout.ms | int | 2000
 controller.quorum.request.timeout.ms | int | 2000
 controller.quorum.retry.backoff.ms | int | 20
 controller.quorum.voters | list |
-controller.quota.window.num | int | 11
-controller.quota.window.size.seconds | int | 1
 controller.socket.timeout.ms | int | 30000
 initial.broker.registration.timeout.ms | int | 60000
 metadata.log.dir | string | -
@@ -271,7 +269,7 @@ socket.connection.setup.timeout.ms | long | 10000
 socket.receive.buffer.bytes | int | 102400
 socket.send.buffer.bytes | int | 102400
 """,
-    "Nothing collects metrics and there are no quotas or plug-in classes yet.": """
+    "Nothing collects metrics and there are no plug-in classes yet.": """
 alter.config.policy.class.name | class | -
 client.quota.callback.class | class | -
 create.topic.policy.class.name | class | -
@@ -281,8 +279,6 @@ metric.reporters | list | -
 metrics.num.samples | int | 2
 metrics.recording.level | string | INFO
 metrics.sample.window.ms | long | 30000
-quota.window.num | int | 11
-quota.window.size.seconds | int | 1
 telemetry.max.bytes | int | 1048576
 """,
     "The cleaner reads in steps of a fixed size.": """

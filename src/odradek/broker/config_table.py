@@ -3,7 +3,7 @@
 A broker's row: ``name | type | default | limits | what it does``; a topic's: ``… | limits | falls back to``, the
 broker settings whose values it takes while unset, first one first, and whose text it shares. A default of ``-``
 means unset. Limits: ``a..b`` (either end may be open), ``in x,y`` for one of these, ``list x,y`` for a list of
-these. Broker rows act; what is accepted without effect is in
+these, ``replicas`` for ``*`` or partition:broker pairs. Broker rows act; what is accepted without effect is in
 ``config_inert`` and ``TOPIC_INERT``, with the reason.
 """
 
@@ -68,6 +68,10 @@ offsets.topic.compression.codec | int | 0 | 0..4 | Codec of batches of commits: 
 group.min.session.timeout.ms | int | 6000 | | The shortest session timeout a member may ask for.
 group.max.session.timeout.ms | int | 1800000 | | The longest.
 group.max.size | int | 2147483647 | 1.. | Members of a group.
+quota.window.num | int | 11 | 1.. | Windows over which a client's rate is taken.
+quota.window.size.seconds | int | 1 | 1.. | Length of each of them.
+controller.quota.window.num | int | 11 | 1.. | Windows whose permits to create and delete partitions add up.
+controller.quota.window.size.seconds | int | 1 | 1.. | Length of each of them.
 group.initial.rebalance.delay.ms | int | 0 | | How long a new group waits for members. Kafka's default is 3000.
 """
 
@@ -98,8 +102,8 @@ segment.bytes | int | 1073741824 | 1048576.. | log.segment.bytes
 segment.index.bytes | int | 10485760 | 4.. | log.index.size.max.bytes
 segment.jitter.ms | long | 0 | 0.. | log.roll.jitter.ms log.roll.jitter.hours
 segment.ms | long | 604800000 | 1.. | log.roll.ms log.roll.hours
-follower.replication.throttled.replicas | list | | |
-leader.replication.throttled.replicas | list | | |
+follower.replication.throttled.replicas | list | | replicas |
+leader.replication.throttled.replicas | list | | replicas |
 local.retention.bytes | long | -2 | -2.. | log.local.retention.bytes
 local.retention.ms | long | -2 | -2.. | log.local.retention.ms
 remote.log.copy.disable | boolean | false | |

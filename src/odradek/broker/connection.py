@@ -59,6 +59,8 @@ class Connection(asyncio.Protocol):
         self._flush_due = False
         self._last_active_s = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._muted_until_s = 0.0
+        self._mute_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.parked: set[Abandonable] = set()
         self.client_host = ""
@@ -77,6 +79,12 @@ class Connection(asyncio.Protocol):
         if not self._server.admit(self, peer_host):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
+            return
+        if hold_ms := self._server.quotas.connected(peer_host):
+            log.info("refusing a connection of %s: its address makes too many", self.client_host)
+            self._closing = True
+            self._transport.pause_reading()
+            self._mute_timer = self._loop.call_later(hold_ms / 1000, self._transport.abort)
             return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._last_active_s = self._loop.time()
@@ -107,8 +115,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone = self._closing = True
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._mute_timer):
+            if timer is not None:
+                timer.cancel()
         self._backlog.clear()
         self._slots.clear()
         parked, self.parked = self.parked, set()
@@ -142,6 +151,7 @@ class Connection(asyncio.Protocol):
             and len(self._slots) < MAX_IN_FLIGHT
             and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
             and not self._gone
+            and self._mute_timer is None
         )
 
     def _serve(self, frame: bytes) -> None:
@@ -210,6 +220,23 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def mute(self, duration_ms: int) -> None:
+        """Serves nothing from this connection for so long; what was begun is answered (throttling, as in Kafka)."""
+        until_s = self._loop.time() + duration_ms / 1000
+        if until_s <= self._muted_until_s or self._gone:
+            return
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        self._muted_until_s = until_s
+        self._mute_timer = self._loop.call_at(until_s, self._unmute)
+        if not self._backlog:
+            self._read_or_pause()
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self._last_active_s = self._loop.time()
+        self._serve_backlog()
 
     # --- ending -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
-from odradek.catalog.shard import CatalogRequest, Shard, Topic
+from odradek.catalog.shard import CatalogRequest, Entity, Shard, Topic
 from odradek.core.effects import Record
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Files
@@ -78,6 +78,22 @@ class Catalog:
 
     def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
         return self._shard.configs.get((resource_type, resource_name), {})
+
+    def configured(self, resource_type: int) -> list[str]:
+        """Names of the resources of a type on which something is set."""
+        return sorted(name for kind, name in self._shard.configs if kind == resource_type)
+
+    def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
+        """Every client quota, by whom it binds."""
+        return self._shard.quotas
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    def check_replicas(self, replicas: tuple[int, ...]) -> None:
+        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) where brokers cannot keep a partition so."""
+        self._shard.check_replicas(replicas, len(replicas))
 
     def check(self, request: CatalogRequest) -> None:
         """Raises KafkaError where ``apply`` would refuse; changes nothing (validate_only)."""

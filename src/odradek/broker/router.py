@@ -9,13 +9,15 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from importlib import import_module
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.quotas import REQUEST_PERCENTAGE
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import schemas
 from odradek.wire.frames import API_VERSIONS, FrameError, RequestHead, read_request_head, response_head
-from odradek.wire.hot_log import Chunk
+from odradek.wire.hot_log import Chunk, throttled
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
@@ -46,11 +48,23 @@ HANDLERS = (
     "k22_init_producer_id",
     "k23_offset_for_leader_epoch",
     "k32_describe_configs",
+    "k33_alter_configs",
+    "k34_alter_replica_log_dirs",
+    "k35_describe_log_dirs",
     "k37_create_partitions",
     "k42_delete_groups",
+    "k43_elect_leaders",
     "k44_incremental_alter_configs",
+    "k45_alter_partition_reassignments",
+    "k46_list_partition_reassignments",
     "k47_offset_delete",
+    "k48_describe_client_quotas",
+    "k49_alter_client_quotas",
+    "k55_describe_quorum",
+    "k57_update_features",
     "k60_describe_cluster",
+    "k61_describe_producers",
+    "k74_list_config_resources",
     "k75_describe_topic_partitions",
 )
 
@@ -58,21 +72,37 @@ Reply = Mapping[str, Any] | bytes | list[Chunk] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply]"]
 
 
+ANONYMOUS = "ANONYMOUS"
+"""The user of a client that has not said who it is, as Kafka calls it."""
+
+
 class Hangup(Exception):
     """Raised by a handler where Kafka answers by closing the connection; the message says why."""
 
 
 class Context:
-    """Who asks: the request's header and the connection it came on. ``client_host`` is as Kafka prints it."""
+    """Who asks: the request's header and the connection it came on. ``client_host`` is as Kafka prints it.
 
-    __slots__ = ("api_key", "client_host", "client_id", "connection", "version")
+    ``throttle_ms`` is what the reply says of how long the connection rests (broker/quotas).
+    """
 
-    def __init__(self, head: RequestHead, connection: Connection) -> None:
+    __slots__ = ("api_key", "client_host", "client_id", "connection", "request_bytes", "throttle_ms", "user", "version")
+
+    def __init__(self, head: RequestHead, connection: Connection, request_bytes: int = 0) -> None:
         self.api_key = head.api_key
         self.version = head.version
         self.client_id = head.client_id
         self.client_host = connection.client_host
         self.connection = connection
+        self.request_bytes = request_bytes
+        self.user = ANONYMOUS
+        self.throttle_ms = 0
+
+    def throttle(self, duration_ms: int) -> None:
+        """Lets the connection rest: nothing is read from it for that long, and the reply says so."""
+        if duration_ms > self.throttle_ms:
+            self.throttle_ms = duration_ms
+            self.connection.mute(duration_ms)
 
 
 class Api:
@@ -115,35 +145,49 @@ class Router:
         else:
             message, _ = schemas.decode(head.api_key, head.version, Kind.REQUEST, frame, head.body)
         try:
-            context = Context(head, connection)
-            if self.faults is None:
-                reply = api.handle(self._broker, context, message)
-            else:
+            context = Context(head, connection, len(frame))
+            if self.faults is not None:
                 reply = self.faults.serve(api, context, message)
+            elif self._broker.quotas.limited(REQUEST_PERCENTAGE):
+                reply = self._timed(api, context, message)
+            else:
+                reply = api.handle(self._broker, context, message)
         except Hangup:
             raise
         except Exception as error:
             reply = self._reply_to(head, error)
         if isinstance(reply, Deferred):
             if reply.resolved:
-                return self._pack(head, reply.value)
-            return reply.map(lambda value: self._pack_later(head, value))
-        return self._pack(head, reply)
+                return self._pack(head, context, reply.value)
+            return reply.map(lambda value: self._pack_later(head, context, value))
+        return self._pack(head, context, reply)
 
-    def _pack_later(self, head: RequestHead, reply: Any) -> list[Chunk] | None:
+    def _timed(self, api: Api, context: Context, message: Any) -> Reply | Deferred[Reply]:
+        """Serves a request and counts the time it took towards its client's quota."""
+        started = perf_counter()
         try:
-            return self._pack(head, reply)
+            return api.handle(self._broker, context, message)
+        finally:
+            percents = (perf_counter() - started) * 100
+            quotas = self._broker.quotas
+            context.throttle(quotas.record(REQUEST_PERCENTAGE, context.user, context.client_id, percents))
+
+    def _pack_later(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk] | None:
+        try:
+            return self._pack(head, context, reply)
         except Hangup as reason:
             log.info("closing a connection: %s", reason)
             return None
 
-    def _pack(self, head: RequestHead, reply: Any) -> list[Chunk]:
+    def _pack(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk]:
         """Raises Hangup where nothing can be said."""
         if reply is None:
             return []
         if isinstance(reply, Exception):
             reply = self._reply_to(head, reply)
         start = response_head(head.api_key, head.version, head.correlation_id)
+        if context.throttle_ms:
+            reply = throttled(head.api_key, head.version, reply, context.throttle_ms)
         if isinstance(reply, list):
             size = len(start) + sum(map(len, reply))
             return [size.to_bytes(4, "big") + start, *reply]

@@ -19,6 +19,7 @@ from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.log_directory import LogDirectory
 from odradek.broker.metadata_log import Catalog
 from odradek.broker.partition import Partition
+from odradek.broker.quotas import Quotas
 from odradek.broker.router import Context, Router
 from odradek.broker.runtime import Runtime
 from odradek.catalog.shard import (
@@ -26,6 +27,7 @@ from odradek.catalog.shard import (
     PRODUCER_ID_BLOCK,
     TOPIC,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     CreatePartitions,
     CreateTopic,
@@ -63,6 +65,7 @@ class BrokerServer:
         self.address = listen
         self.features: Mapping[str, int] = {}
         self.connections: set[Connection] = set()
+        self.quotas = Quotas(config, self.now_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.catalog: Catalog
         self.router: Router
@@ -134,7 +137,7 @@ class BrokerServer:
             config.num_partitions if partition_count == -1 else partition_count,
             config.default_replication_factor if replication_factor == -1 else replication_factor,
             assignments or {},
-            check_topic_configs(configs or {}),
+            check_topic_configs(configs or {}, config),
         )
         if validate_only:
             self.catalog.check(request)
@@ -197,6 +200,8 @@ class BrokerServer:
         self.catalog.apply(request)
         if request.resource_type == TOPIC:
             topics = [request.resource_name]
+        elif request.resource_type != BROKER:
+            return
         else:
             self._take_dynamic_configs()
             topics = [topic.name for topic in self.catalog.topics()]
@@ -206,8 +211,12 @@ class BrokerServer:
             self.cleaning.start()
 
     def _take_dynamic_configs(self) -> None:
-        cluster_wide = self.catalog.configs(BROKER, "")
-        self.config.set_dynamic({**cluster_wide, **self.catalog.configs(BROKER, str(self.node_id))})
+        self.config.set_dynamic(self.catalog.configs(BROKER, str(self.node_id)), self.catalog.configs(BROKER, ""))
+
+    def alter_client_quotas(self, request: AlterClientQuotas) -> None:
+        """Values are checked by the caller. Raises KafkaError."""
+        self.catalog.apply(request)
+        self.quotas.take(self.catalog.quotas())
 
     # --- groups -------------------------------------------------------------------------------------------------
 
@@ -263,6 +272,7 @@ class BrokerServer:
             self.directory.defer = lambda job: _in_thread(loop, job)
             self.catalog = self.directory.open_catalog()
             self._take_dynamic_configs()
+            self.quotas.take(self.catalog.quotas())
             self.directory.open_all(self.catalog, self.config)
             self._alarms = Alarms(loop, self.clock)
             self.runtime = Runtime(

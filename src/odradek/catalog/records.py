@@ -10,7 +10,7 @@ import builtins
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 FRAME_VERSION = 1
 TOPIC = 2
@@ -18,6 +18,7 @@ PARTITION = 3
 CONFIG = 4
 REMOVE_TOPIC = 9
 FEATURE_LEVEL = 12
+CLIENT_QUOTA = 14
 PRODUCER_IDS = 15
 
 
@@ -51,7 +52,7 @@ class PartitionRecord:
 
 @dataclass(slots=True, frozen=True)
 class ConfigRecord:
-    """``value=None`` takes the setting back. Resource types: 2 topic, 4 broker."""
+    """``value=None`` takes the setting back. Resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
 
     resource_type: int
     resource_name: str
@@ -71,6 +72,18 @@ class FeatureLevelRecord:
 
 
 @dataclass(slots=True, frozen=True)
+class ClientQuotaRecord:
+    """One quota of one entity: (type, name) pairs, a name of ``None`` standing for every client without its own.
+
+    ``value=None`` takes the quota back.
+    """
+
+    entity: tuple[tuple[str, str | None], ...]
+    key: str
+    value: float | None
+
+
+@dataclass(slots=True, frozen=True)
 class ProducerIdsRecord:
     """``next_producer_id`` is the first id that nobody has been given."""
 
@@ -80,7 +93,13 @@ class ProducerIdsRecord:
 
 
 MetadataRecord = (
-    TopicRecord | PartitionRecord | ConfigRecord | RemoveTopicRecord | FeatureLevelRecord | ProducerIdsRecord
+    TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | ClientQuotaRecord
+    | ProducerIdsRecord
 )
 
 
@@ -120,6 +139,10 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
             return REMOVE_TOPIC, 0, topic_id.bytes
         case FeatureLevelRecord(name, level):
             return FEATURE_LEVEL, 0, _string(name) + struct.pack(">h", level)
+        case ClientQuotaRecord(entity, key, value):
+            named = b"".join(_string(kind) + _string(name) + b"\0" for kind, name in entity)
+            packed = _uvarint(len(entity) + 1) + named + _string(key)
+            return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None)
         case ProducerIdsRecord(broker_id, broker_epoch, next_id):
             return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id)
 
@@ -164,7 +187,7 @@ class _Cursor:
         self.at += size
         return chunk
 
-    def fixed(self, code: str) -> tuple[int, ...]:
+    def fixed(self, code: str) -> tuple[Any, ...]:
         packed = struct.Struct(code)
         return packed.unpack(self.take(packed.size))
 
@@ -190,6 +213,11 @@ class _Cursor:
     def ints(self) -> tuple[int, ...]:
         return self.fixed(f">{max(self.uvarint() - 1, 0)}i")
 
+    def skip_tags(self) -> None:
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.take(self.uvarint())
+
     def id(self) -> TopicId:
         return self.make_id(self.take(16))
 
@@ -213,6 +241,8 @@ def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
         return RemoveTopicRecord(cursor.id())
     if api_key == FEATURE_LEVEL:
         return FeatureLevelRecord(cursor.string(), cursor.fixed(">h")[0])
+    if api_key == CLIENT_QUOTA:
+        return _read_client_quota(cursor)
     if api_key == PRODUCER_IDS:
         return ProducerIdsRecord(*cursor.fixed(">iqq"))
     return None
@@ -226,3 +256,13 @@ def _read_partition(cursor: _Cursor, version: int) -> PartitionRecord:
     leader, leader_epoch, partition_epoch = cursor.fixed(">iii")
     directories = cursor.ids() if version >= 1 else ()
     return PartitionRecord(partition_id, topic_id, replicas, isr, leader, leader_epoch, partition_epoch, directories)
+
+
+def _read_client_quota(cursor: _Cursor) -> ClientQuotaRecord:
+    entity = []
+    for _ in range(cursor.uvarint() - 1):
+        entity.append((cursor.string(), cursor.nullable_string()))
+        cursor.skip_tags()
+    key = cursor.string()
+    value, removed = cursor.fixed(">d?")
+    return ClientQuotaRecord(tuple(entity), key, None if removed else value)

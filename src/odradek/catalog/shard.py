@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from odradek.catalog import records
 from odradek.catalog.records import (
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     IdFactory,
@@ -31,8 +32,10 @@ from odradek.core.effects import Record, Result
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 
-BROKER = 4
 TOPIC = 2
+BROKER = 4
+CLIENT_METRICS = 16
+GROUP = 32
 PRODUCER_ID_BLOCK = 1000
 MAX_PARTITIONS_PER_REQUEST = 10_000  # Kafka's limit of records in one operation
 MAX_NAME_LENGTH = 249
@@ -96,11 +99,25 @@ class CreatePartitions:
 
 @dataclass(slots=True, frozen=True)
 class AlterConfigs:
-    """Sets (a text) or takes back (``None``) settings of one topic (2) or broker (4); "" names all brokers."""
+    """Sets (a text) or takes back (``None``) settings of one resource: a topic, a broker ("" means all brokers),
+    a subscription to clients' metrics or a group.
+    """
 
     resource_type: int
     resource_name: str
     changes: Mapping[str, str | None]
+
+
+Entity = tuple[tuple[str, str | None], ...]
+"""Whom a quota binds: (type, name) pairs in the order of their types."""
+
+
+@dataclass(slots=True, frozen=True)
+class AlterClientQuotas:
+    """Sets or, with ``None``, takes back quotas of one entity."""
+
+    entity: Entity
+    changes: Mapping[str, float | None]
 
 
 @dataclass(slots=True, frozen=True)
@@ -110,7 +127,7 @@ class AllocateProducerIds:
     broker_id: int
 
 
-CatalogRequest = CreateTopic | DeleteTopic | CreatePartitions | AlterConfigs | AllocateProducerIds
+CatalogRequest = CreateTopic | DeleteTopic | CreatePartitions | AlterConfigs | AlterClientQuotas | AllocateProducerIds
 
 
 def check_topic_name(name: str) -> None:
@@ -143,6 +160,7 @@ class Shard:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.quotas: dict[Entity, dict[str, float]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
 
@@ -163,6 +181,11 @@ class Shard:
                 generated = self._create_partitions(request)
             case AlterConfigs(resource_type, resource_name, changes):
                 generated = self._alter_configs(resource_type, resource_name, changes)
+            case AlterClientQuotas(entity, quotas):
+                kept = self.quotas.get(entity, {})
+                generated = [
+                    ClientQuotaRecord(entity, key, value) for key, value in quotas.items() if kept.get(key) != value
+                ]
             case AllocateProducerIds(broker_id):
                 reply = self.next_producer_id
                 generated = [ProducerIdsRecord(broker_id, -1, self.next_producer_id + PRODUCER_ID_BLOCK)]
@@ -219,14 +242,15 @@ class Shard:
     def _manual_replicas(self, assignments: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
         factor = len(next(iter(assignments.values())))
         for replicas in assignments.values():
-            self._check_replicas(replicas, factor)
+            self.check_replicas(replicas, factor)
         if sorted(assignments) != list(range(len(assignments))):
             raise KafkaError(
                 ErrorCode.invalid_replica_assignment, "partitions should be a consecutive 0-based integer sequence"
             )
         return [assignments[index] for index in range(len(assignments))]
 
-    def _check_replicas(self, replicas: tuple[int, ...], factor: int) -> None:
+    def check_replicas(self, replicas: tuple[int, ...], factor: int) -> None:
+        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) where brokers cannot keep a partition so."""
         fault = ""
         if not replicas:
             fault = "The manual partition assignment includes an empty replica list."
@@ -267,7 +291,7 @@ class Shard:
                     "assignment(s) were specified.",
                 )
             for replicas in request.assignments:
-                self._check_replicas(replicas, factor)
+                self.check_replicas(replicas, factor)
         assigned = request.assignments or tuple(self._placed(count + step, factor) for step in range(added))
         return [self._partition_record(topic.id, count + step, replicas) for step, replicas in enumerate(assigned)]
 
@@ -310,6 +334,8 @@ class Shard:
                 topic = self._known(offset, topic_id)
                 del self.topics_by_id[topic_id], self.topics[topic.name]
                 self.configs.pop((TOPIC, topic.name), None)
+            case ClientQuotaRecord(entity, key, limit):
+                self._replay_quota(entity, key, limit)
             case FeatureLevelRecord(name, level):
                 self.features[name] = level
             case ProducerIdsRecord(next_producer_id=next_id):
@@ -332,6 +358,15 @@ class Shard:
             settings[name] = value
         if not settings:
             del self.configs[resource]
+
+    def _replay_quota(self, entity: Entity, key: str, limit: float | None) -> None:
+        kept = self.quotas.setdefault(entity, {})
+        if limit is None:
+            kept.pop(key, None)
+        else:
+            kept[key] = limit
+        if not kept:
+            del self.quotas[entity]
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """What was set on a topic itself."""

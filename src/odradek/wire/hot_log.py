@@ -12,8 +12,8 @@ speaks topic ids, 16 can name endpoints.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 Chunk = bytes | bytearray | memoryview
 
@@ -198,3 +198,26 @@ def _fetched_tags(partition: FetchedPartition) -> bytes:
     if partition.diverging is None:
         return b"\0"
     return b"\x01\x00\x0d" + _DIVERGING(*partition.diverging) + b"\0"
+
+
+# --- throttling -------------------------------------------------------------------------------------------------
+
+_PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
+
+
+def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
+    """A reply that says for how long its client rests: a mapping, or one of those packed by hand.
+
+    Other packed replies (errors alone) go as they are.
+    """
+    if isinstance(reply, Mapping):
+        return {**reply, "throttle_time": throttle_ms}
+    told = _I32(throttle_ms)
+    if isinstance(reply, list) and api_key == _FETCH:
+        return [told + bytes(reply[0][4:]), *reply[1:]]
+    if isinstance(reply, bytes) and api_key == _PRODUCE:
+        end = len(reply) - (1 if version >= 9 else 0)
+        return reply[: end - 4] + told + reply[end:]
+    if isinstance(reply, bytes) and api_key == _OFFSET_COMMIT and version >= 3:
+        return told + reply[4:]
+    return reply

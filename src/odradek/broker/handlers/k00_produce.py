@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.batches.rows import iter_records
 from odradek.broker.partition import Partition
+from odradek.broker.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.router import Hangup
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
@@ -62,6 +63,9 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | None
         ]
         failed = failed or any(part.error_code for part in partitions)
         topics.append((key, partitions))
+    if broker.quotas.limited(PRODUCER_BYTE_RATE):
+        used = context.request_bytes
+        context.throttle(broker.quotas.record(PRODUCER_BYTE_RATE, context.user, context.client_id, used))
     if acks == 0:
         if failed:
             codes = {ErrorCode(part.error_code).name for _, parts in topics for part in parts if part.error_code}

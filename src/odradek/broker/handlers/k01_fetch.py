@@ -19,6 +19,7 @@ from uuid import UUID
 from odradek.broker.deferred import Deferred
 from odradek.broker.fetch_sessions import FetchContext, TopicKey, Wanted
 from odradek.broker.purgatory import ParkedFetch
+from odradek.broker.quotas import CONSUMER_BYTE_RATE
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire.hot_log import Chunk, FetchedPartition, fetch_response
@@ -81,12 +82,16 @@ class _Fetch:
 
     def __init__(self, broker: BrokerServer, context: Context, message: Any, session: FetchContext) -> None:
         self._broker = broker
+        self._context = context
         self._connection = context.connection
         self._version = context.version
         self._session = session
         self._committed = message.isolation_level == 1
         self._max_wait_ms = milliseconds(message.max_wait)
         self._max_bytes = min(message.max_bytes, broker.config.fetch_max_bytes)
+        in_quota = broker.quotas.most_in_window(CONSUMER_BYTE_RATE, context.user, context.client_id)
+        if in_quota is not None:
+            self._max_bytes = min(self._max_bytes, in_quota)
         self._min_bytes = min(message.min_bytes, self._max_bytes)
         self._deferred: Deferred[list[Chunk]] = Deferred()
         self._parked: ParkedFetch | None = None
@@ -168,8 +173,23 @@ class _Fetch:
             return FetchedPartition(answer.partition, ErrorCode.kafka_storage_error)
         return answer._replace(records=(data,), size=len(data))
 
+    def _over_quota(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> bool:
+        """Counts the bytes found towards the client's quota; a client above it rests, and gets none of them."""
+        quotas, context = self._broker.quotas, self._context
+        if not quotas.limited(CONSUMER_BYTE_RATE):
+            return False
+        size = sum(answer.size for _, answer in fetched)
+        throttle_ms = quotas.record(CONSUMER_BYTE_RATE, context.user, context.client_id, size)
+        if not throttle_ms:
+            return False
+        quotas.take_back(CONSUMER_BYTE_RATE, context.user, context.client_id, size)
+        context.throttle(throttle_ms)
+        return True
+
     def _reply(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> list[Chunk]:
         session = self._session.session
+        if self._over_quota(fetched):
+            return fetch_response(self._version, (), session_id=self._session.session_id)
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for item, found in fetched:
             answer = self._filled(item, found)

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config import describe_topic
+from odradek.broker.quotas import Permits
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -27,14 +28,19 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         for name, times in asked.items()
         if times > 1
     ]
-    created = [_create(broker, topic, message.validate_only) for topic in message.topics if asked[topic.name] == 1]
+    permits = Permits(broker, context, strict=context.version >= 6)
+    created = [
+        _create(broker, permits, topic, message.validate_only) for topic in message.topics if asked[topic.name] == 1
+    ]
     return {"topics": created + refused}
 
 
-def _create(broker: BrokerServer, topic: Any, validate_only: bool) -> dict[str, Any]:
+def _create(broker: BrokerServer, permits: Permits, topic: Any, validate_only: bool) -> dict[str, Any]:
     configs = {config.name: config.value for config in topic.configs}
     try:
         assignments = _assignments(topic)
+        count = len(assignments) or topic.num_partitions
+        permits.take(broker.config.num_partitions if count == -1 else max(count, 0))
         made = broker.create_topic(
             topic.name,
             partition_count=topic.num_partitions,

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from odradek.broker.quotas import Permits
 from odradek.catalog.shard import Topic
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -33,12 +34,14 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         disabled = ErrorCode.topic_deletion_disabled if context.version >= 3 else ErrorCode.invalid_request
         return {"responses": [_row(named, KafkaError(disabled, "Topic deletion is disabled.")) for named in asked]}
     times = Counter(asked)
-    return {"responses": [_delete(broker, named, times[named]) for named in times]}
+    permits = Permits(broker, context, strict=context.version >= 5)
+    return {"responses": [_delete(broker, permits, named, times[named]) for named in times]}
 
 
-def _delete(broker: BrokerServer, named: Named, times: int) -> dict[str, Any]:
+def _delete(broker: BrokerServer, permits: Permits, named: Named, times: int) -> dict[str, Any]:
     try:
         topic = _find(broker, named, times)
+        permits.take(topic.partition_count)
         broker.delete_topic(topic)
     except KafkaError as error:
         return _row(named, error)

@@ -1,4 +1,4 @@
-"""DescribeConfigs 1–4: settings of topics and of this broker, with where each value comes from.
+"""DescribeConfigs 1–4: settings of topics, this broker, its loggers and others, with where each value comes from.
 
 Versions: 1 sources and synonyms, 3 types and documentation, 4 flexible.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config import Described, Source, describe_broker, describe_topic, find_broker_key
+from odradek.broker.config_changes import check_resource
+from odradek.broker.config_resources import LOGGER, describe, describe_loggers
 from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -26,7 +28,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
 
 
 def _describe(broker: BrokerServer, resource: Any, synonyms: bool, documented: bool) -> dict[str, Any]:
-    kind, name, names = resource.resource_type, resource.resource_name, resource.configuration_keys
+    kind, name, names = resource.resource_type, resource.resource_name, resource.configuration_keys or None
     code, text, rows = ErrorCode.none, "", []
     try:
         if kind == TOPIC:
@@ -34,7 +36,11 @@ def _describe(broker: BrokerServer, resource: Any, synonyms: bool, documented: b
         elif kind == BROKER:
             rows = _broker_rows(broker, name, names)
         else:
-            raise KafkaError(ErrorCode.invalid_request, f"resources of type {kind} have no configs here")
+            check_resource(broker, kind, name)
+            if kind == LOGGER:
+                rows = describe_loggers(names)
+            else:
+                rows = describe(broker.config, kind, broker.catalog.configs(kind, name), names)
     except KafkaError as error:
         code, text = error.code, error.message
     return {
@@ -94,7 +100,7 @@ def _packed(row: Described, synonyms: bool, documented: bool) -> dict[str, Any]:
             for name, value, source in (row.synonyms if synonyms else ())
         ],
         "config_type": row.key.type,
-        "documentation": _documentation(row) if documented else None,
+        "documentation": _documentation(row) if documented or row.source is Source.LOGGER else None,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.quotas import Permits
 from odradek.catalog.shard import CreatePartitions
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -18,21 +19,24 @@ VERSIONS = (0, 3)
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     times = Counter(topic.name for topic in message.topics)
+    permits = Permits(broker, context, strict=context.version >= 3)
     results = []
     for topic in message.topics:
         if times[topic.name] > 1:
             continue
-        results.append(_row(topic.name, _create(broker, topic, message.validate_only)))
+        results.append(_row(topic.name, _create(broker, permits, topic, message.validate_only)))
     twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
     return {"results": results + [_row(name, twice) for name, count in times.items() if count > 1]}
 
 
-def _create(broker: BrokerServer, topic: Any, validate_only: bool) -> KafkaError | None:
+def _create(broker: BrokerServer, permits: Permits, topic: Any, validate_only: bool) -> KafkaError | None:
     assigned = topic.assignments
     request = CreatePartitions(
         topic.name, topic.count, None if assigned is None else tuple(tuple(row.broker_ids) for row in assigned)
     )
+    known = broker.catalog.topic(topic.name)
     try:
+        permits.take(max(topic.count - known.partition_count, 0) if known is not None else 0)
         broker.create_partitions(request, validate_only=validate_only)
     except KafkaError as error:
         return error

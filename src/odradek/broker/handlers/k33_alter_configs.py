@@ -1,0 +1,34 @@
+"""AlterConfigs 0–2: replaces all settings of topics, brokers and others; what is not named is taken back.
+
+Version 2 is flexible. Clients are told to use IncrementalAlterConfigs; old tools use this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker import config_changes
+from odradek.broker.config_resources import LOGGER
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 33
+VERSIONS = (0, 2)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    def replace(resource: Any) -> None:
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == LOGGER:
+            raise KafkaError(ErrorCode.invalid_request, "Loggers are altered by IncrementalAlterConfigs alone.")
+        nulls = [config.name for config in resource.configs if config.value is None]
+        if nulls:
+            raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
+        given = {config.name: config.value for config in resource.configs}
+        changes = {**dict.fromkeys(broker.catalog.configs(kind, name)), **given}
+        config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
+
+    return {"responses": config_changes.answer(message.resources, replace)}

@@ -1,0 +1,60 @@
+"""DescribeLogDirs 1–5: the data directory, the bytes of each partition in it, the room on its disk.
+
+Versions: 2 flexible, 3 a code for the whole reply, 4 the disk's size and room, 5 whether it takes new partitions.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 35
+VERSIONS = (1, 5)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    wanted = (
+        list(broker.directory.partitions)
+        if message.topics is None
+        else [(topic.topic, index) for topic in message.topics for index in topic.partitions]
+    )
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for name, index in dict.fromkeys(wanted):
+        size = _size(broker, name, index)
+        if size is not None:
+            row = {"partition_index": index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+            topics.setdefault(name, []).append(row)
+    total, usable = _disk(broker)
+    directory = {
+        "error_code": ErrorCode.none,
+        "log_dir": str(broker.directory.path),
+        "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+        "total_bytes": total,
+        "usable_bytes": usable,
+        "is_cordoned": False,
+    }
+    return {"error_code": ErrorCode.none, "results": [directory]}
+
+
+def _size(broker: BrokerServer, name: str, index: int) -> int | None:
+    """A partition's bytes; ``None`` where there is none, or its files cannot be read."""
+    partition = broker.partition(name, index)
+    try:
+        return partition.log.size if partition is not None else None
+    except KafkaError:
+        return None
+
+
+def _disk(broker: BrokerServer) -> tuple[int, int]:
+    """Size and room of the disk in bytes; −1 where the system does not say."""
+    try:
+        usage = shutil.disk_usage(broker.directory.path)
+    except OSError:
+        return -1, -1
+    return usage.total, usage.free

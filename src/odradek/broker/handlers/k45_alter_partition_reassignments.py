@@ -1,0 +1,50 @@
+"""AlterPartitionReassignments 0–1: one broker can keep each partition once, where it is.
+
+So the present assignment is accepted, which changes nothing, and every other is refused as Kafka refuses it.
+Version 1 says whether the number of replicas may change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 45
+VERSIONS = (0, 1)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    return {
+        "allow_replication_factor_change": getattr(message, "allow_replication_factor_change", True),
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "responses": [
+            {"name": topic.name, "partitions": [_answer(broker, topic.name, part) for part in topic.partitions]}
+            for topic in message.topics
+        ],
+    }
+
+
+def _answer(broker: BrokerServer, name: str, part: Any) -> dict[str, Any]:
+    code, text = ErrorCode.none, None
+    try:
+        _check(broker, name, part.partition_index, part.replicas)
+    except KafkaError as error:
+        code, text = error.code, error.message or None
+    return {"partition_index": part.partition_index, "error_code": code, "error_message": text}
+
+
+def _check(broker: BrokerServer, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
+    topic = broker.catalog.topic(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
+    if not 0 <= index < topic.partition_count:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"Unable to find partition {name}:{index}.")
+    if replicas is None:
+        raise KafkaError(ErrorCode.no_reassignment_in_progress)
+    broker.catalog.check_replicas(tuple(replicas))

@@ -1,0 +1,78 @@
+"""DescribeClientQuotas 0–1: quotas by whom they bind. Version 1 is flexible.
+
+A filter names, for each type of entity, an exact name, the default (which binds all without one of their own), or
+any; a strict filter leaves out quotas whose entity has other types besides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.quotas import CLIENT_ID, IP, USER
+from odradek.catalog.shard import Entity
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 48
+VERSIONS = (0, 1)
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+Filter = dict[str, tuple[int, str | None]]
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    try:
+        asked = _filter(message.components)
+    except KafkaError as error:
+        return {"error_code": error.code, "error_message": error.message, "entries": None}
+    found = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+            "values": [{"key": key, "value": value} for key, value in limits.items()],
+        }
+        for entity, limits in broker.catalog.quotas().items()
+        if _matches(entity, asked, strict=message.strict)
+    ]
+    return {"error_code": ErrorCode.none, "error_message": "", "entries": found}
+
+
+def _filter(components: Any) -> Filter:
+    """Raises KafkaError where a filter contradicts itself."""
+    asked: Filter = {}
+    for component in components:
+        kind, how, name = component.entity_type, component.match_type, component.match
+        fault = ""
+        if not kind:
+            fault = "Unexpected empty filter component entity type"
+        elif kind in asked:
+            fault = f"Entity type {kind} cannot appear more than once in the filter"
+        elif how == EXACT and name is None:
+            fault = "Request specified MATCH_TYPE_EXACT, but set the match string to null."
+        elif how in (DEFAULT, ANY) and name is not None:
+            fault = "Request specified a match string where its match type takes none."
+        elif how not in (EXACT, DEFAULT, ANY):
+            fault = f"Unknown match type {how}"
+        if fault:
+            raise KafkaError(ErrorCode.invalid_request, fault)
+        asked[kind] = (how, name)
+    unknown = [kind for kind in asked if kind not in (USER, CLIENT_ID, IP)]
+    if unknown:
+        raise KafkaError(ErrorCode.unsupported_version, f"Unsupported entity type {unknown[0]}")
+    if IP in asked and len(asked) > 1:
+        raise KafkaError(ErrorCode.invalid_request, "Entity type ip cannot be combined with others in the filter")
+    return asked
+
+
+def _matches(entity: Entity, asked: Filter, *, strict: bool) -> bool:
+    named = dict(entity)
+    if strict and named.keys() - asked.keys():
+        return False
+    for kind, (how, name) in asked.items():
+        if kind not in named:
+            return False
+        if (how == EXACT and named[kind] != name) or (how == DEFAULT and named[kind] is not None):
+            return False
+    return True

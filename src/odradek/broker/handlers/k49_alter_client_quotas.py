@@ -1,0 +1,103 @@
+"""AlterClientQuotas 0–1: sets and takes back quotas of users, client ids and addresses. Version 1 is flexible.
+
+They hold at once, and after a restart (broker/quotas says how).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
+from odradek.catalog.shard import AlterClientQuotas, Entity
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 49
+VERSIONS = (0, 1)
+
+_HOST_NAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
+_TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    times = Counter(_key(entry) for entry in message.entries)
+    entries = {}
+    for entry in message.entries:
+        code, text = ErrorCode.none, None
+        try:
+            if times[_key(entry)] > 1:
+                raise KafkaError(ErrorCode.invalid_request, "Duplicate quota entries found for the same entity")
+            request = AlterClientQuotas(_entity(entry), _changes(entry))
+            if not message.validate_only:
+                broker.alter_client_quotas(request)
+        except KafkaError as error:
+            code, text = error.code, error.message or None
+        entries[_key(entry)] = {
+            "error_code": code,
+            "error_message": text,
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in dict(_key(entry)).items()],
+        }
+    return {"entries": list(entries.values())}
+
+
+def _key(entry: Any) -> Entity:
+    named = {row.entity_type: row.entity_name for row in entry.entity}
+    return tuple(sorted(named.items()))
+
+
+def _entity(entry: Any) -> Entity:
+    """Whom an entry is about. Raises KafkaError where nobody can be bound so."""
+    entity = _key(entry)
+    named = dict(entity)
+    fault = ""
+    if not entity:
+        fault = "Invalid empty client quota entity"
+    elif unknown := named.keys() - {USER, CLIENT_ID, IP}:
+        fault = f"Unhandled client quota entity type: {min(unknown)}"
+    elif "" in named.values():
+        fault = "Empty names are not supported."
+    elif named.keys() not in _TYPES:
+        fault = "Invalid client quota entity combination"
+    elif IP in named and not _is_address(named[IP]):
+        fault = f"{named[IP]} is not a valid IP or resolvable host."
+    if fault:
+        raise KafkaError(ErrorCode.invalid_request, fault)
+    return entity
+
+
+def _is_address(name: str | None) -> bool:
+    """Whether an address quota may be for this name; names are not looked up, so that nothing waits for a resolver."""
+    if name is None or _HOST_NAME.fullmatch(name):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _changes(entry: Any) -> dict[str, float | None]:
+    """Raises KafkaError."""
+    allowed = (CONNECTION_CREATION_RATE,) if any(row.entity_type == IP for row in entry.entity) else CLIENT_KEYS
+    changes: dict[str, float | None] = {}
+    for op in entry.ops:
+        fault = ""
+        if op.key in changes:
+            fault = f"Duplicate quota key {op.key}"
+        elif not op.remove and op.key not in allowed:
+            fault = f"Invalid configuration key {op.key}"
+        elif not op.remove and not (op.value > 0 and math.isfinite(op.value)):
+            fault = f"Quota {op.key} must be greater than 0"
+        elif not op.remove and op.key in WHOLE_NUMBERS and op.value != round(op.value):
+            fault = f"Quota {op.key} cannot be a fractional value."
+        if fault:
+            raise KafkaError(ErrorCode.invalid_request, fault)
+        changes[op.key] = None if op.remove else float(op.value)
+    return changes

@@ -1,0 +1,38 @@
+"""ListConfigResources 0–1: the resources that have settings. Version 0 lists subscriptions to clients' metrics,
+1 what is asked for, or everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.config_resources import LOGGER
+from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 74
+VERSIONS = (0, 1)
+
+_KINDS = (TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP)
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    kinds = tuple(message.resource_types) or _KINDS if context.version >= 1 else (CLIENT_METRICS,)
+    if not set(kinds) <= set(_KINDS):
+        return {"error_code": ErrorCode.unsupported_version, "config_resources": []}
+    listed = [(kind, name) for kind in dict.fromkeys(kinds) for name in _names(broker, kind)]
+    return {
+        "error_code": ErrorCode.none,
+        "config_resources": [{"resource_name": name, "resource_type": kind} for kind, name in listed],
+    }
+
+
+def _names(broker: BrokerServer, kind: int) -> list[str]:
+    if kind == TOPIC:
+        return [topic.name for topic in broker.catalog.topics()]
+    if kind in (BROKER, LOGGER):
+        return [str(broker.node_id)]
+    return broker.catalog.configured(kind)
