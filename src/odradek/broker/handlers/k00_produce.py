@@ -41,7 +41,7 @@ _TOLD_WITH_LOG_START = frozenset(
     }
 )
 _NO_ID = bytes(16)
-_SHOWN_RECORDS = 3
+_TOLD_RECORDS = 10_000  # as many as librdkafka puts into a batch; some bound there has to be
 
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | None:
@@ -117,7 +117,10 @@ def _produce(broker: BrokerServer, version: int, topic: str, part: Any) -> Produ
 
 
 def _guilty(partition: Partition, data: bytes, now_ms: int) -> tuple[tuple[int, str | None], ...]:
-    """Which records of a refused batch broke a rule of their topic, and how: at most three, by place in the batch."""
+    """Which records of a refused batch broke a rule of their topic, and how, by place in the batch.
+
+    All of them: a client sends the others again, and those that are named never.
+    """
     config = partition.log.config
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -128,7 +131,7 @@ def _guilty(partition: Partition, data: bytes, now_ms: int) -> tuple[tuple[int, 
                 found.append((place, f"a record without a key, and {partition.topic} is compacted"))
             elif not config.is_log_append_time and not earliest <= row.timestamp <= latest:
                 found.append((place, f"timestamp {row.timestamp} is not within [{earliest}, {latest}]"))
-            if len(found) == _SHOWN_RECORDS:
+            if len(found) == _TOLD_RECORDS:
                 break
     except KafkaError:
         return ()
