@@ -1,0 +1,396 @@
+"""Faults without a socket: where a code goes in each reply, whom a fault strikes, in what order requests go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from instances import Instances
+
+from odradek.broker.deferred import Deferred
+from odradek.broker.faults import Faults, find_api, find_code, kafka_name, names_topics
+from odradek.broker.fetch_sessions import FetchSessions, Wanted
+from odradek.broker.refusals import refusal
+from odradek.broker.router import HANDLERS, Api, Hangup
+from odradek.core.errors import ErrorCode
+from odradek.wire import schemas
+from odradek.wire.hot_log import FetchedPartition, fetch_response
+from odradek.wire.schemas import Kind
+
+APIS = {api.key: api for api in (Api(import_module(f"odradek.broker.handlers.{name}")) for name in HANDLERS)}
+CODE = ErrorCode.not_coordinator
+T_ID = UUID(int=7)
+
+
+def refused(api_key: int, version: int, request: Any) -> Any:
+    """The refusal of ``request``, as a client reads it."""
+    reply = refusal(api_key, version, request, CODE, "why")
+    assert reply is not None
+    packed = schemas.encode(api_key, version, Kind.RESPONSE, reply)
+    return schemas.decode(api_key, version, Kind.RESPONSE, packed)[0]
+
+
+def codes(message: Any) -> list[ErrorCode]:
+    """Every error code in a message."""
+    found = []
+    for field in fields(message):
+        value = getattr(message, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            found += codes(each) if is_dataclass(each) else [each] * isinstance(each, ErrorCode)
+    return found
+
+
+def request(api_key: int, version: int, message: dict[str, Any]) -> Any:
+    packed = schemas.encode(api_key, version, Kind.REQUEST, message)
+    return schemas.decode(api_key, version, Kind.REQUEST, packed)[0]
+
+
+# --- where a code goes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api_key", sorted(APIS), ids=kafka_name)
+def test_every_api_can_be_refused_in_every_version(api_key: int) -> None:
+    """Whatever is asked, the reply can be packed, and says the code wherever it says one."""
+    api = APIS[api_key]
+    told = 0
+    for version in range(api.oldest, api.newest + 1):
+        for seed in range(8):
+            asked = Instances(seed).of(schemas.message_type(api_key, version, Kind.REQUEST))
+            reply = refused(api_key, version, asked)
+            found = codes(reply)
+            if api_key in (1, 3) and hasattr(reply, "error_code"):  # their upper place is for other trouble
+                found.remove(ErrorCode.none)
+                assert reply.error_code is ErrorCode.none
+            assert found == [CODE] * len(found)
+            told += CODE in found
+    assert told
+
+
+def test_partitions_are_refused_one_by_one() -> None:
+    topics = [{"name": name, "partitions": [{"partition_index": i} for i in (0, 2)]} for name in ("a", "b")]
+    for topic in topics:
+        for partition in topic["partitions"]:
+            partition |= {"committed_offset": 5, "committed_metadata": None, "committed_leader_epoch": -1}
+    asked = request(8, 9, {"group_id": "g", "generation_id_or_member_epoch": 1, "member_id": "m", "topics": topics})
+    rows = [(t.name, p.partition_index, p.error_code) for t in refused(8, 9, asked).topics for p in t.partitions]
+    assert rows == [("a", 0, CODE), ("a", 2, CODE), ("b", 0, CODE), ("b", 2, CODE)]
+
+
+def test_what_was_asked_for_is_no_answer() -> None:
+    """ListOffsets asks with a timestamp, the epoch lookup with an epoch: neither comes back as if it were found."""
+    partition = {"partition_index": 1, "current_leader_epoch": 0, "timestamp": 1_700_000_000_000}
+    asked = request(
+        2, 7, {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": [partition]}]}
+    )
+    row = refused(2, 7, asked).topics[0].partitions[0]
+    assert (row.partition_index, row.error_code, row.timestamp, row.offset) == (1, CODE, -1, -1)
+    partition = {"partition": 1, "current_leader_epoch": 0, "leader_epoch": 4}
+    asked = request(23, 4, {"replica_id": -1, "topics": [{"topic": "t", "partitions": [partition]}]})
+    row = refused(23, 4, asked).topics[0].partitions[0]
+    assert (row.partition, row.error_code, row.leader_epoch, row.end_offset) == (1, CODE, -1, -1)
+
+
+def test_names_in_a_bare_list_are_refused_by_name() -> None:
+    groups = refused(15, 5, request(15, 5, {"groups": ["g", "h"], "include_authorized_operations": False})).groups
+    assert [(group.group_id, group.error_code) for group in groups] == [("g", CODE), ("h", CODE)]
+    topics = refused(20, 5, request(20, 5, {"topic_names": ["t"], "timeout": 1000})).responses
+    assert [(topic.name, topic.error_code, topic.error_message) for topic in topics] == [("t", CODE, "why")]
+    partition = {"name": "t", "partition_indexes": [3]}
+    found = refused(9, 1, request(9, 1, {"group_id": "g", "topics": [partition]})).topics[0].partitions[0]
+    assert (found.partition_index, found.error_code, found.committed_offset) == (3, CODE, -1)
+
+
+def test_a_place_at_the_top_is_taken_alone() -> None:
+    leave = refused(
+        13, 5, request(13, 5, {"group_id": "g", "members": [{"member_id": "m", "group_instance_id": None}]})
+    )
+    assert (leave.error_code, leave.members) == (CODE, ())
+
+
+# --- names --------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_found_or_the_nearest_is_named() -> None:
+    router: Any = SimpleNamespace(apis=APIS)
+    assert [find_api(router, name) for name in ("OffsetCommit", "offset_commit", 8)] == [8, 8, 8]
+    with pytest.raises(ValueError, match="no API 'OfsetCommit' is served; did you mean 'OffsetCommit'"):
+        find_api(router, "OfsetCommit")
+    with pytest.raises(ValueError, match="no API 'Vote' is served"):
+        find_api(router, "Vote")
+    assert [find_code(name) for name in ("NOT_COORDINATOR", "not_coordinator", 16)] == [CODE] * 3
+    with pytest.raises(ValueError, match="did you mean 'NOT_COORDINATOR'"):
+        find_code("NOT_COORDINATR")
+    with pytest.raises(ValueError, match="no error code 4711"):
+        find_code(4711)
+    assert [key for key in APIS if names_topics(key, APIS[key].newest)] >= [0, 1, 2, 3, 8, 9]
+    assert not names_topics(12, 4)
+
+
+# --- whom it strikes ----------------------------------------------------------------------------------------------
+
+
+class Rig:
+    """Faults over a broker of nothing but two handlers, with time that moves by ``pass_time``."""
+
+    def __init__(self, reply: Callable[[Any], Any] = lambda message: {"served": message}) -> None:
+        self.done: list[Any] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.aborted: list[str] = []
+
+        def handle(broker: Any, context: Any, message: Any) -> Any:
+            self.done.append(message)
+            return reply(message)
+
+        apis = {key: SimpleNamespace(key=key, newest=APIS[key].newest, handle=handle) for key in APIS}
+        topics = {T_ID: SimpleNamespace(name="by-id")}
+        self.broker: Any = SimpleNamespace(
+            router=SimpleNamespace(apis=apis, faults=None),
+            loop=SimpleNamespace(call_later=self._call_later),
+            now_ms=lambda: 77,
+            catalog=SimpleNamespace(topic_by_id=topics.get),
+            fetch_sessions=FetchSessions(10),
+        )
+        self.faults = Faults(self.broker)
+        self.connections: dict[str, Any] = {}
+
+    def _call_later(self, delay: float, callback: Callable[[], None]) -> Any:
+        entry = (delay, callback)
+        self.later.append(entry)
+        return SimpleNamespace(cancel=lambda: self.later.remove(entry) if entry in self.later else None)
+
+    def pass_time(self) -> None:
+        for entry in [*self.later]:
+            if entry in self.later:
+                self.later.remove(entry)
+            entry[1]()
+
+    def connection(self, name: str) -> Any:
+        def abort() -> None:
+            self.aborted.append(name)
+            for parked in tuple(self.connections[name].parked):
+                parked.abandon()
+
+        if name not in self.connections:
+            self.connections[name] = _Connection(abort)
+        return self.connections[name]
+
+    def ask(self, key: int, message: Any, *, client: str = "c", on: str = "one", version: int | None = None) -> Any:
+        """What the router gets: a reply, or a Deferred of one."""
+        context: Any = SimpleNamespace(
+            api_key=key, client_id=client, connection=self.connection(on), version=version or APIS[key].newest
+        )
+        faults = self.broker.router.faults
+        if faults is None:
+            return self.broker.router.apis[key].handle(self.broker, context, message)
+        return faults.serve(self.broker.router.apis[key], context, message)
+
+
+class _Connection:
+    def __init__(self, abort: Callable[[], None]) -> None:
+        self.parked: set[Any] = set()
+        self.abort = abort
+
+
+HEARTBEAT = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
+
+
+def beat(number: int = 1) -> Any:
+    return request(12, 4, HEARTBEAT | {"generation_id": number})
+
+
+def produce(*topics: str, acks: int = -1) -> Any:
+    partition = {"index": 0, "records": b""}
+    data = [{"name": topic, "partition_data": [partition]} for topic in topics]
+    return request(0, 9, {"transactional_id": None, "acks": acks, "timeout": 1, "topic_data": data})
+
+
+def test_nothing_is_asked_while_nothing_is_set() -> None:
+    rig = Rig()
+    assert rig.broker.router.faults is None
+    rig.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", times=2)
+    assert rig.broker.router.faults is rig.faults
+    assert rig.ask(12, beat())["error_code"] is CODE
+    assert rig.broker.router.faults is rig.faults
+    assert rig.ask(12, beat())["error_code"] is CODE
+    assert rig.broker.router.faults is None
+    assert rig.done == []
+    assert rig.ask(12, beat()) == {"served": beat()}
+
+
+def test_a_fault_strikes_its_api_topic_and_client_only() -> None:
+    rig = Rig()
+    rig.faults.add("error", "Produce", code=16, times=None, topic="t", client_id="c")
+    for message, client in [(produce("u"), "c"), (produce("t"), "d"), (beat(), "c")]:
+        key = 12 if message == beat() else 0
+        assert rig.ask(key, message, client=client, version=9 if key == 0 else 4) == {"served": message}
+    for _ in range(3):
+        reply = rig.ask(0, produce("u", "t"), version=9)
+        assert [row["name"] for row in reply["responses"]] == ["u", "t"]
+    assert [tuple(fired)[1:] for fired in rig.faults.fired] == [
+        ("error", "before", "Produce", 9, "c", ["t", "u"], 77)
+    ] * 3
+    assert rig.faults.pending() == [1]
+    rig.faults.clear()
+    assert (rig.faults.pending(), list(rig.faults.fired), rig.broker.router.faults) == ([], [], None)
+
+
+def test_topics_are_told_by_name_by_id_and_through_a_session() -> None:
+    rig = Rig()
+    rig.faults.add("drop", "Produce", topic="by-id", times=None)
+    by_id = {"topic_id": T_ID, "partition_data": [{"index": 0, "records": b""}]}
+    message = request(0, 13, {"transactional_id": None, "acks": -1, "timeout": 1, "topic_data": [by_id]})
+    assert isinstance(rig.ask(0, message, version=13), Deferred)
+    rig.faults.clear()
+    # A fetch that names nothing reads what its session remembers.
+    wanted = [Wanted(T_ID, 0, 0, 1)]
+    rig.broker.fetch_sessions.begin(0, 0, 0, wanted, (), by_id=True, new_id=lambda: 5)
+    rig.faults.add("drop", "Fetch", topic="by-id")
+    fetch = request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1})
+    assert isinstance(rig.ask(1, fetch, version=17, on="two"), Deferred)
+    # Metadata of all topics is about each of them.
+    rig.faults.add("drop", "Metadata", topic="anything")
+    everything = request(3, 12, METADATA)
+    assert isinstance(rig.ask(3, everything, version=12, on="three"), Deferred)
+
+
+METADATA = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+FETCH = {"max_wait": 500, "min_bytes": 1, "max_bytes": 100, "isolation_level": 0, "topics": [],
+         "forgotten_topics_data": [], "rack_id": ""}  # fmt: skip
+
+
+def test_a_refused_fetch_keeps_its_session_and_names_what_is_in_it() -> None:
+    def serve(message: Any) -> Any:
+        assert message.max_wait.total_seconds() == 0
+        return fetch_response(17, [(T_ID.bytes, [FetchedPartition(0)])], session_id=5)
+
+    rig = Rig(serve)
+    rig.broker.fetch_sessions.begin(
+        0, 0, 0, [Wanted(T_ID, 0, 0, 1), Wanted(T_ID, 3, 0, 1)], (), by_id=True, new_id=lambda: 5
+    )
+    rig.faults.add("error", "Fetch", code="NOT_LEADER_OR_FOLLOWER")
+    reply = rig.ask(1, request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1}), version=17)
+    packed = schemas.encode(1, 17, Kind.RESPONSE, reply)
+    read = schemas.decode(1, 17, Kind.RESPONSE, packed)[0]
+    assert (read.session_id, read.error_code) == (5, ErrorCode.none)
+    rows = [(t.topic_id, p.partition_index, p.error_code, p.records) for t in read.responses for p in t.partitions]
+    assert rows == [(T_ID, index, ErrorCode.not_leader_or_follower, None) for index in (0, 3)]
+
+
+def test_a_fault_that_cannot_be_is_refused_at_once() -> None:
+    rig = Rig()
+    for wrong in [
+        {"kind": "eror", "api": "Heartbeat"},
+        {"kind": "error", "api": "Heartbeat"},
+        {"kind": "drop", "api": "Heartbeat", "topic": "t"},
+        {"kind": "drop", "api": "Heartbeat", "times": 0},
+        {"kind": "drop", "api": "Heartbeat", "when": "during"},
+        {"kind": "delay", "api": "Heartbeat", "seconds": -1},
+        {"kind": "delay", "api": "Heartbeat", "seconds": float("nan")},
+    ]:
+        with pytest.raises(ValueError, match=r"\w"):
+            rig.faults.add(**wrong)
+    assert rig.broker.router.faults is None
+
+
+# --- what becomes of the request ----------------------------------------------------------------------------------
+
+
+def test_before_nothing_is_done_and_after_it_is() -> None:
+    rig = Rig()
+    rig.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", when="after")
+    assert rig.ask(12, beat(1))["error_code"] is CODE
+    rig.faults.add("disconnect", "Heartbeat")
+    with pytest.raises(Hangup):
+        rig.ask(12, beat(2))
+    rig.faults.add("disconnect", "Heartbeat", when="after")
+    with pytest.raises(Hangup):
+        rig.ask(12, beat(3))
+    assert [message.generation_id for message in rig.done] == [1, 3]
+
+
+def test_a_delayed_request_holds_up_its_connection_and_no_other() -> None:
+    rig = Rig()
+    rig.faults.add("delay", "Heartbeat", seconds=2)
+    replies = [rig.ask(12, beat(n)) for n in (1, 2, 3)]
+    assert rig.ask(12, beat(4), on="two") == {"served": beat(4)}
+    assert [message.generation_id for message in rig.done] == [4]
+    assert [reply.resolved for reply in replies] == [False] * 3
+    assert [delay for delay, _ in rig.later] == [2.0]
+    rig.pass_time()
+    assert [message.generation_id for message in rig.done] == [4, 1, 2, 3]
+    assert [reply.value for reply in replies] == [{"served": beat(n)} for n in (1, 2, 3)]
+    assert rig.broker.router.faults is None
+
+
+def test_requests_behind_a_delayed_one_can_be_delayed_again() -> None:
+    rig = Rig()
+    rig.faults.add("delay", "Heartbeat", seconds=2, times=2)
+    replies = [rig.ask(12, beat(n)) for n in (1, 2, 3)]
+    rig.pass_time()
+    assert [reply.resolved for reply in replies] == [True, False, False]
+    rig.pass_time()
+    assert [message.generation_id for message in rig.done] == [1, 2, 3]
+    assert [reply.resolved for reply in replies] == [True] * 3
+
+
+def test_a_late_reply_is_late_though_its_request_was_done() -> None:
+    waits: Deferred[Any] = Deferred()
+    rig = Rig(lambda message: waits)
+    rig.faults.add("delay", "Heartbeat", seconds=1, when="after")
+    reply = rig.ask(12, beat())
+    assert rig.done
+    assert rig.later == []
+    waits.resolve("reply")
+    assert not reply.resolved
+    rig.pass_time()
+    assert reply.value == "reply"
+
+
+def test_a_dropped_request_gets_no_reply_and_neither_does_what_follows() -> None:
+    rig = Rig()
+    rig.faults.add("drop", "Heartbeat", when="after")
+    replies = [rig.ask(12, beat(n)) for n in (1, 2)]
+    rig.pass_time()
+    rig.faults.clear()
+    assert [reply.resolved for reply in replies] == [False, False]
+    assert [message.generation_id for message in rig.done] == [1]
+    assert rig.ask(12, beat(3), on="two") == {"served": beat(3)}
+    # The broker stops, and with it the connection; then there is nothing left to hold.
+    for parked in tuple(rig.connection("one").parked):
+        parked.wake()
+    assert rig.aborted == ["one"]
+    assert rig.broker.router.faults is None
+
+
+def test_a_disconnect_of_what_is_answered_later_closes_then() -> None:
+    waits: Deferred[Any] = Deferred()
+    rig = Rig(lambda message: waits)
+    rig.faults.add("disconnect", "Heartbeat", when="after")
+    reply = rig.ask(12, beat())
+    assert rig.aborted == []
+    waits.resolve("reply")
+    assert rig.aborted == ["one"]
+    assert not reply.resolved
+
+
+def test_a_delayed_handler_s_error_becomes_its_reply() -> None:
+    def fail(message: Any) -> Any:
+        raise RuntimeError("boom")
+
+    rig = Rig(fail)
+    rig.faults.add("delay", "Heartbeat", seconds=1)
+    reply = rig.ask(12, beat())
+    rig.pass_time()
+    assert str(reply.value) == "boom"
+
+
+def test_unacknowledged_records_are_refused_by_hanging_up() -> None:
+    rig = Rig()
+    rig.faults.add("error", "Produce", code="NOT_LEADER_OR_FOLLOWER")
+    with pytest.raises(Hangup):
+        rig.ask(0, produce("t", acks=0), version=9)
