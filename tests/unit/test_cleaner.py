@@ -545,6 +545,17 @@ def test_the_process_writes_the_same_bytes_and_ends_with_its_stdin(tmp_path: Pat
         process.stdin.write(slow.to_json())
         process.stdin.close()
         assert process.wait(30) == 1
+    # And where nobody reads what it says, it goes without a word.
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(job.to_json())
+        process.stdin.flush()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 1
 
 
 def test_a_log_that_was_truncated_meanwhile_takes_nothing(path: Path) -> None:

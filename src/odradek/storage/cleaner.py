@@ -308,8 +308,13 @@ def _choose_engine() -> Engine:
 
 
 def _say(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    """Raises Stopped where nobody listens any more."""
+    try:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
+        raise Stopped("the broker has gone") from error
 
 
 def main() -> int:
@@ -319,6 +324,13 @@ def main() -> int:
     """
     if hasattr(os, "nice"):
         os.nice(19)
+    try:
+        return _serve_broker()
+    except Stopped:
+        return 1
+
+
+def _serve_broker() -> int:
     job = Job.from_json(sys.stdin.buffer.readline())
     throttle = _Throttle(job.bytes_per_second, sys.stdin.fileno())
     files = OsFiles()
@@ -337,12 +349,12 @@ def main() -> int:
         _say({"end_offset": finished.end_offset, "counts": asdict(finished.counts)})
         return 0
     except Stopped:
-        return 1
+        raise
     except FileNotFoundError as error:
         _say({"gone": f"{error}"})
         return 1
     except (KafkaError, OdradekError, OSError) as error:
-        _say({"error": f"{error}", "is_disk": isinstance(error, OSError)})
+        _say({"error": f"{error}"})
         return 1
 
 
