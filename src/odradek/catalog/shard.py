@@ -270,7 +270,7 @@ class Shard:
     def _create_partitions(self, request: CreatePartitions) -> list[MetadataRecord]:
         topic = self.topics.get(request.name)
         if topic is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
         count = topic.partition_count
         if request.count == count:
             raise KafkaError(ErrorCode.invalid_partitions, f"Topic already has {count} partition(s).")

@@ -75,7 +75,7 @@ class LeaderEpochs:
         The latest epoch ends at the log's end. (-1, -1) when nothing is known; an epoch older than all known ones
         ended where they begin. As Kafka answers OffsetForLeaderEpoch.
         """
-        if epoch < 0 or not self._entries:
+        if epoch == NO_EPOCH or not self._entries:
             return NO_EPOCH, NO_OFFSET
         if epoch == self._entries[-1].epoch:
             return epoch, log_end_offset

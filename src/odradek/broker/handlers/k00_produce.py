@@ -27,11 +27,13 @@ ADVERTISED_OLDEST = 0
 
 ADMIN_CLIENT_ID = "__admin_client"
 _MAGIC_BYTE = 16
+_MAGIC = 2
+_LOG_OVERHEAD = 12
+_SMALLEST = 14
 _ATTRIBUTES_LOW_BYTE = 22
 _COMPRESSION = 0x07
 _TRANSACTIONAL = 0x10
 _ZSTD = 4
-_TOLD_WITH_MESSAGE = frozenset({ErrorCode.invalid_record, ErrorCode.invalid_timestamp})
 _TOLD_WITH_LOG_START = frozenset(
     {
         ErrorCode.invalid_record,
@@ -57,9 +59,12 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | None
         else:
             name = key = asked.name
         refused = _refused(context, name, acks, message.transactional_id)
+        parts = asked.partition_data
+        if len(parts) > 1:
+            parts = {part.index: part for part in parts}.values()  # named twice, the last one counts, as in Kafka
         partitions = [
             _produce(broker, version, name or "", part) if refused is None else _failed(part.index, refused)
-            for part in asked.partition_data
+            for part in parts
         ]
         failed = failed or any(part.error_code for part in partitions)
         topics.append((key, partitions))
@@ -88,30 +93,69 @@ def _refused(context: Context, name: str | None, acks: int, transactional_id: st
 
 
 def _failed(index: int, error: KafkaError) -> ProducedPartition:
-    text = error.message if error.code in _TOLD_WITH_MESSAGE else None
-    return ProducedPartition(index, error.code, error_message=text)
+    return ProducedPartition(index, error.code)
+
+
+def _one_batch(data: bytes) -> bytes:
+    """The one batch a partition's data must be; bytes behind it that make no other are let fall, as in Kafka.
+
+    Raises KafkaError, with a message where Kafka gives one: INVALID_RECORD for none, half a batch, two or an old
+    format, CORRUPT_MESSAGE for what cannot be a batch.
+    """
+    end = _batch_end(data, 0)
+    if not end or data[_MAGIC_BYTE] != _MAGIC:
+        raise KafkaError(ErrorCode.invalid_record)
+    if end == len(data):
+        return data
+    if _batch_end(data, end):
+        raise KafkaError(ErrorCode.invalid_record)
+    return data[:end]
+
+
+def _batch_end(data: bytes, start: int) -> int:
+    """Where the batch that begins at ``start`` ends; 0 where there is no whole one. Raises KafkaError."""
+    left = len(data) - start
+    if left < _LOG_OVERHEAD:
+        return 0
+    length = int.from_bytes(data[start + 8 : start + _LOG_OVERHEAD], "big", signed=True)
+    if length < _SMALLEST:
+        raise KafkaError(
+            ErrorCode.corrupt_message,
+            f"Record size {length} is less than the minimum record overhead ({_SMALLEST})",
+        )
+    if left <= _MAGIC_BYTE:
+        return 0
+    magic = data[start + _MAGIC_BYTE]
+    if magic > _MAGIC:
+        raise KafkaError(ErrorCode.corrupt_message, f"Invalid magic found in record: {magic}")
+    return start + _LOG_OVERHEAD + length if left >= _LOG_OVERHEAD + length else 0
 
 
 def _produce(broker: BrokerServer, version: int, topic: str, part: Any) -> ProducedPartition:
     partition = broker.partition(topic, part.index)
     if partition is None:
         return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
-    data = part.records or b""
-    if len(data) > _ATTRIBUTES_LOW_BYTE and data[_MAGIC_BYTE] == 2:
-        attributes = data[_ATTRIBUTES_LOW_BYTE]
-        if version < 7 and attributes & _COMPRESSION == _ZSTD:
-            return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
-        if attributes & _TRANSACTIONAL:
-            return ProducedPartition(part.index, ErrorCode.transactional_id_authorization_failed)
+    try:
+        data = _one_batch(part.records or b"")
+    except KafkaError as error:
+        return ProducedPartition(part.index, error.code, error_message=error.message or None)
+    attributes = data[_ATTRIBUTES_LOW_BYTE] if len(data) > _ATTRIBUTES_LOW_BYTE else 0
+    if version < 7 and attributes & _COMPRESSION == _ZSTD:
+        return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
+    if attributes & _TRANSACTIONAL:
+        return ProducedPartition(part.index, ErrorCode.transactional_id_authorization_failed)
     try:
         info = partition.produce(data)
     except KafkaError as error:
         if error.code is ErrorCode.unsupported_for_message_format:
             error = KafkaError(ErrorCode.invalid_record, error.message)
         if error.code not in _TOLD_WITH_LOG_START:
-            return _failed(part.index, error)
-        return _failed(part.index, error)._replace(
-            log_start_offset=partition.log_start_offset, record_errors=_guilty(partition, data, broker.now_ms())
+            return ProducedPartition(part.index, error.code)
+        guilty = _guilty(partition, data, broker.now_ms())
+        text = error.message if guilty else None  # as in Kafka, told where records can be named
+        start = partition.log_start_offset
+        return ProducedPartition(
+            part.index, error.code, log_start_offset=start, record_errors=guilty, error_message=text
         )
     return ProducedPartition(part.index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 

@@ -145,7 +145,7 @@ class _Fetch:
             code = ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
             return FetchedPartition(index, code, aborted=())
         try:
-            partition.check_epoch(item.current_leader_epoch)
+            partition.check_epoch(max(item.current_leader_epoch, -1))  # here any negative epoch asks for no check
             marks = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
             aborted = () if self._committed else None
             if item.last_fetched_epoch >= 0:

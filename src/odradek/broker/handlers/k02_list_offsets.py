@@ -33,7 +33,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     topics = []
     for topic in message.topics:
         answers = []
-        for part in topic.partitions:
+        for part in {part.partition_index: part for part in topic.partitions}.values():
             try:
                 if asked[topic.name, part.partition_index] > 1:
                     raise KafkaError(ErrorCode.invalid_request, "the partition is named twice")

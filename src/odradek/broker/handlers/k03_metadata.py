@@ -35,12 +35,15 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         and context.version < 12
         and any(topic.name is None or topic.topic_id is not None for topic in asked or ())
     ):
-        return _refused(asked)
+        return _refused(asked, ErrorCode.invalid_request)
+    if by_id and any(topic.name is None and topic.topic_id is None for topic in asked or ()):
+        return _refused(asked, ErrorCode.unknown_server_error)
     if asked is None or (context.version == 0 and not asked):
         topics = [_described(broker, topic, operations) for topic in broker.catalog.topics()]
     else:
         auto = getattr(message, "allow_auto_topic_creation", True)
-        topics = [_answer(broker, topic, auto, operations, by_id) for topic in asked]
+        once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in asked}.values()
+        topics = [_answer(broker, topic, auto, operations, by_id) for topic in once]
     asked_cluster = getattr(message, "include_cluster_authorized_operations", False)
     return {
         "brokers": [{"node_id": broker.node_id, "host": host, "port": port, "rack": broker.config.broker_rack}],
@@ -55,9 +58,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
 def _answer(broker: BrokerServer, asked: Any, auto: bool, operations: int, by_id: bool) -> dict[str, Any]:
     name, topic_id = asked.name, getattr(asked, "topic_id", None) if by_id else None
     if topic_id is not None or name is None:
-        if topic_id is None:
-            return _failed(None, None, ErrorCode.unknown_topic_id)
-        topic = broker.catalog.topic_by_id(topic_id)
+        topic = broker.catalog.topic_by_id(topic_id) if topic_id is not None else None
         if topic is None:
             return _failed(None, topic_id, ErrorCode.unknown_topic_id)
         return _described(broker, topic, operations)
@@ -73,9 +74,11 @@ def _answer(broker: BrokerServer, asked: Any, auto: bool, operations: int, by_id
     return _described(broker, topic, operations)
 
 
-def _refused(asked: Any) -> dict[str, Any]:
-    """10 and 11 have the field for a topic's id, but only 12 lets it, or a null name, be asked for."""
-    code = ErrorCode.invalid_request
+def _refused(asked: Any, code: ErrorCode) -> dict[str, Any]:
+    """A request that cannot be meant is refused for all its topics, and nothing else is told.
+
+    10 and 11 have the field for a topic's id, but only 12 lets it, or a null name, be asked for.
+    """
     return {
         "brokers": [],
         "cluster_id": None,

@@ -35,7 +35,17 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         return {"responses": [_row(named, KafkaError(disabled, "Topic deletion is disabled.")) for named in asked]}
     times = Counter(asked)
     permits = Permits(broker, context, strict=context.version >= 5)
-    return {"responses": [_delete(broker, permits, named, times[named]) for named in times]}
+    twice = _named_twice(broker, times)
+    error = KafkaError(ErrorCode.invalid_request, "The topic is named by its name and by its id.")
+    rows = [_row((topic.name, topic.id), error) for topic in twice]  # type: ignore[arg-type]
+    told: set[Named] = {(topic.name, None) for topic in twice} | {(None, topic.id) for topic in twice}  # type: ignore[misc]
+    return {"responses": rows + [_delete(broker, permits, named, times[named]) for named in times if named not in told]}
+
+
+def _named_twice(broker: BrokerServer, asked: Iterable[Named]) -> list[Topic]:
+    names = {name for name, topic_id in asked if topic_id is None}
+    by_id = [broker.catalog.topic_by_id(topic_id) for name, topic_id in asked if name is None and topic_id is not None]
+    return [topic for topic in by_id if topic is not None and topic.name in names]
 
 
 def _delete(broker: BrokerServer, permits: Permits, named: Named, times: int) -> dict[str, Any]:

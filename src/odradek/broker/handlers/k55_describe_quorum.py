@@ -22,11 +22,10 @@ _TOPIC = "__cluster_metadata"
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     asked = [(topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions]
     if asked != [(_TOPIC, 0)]:
-        text = "This server does not host this topic-partition."
         rows = [
             {
                 "topic_name": topic.topic_name,
-                "partitions": [_unknown(p.partition_index, text) for p in topic.partitions],
+                "partitions": [_unknown(part.partition_index) for part in topic.partitions],
             }
             for topic in message.topics
         ]

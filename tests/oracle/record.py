@@ -1,0 +1,47 @@
+"""Records what Apache Kafka answers: ``python -m tests.oracle.record 127.0.0.1:9092 [suite …]``.
+
+The broker asked should be a single Apache Kafka 4.3 with ``num.partitions=4`` and defaults otherwise. Traces go to
+``tests/oracle/traces`` and are committed, so that comparing needs no Java.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(_HERE), str(_HERE.parent)]
+
+from recording import TRACES, run_scenario  # noqa: E402
+
+SUITES = tuple(sorted(path.stem.removeprefix("scenarios_") for path in _HERE.glob("scenarios_*.py")))
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    bootstrap, *wanted = arguments
+    for suite in wanted or SUITES:
+        module = importlib.import_module(f"scenarios_{suite}")
+        trace = {scenario.__name__: run_scenario(bootstrap, scenario) for scenario in module.SCENARIOS}
+        path = TRACES / f"{suite}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(_packed(trace))
+        print(f"{path.relative_to(_HERE.parent.parent)}: {sum(map(len, trace.values()))} replies")
+    return 0
+
+
+def _packed(trace: dict[str, list[dict[str, object]]]) -> str:
+    """One step per line, so that a changed answer is one changed line."""
+    scenarios = []
+    for name, steps in trace.items():
+        lines = ",\n".join(json.dumps(step) for step in steps)
+        scenarios.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    return "{\n" + ",\n".join(scenarios) + "\n}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,341 @@
+"""Scenarios that drive a broker through the wire, and the normalised trace of what it answered.
+
+A scenario is a function of one ``Run``; a suite is a module of them (``scenarios_<suite>.py``). ``record.py`` runs a
+suite against Apache Kafka and commits the trace; a test runs it against odradek and compares.
+
+What may differ between two runs is replaced: names and ids by symbols (``<topic a>``, ``<id 1>``), the clock by
+``<now>``, texts of errors by ``<text>`` (that there is one is compared, its words are not), record bytes by length
+and checksum, which makes equal traces mean equal bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from brokers import Wire
+
+from odradek.core.errors import ErrorCode
+from odradek.wire import frames, schemas
+
+TRACES = Path(__file__).resolve().parent / "traces"
+CLOSED = "<connection closed>"
+_NOW_FROM_MS = 1_700_000_000_000  # scenarios stamp records with earlier times; what is later came from a clock
+_DISK = ("total_bytes", "usable_bytes")
+_NO_ID = uuid.UUID(int=0)
+_TEXTS = ("error_message", "batch_index_error_message")
+_PLACES = {"host": "<host>", "port": "<port>", "cluster_id": "<cluster>"}
+
+Scenario = Callable[["Run"], None]
+Step = dict[str, Any]
+
+
+class Varying(bytes):
+    """Bytes of a request that hold what differs from run to run (a producer id): the trace shows their length."""
+
+
+class Pending:
+    """A request on its way; ``receive`` waits for its reply and puts it in the trace where the request stands."""
+
+    def __init__(self, run: Run, step: Step, wire: Wire, key: tuple[int, int, int]) -> None:
+        self._run, self._step, self._wire, self._key = run, step, wire, key
+
+    def receive(self) -> Any:
+        api_key, version, correlation_id = self._key
+        try:
+            reply = self._wire.receive(api_key, version, correlation_id)
+        except ConnectionError:
+            self._step["reply"] = CLOSED
+            self._run.hang_up(self._step["client"])
+            return None
+        self._step["reply"] = reply
+        return reply
+
+
+class Run:
+    """One run of a scenario against one broker. Clients are connections, made when first named."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._wires: dict[str, Wire] = {}
+        self._steps: list[Step] = []
+        self._symbols: dict[str, str] = {}
+        self._numbers: dict[int, str] = {}
+        self._tag = uuid.uuid4().hex[:10]
+
+    # --- names --------------------------------------------------------------------------------------------------
+
+    def fresh(self, kind: str, label: str = "a") -> str:
+        """A name nobody uses, the same all through the run; ``<kind label>`` in the trace."""
+        name = f"{kind}{label}-{self._tag}"
+        self._symbols[name] = f"<{kind} {label}>"
+        return name
+
+    def topic(self, label: str = "a") -> str:
+        return self.fresh("topic", label)
+
+    def call_it(self, value: str | uuid.UUID, symbol: str) -> None:
+        """Shows ``value`` (a member id, a topic id) as ``<symbol>`` in the whole trace."""
+        self._symbols[str(value)] = f"<{symbol}>"
+
+    def number_it(self, value: int, symbol: str) -> None:
+        """Shows an ``…_id`` field equal to ``value`` (of a session, a producer) as ``<symbol>`` in the whole trace."""
+        self._numbers[value] = f"<{symbol}>"
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _wire(self, client: str) -> Wire:
+        if client not in self._wires:
+            self._wires[client] = Wire(self._bootstrap, client_id=client)
+        return self._wires[client]
+
+    def hang_up(self, client: str) -> None:
+        """Closes a client's connection; its next request opens another."""
+        wire = self._wires.pop(client, None)
+        if wire is not None:
+            wire.socket.close()
+
+    def send(
+        self,
+        api_key: int,
+        version: int,
+        message: Mapping[str, Any],
+        *,
+        client: str = "c",
+        unordered: Sequence[str] = (),
+    ) -> Pending:
+        """Sends a request whose reply is fetched later. Lists named in ``unordered`` come in no set order."""
+        step: Step = {"client": client, "api": schemas.api_name(api_key), "version": version, "request": message}
+        if unordered:
+            step["unordered"] = list(unordered)
+        self._steps.append(step)
+        wire = self._wire(client)
+        return Pending(self, step, wire, (api_key, version, wire.send(api_key, version, message)))
+
+    def call(
+        self,
+        api_key: int,
+        version: int,
+        message: Mapping[str, Any],
+        *,
+        client: str = "c",
+        unordered: Sequence[str] = (),
+    ) -> Any:
+        """Sends a request and waits for its reply; both go into the trace."""
+        return self.send(api_key, version, message, client=client, unordered=unordered).receive()
+
+    def tell(self, api_key: int, version: int, message: Mapping[str, Any], *, client: str = "c") -> None:
+        """Sends a request that gets no reply (acks=0)."""
+        self.send(api_key, version, message, client=client)
+
+    def quietly(self, api_key: int, version: int, message: Mapping[str, Any], *, client: str = "quiet") -> Any:
+        """A request that leaves no trace: to prepare, or to wait for what takes one broker longer than another."""
+        return self._wire(client).call(api_key, version, message)
+
+    def until(
+        self, api_key: int, version: int, message: Mapping[str, Any], ready: Callable[[Any], bool], within_s: float = 15
+    ) -> Any:
+        """Asks, without trace, until ``ready`` says so."""
+        deadline = time.monotonic() + within_s
+        while True:
+            reply = self.quietly(api_key, version, message)
+            if ready(reply):
+                return reply
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {within_s} s: {schemas.api_name(api_key)} {reply}")
+            time.sleep(0.02)
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> uuid.UUID:
+        """Makes a topic without trace and waits until it is led; ``_`` in config names stands for ``.``."""
+        rows = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": rows,
+        }
+        reply = self.quietly(19, 7, {"topics": [topic], "timeout": 10_000, "validate_only": False})
+        assert reply.topics[0].error_code is ErrorCode.none, reply
+        self.led(name, partitions)
+        found: uuid.UUID = reply.topics[0].topic_id
+        self.call_it(found, f"id of {self._symbols.get(name, name).strip('<>')}")
+        return found
+
+    def led(self, name: str, partitions: int = 1) -> None:
+        """Waits until a topic's partitions are led and can be read."""
+
+        def ready(reply: Any) -> bool:
+            (topic,) = reply.topics
+            return len(topic.partitions) == partitions and all(p.leader_id >= 0 for p in topic.partitions)
+
+        self.until(3, 12, {"topics": [{"topic_id": None, "name": name}]} | _METADATA, ready)
+        part = [{"partition_index": p, "current_leader_epoch": -1, "timestamp": -1} for p in range(partitions)]
+        asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": name, "partitions": part}]}
+        self.until(2, 6, asked, lambda reply: all(p.error_code == 0 for p in reply.topics[0].partitions))
+
+    def gone(self, name: str) -> None:
+        """Waits until a topic is known no more."""
+        asked = {"topics": [{"topic_id": None, "name": name}]} | _METADATA
+        self.until(3, 12, asked, lambda reply: reply.topics[0].error_code is ErrorCode.unknown_topic_or_partition)
+
+    # --- the trace ----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Deletes the run's topics and closes its connections."""
+        names = [{"name": name, "topic_id": None} for name, symbol in self._symbols.items() if symbol[1:6] == "topic"]
+        if names:
+            self.quietly(20, 6, {"topics": names, "timeout": 10_000})
+        for client in tuple(self._wires):
+            self.hang_up(client)
+
+    def trace(self) -> list[Step]:
+        """Everything said so far, normalised, as JSON knows it."""
+        ids = itertools.count(1)
+        unnamed: dict[str, str] = {}
+
+        def symbol_of(value: uuid.UUID) -> str | None:
+            text = str(value)
+            if value == _NO_ID:
+                return None
+            if text not in self._symbols and text not in unnamed:
+                unnamed[text] = f"<id {next(ids)}>"
+            return self._symbols.get(text) or unnamed[text]
+
+        replacements = sorted(self._symbols.items(), key=lambda pair: -len(pair[0]))
+        normalise = _Normaliser(symbol_of, replacements, self._numbers)
+        shown = []
+        for step in self._steps:
+            told = {"client": step["client"], "api": step["api"], "version": step["version"]}
+            told["request"] = normalise.value(step["request"], "")
+            reply = normalise.value(step.get("reply"), "")
+            for name in step.get("unordered", ()):
+                _sort(reply, name)
+            told["reply"] = reply
+            shown.append(told)
+        return shown
+
+
+_METADATA = {
+    "allow_auto_topic_creation": False,
+    "include_topic_authorized_operations": False,
+    "include_cluster_authorized_operations": False,
+}
+
+
+class _Normaliser:
+    def __init__(
+        self,
+        symbol_of: Callable[[uuid.UUID], str | None],
+        replacements: Iterable[tuple[str, str]],
+        numbers: Mapping[int, str],
+    ) -> None:
+        self._numbers = numbers
+        self._symbol_of = symbol_of
+        self._replacements = list(replacements)
+
+    def value(self, value: Any, name: str) -> Any:
+        if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: self.value(getattr(value, field.name), field.name) for field in fields(value)}
+        if isinstance(value, Mapping):
+            return {key: self.value(inner, str(key)) for key, inner in value.items()}
+        if isinstance(value, ErrorCode):
+            return value.name
+        if isinstance(value, Enum):
+            return self.value(value.value, name)
+        if name in _PLACES and value:
+            return _PLACES[name]
+        if isinstance(value, str):
+            return self._text(value, name)
+        if isinstance(value, uuid.UUID):
+            return self._symbol_of(value)
+        if isinstance(value, Varying):
+            return f"<{len(value)} bytes>"
+        if name in _DISK and value > 0:
+            return "<bytes>"
+        if isinstance(value, bytes | bytearray | memoryview):
+            return f"<{len(value)} bytes, crc {zlib.crc32(value):08x}>"
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.value(inner, name) for inner in value]
+        return self._number(value, name)
+
+    def _text(self, value: str, name: str) -> str:
+        if name in _TEXTS and value:
+            return "<text>"
+        for found, symbol in self._replacements:
+            value = value.replace(found, symbol)
+        return value
+
+    def _number(self, value: Any, name: str) -> Any:
+        if isinstance(value, timedelta):
+            value = schemas.milliseconds(value)
+        if isinstance(value, datetime):
+            value = int(value.timestamp() * 1000)
+        if name == "throttle_time" and value:
+            return "<throttled>"
+        if name.endswith("_id") and value in self._numbers:
+            return self._numbers[value]
+        if isinstance(value, int) and not isinstance(value, bool) and _NOW_FROM_MS < value < 1 << 42:
+            return "<now>"
+        return value
+
+
+def _sort(tree: Any, name: str) -> None:
+    """Sorts every list called ``name``, innermost first."""
+    if isinstance(tree, dict):
+        for key, inner in tree.items():
+            _sort(inner, name)
+            if key == name and isinstance(inner, list):
+                inner.sort(key=_order)
+    elif isinstance(tree, list):
+        for inner in tree:
+            _sort(inner, name)
+
+
+def _order(row: Any) -> tuple[str, str]:
+    named = row if isinstance(row, dict) else {}
+    name = next((named[key] for key in ("name", "topic", "key", "partition_index", "entity_type") if key in named), "")
+    return str(name), json.dumps(row, sort_keys=True)
+
+
+def run_scenario(bootstrap: str, scenario: Scenario) -> list[Step]:
+    """One scenario's trace."""
+    run = Run(bootstrap)
+    try:
+        scenario(run)
+    finally:
+        run.close()
+    return json.loads(json.dumps(run.trace()))  # type: ignore[no-any-return]
+
+
+def differences(expected: Any, found: Any, path: str = "") -> list[str]:
+    """Where two normalised trees part, one line each: ``path: expected … found …``."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        lines = []
+        for key in {**expected, **found}:
+            lines += differences(expected.get(key, "<absent>"), found.get(key, "<absent>"), f"{path}.{key}")
+        return lines
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        return [line for at, pair in enumerate(zip(expected, found, strict=True)) for line in
+                differences(*pair, f"{path}[{at}]")]  # fmt: skip
+    if expected != found or type(expected) is not type(found):
+        return [f"{path}: expected {json.dumps(expected)} found {json.dumps(found)}"]
+    return []
+
+
+def load(suite: str) -> dict[str, list[Step]]:
+    """A committed trace: scenario → steps."""
+    found: dict[str, list[Step]] = json.loads((TRACES / f"{suite}.json").read_text())
+    return found
+
+
+__all__ = ["CLOSED", "Pending", "Run", "Scenario", "differences", "frames", "load", "run_scenario"]

@@ -1,0 +1,72 @@
+"""Request by request: what odradek answers is what Apache Kafka 4.3 answered when the trace was recorded.
+
+The traces are committed (``tests/oracle/traces``); ``python -m tests.oracle.record HOST:PORT`` records them anew.
+Where odradek answers otherwise on purpose, ``DEVIATIONS`` says where and why; an entry that is no longer true fails.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import scenarios_admin
+import scenarios_log
+from recording import Scenario, differences, load, run_scenario
+
+SUITES = {"admin": scenarios_admin.SCENARIOS, "log": scenarios_log.SCENARIOS}
+CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
+
+# Pattern of a difference's line, and why it may be.
+EVERYWHERE = [
+    (
+        r"configs\[\d+\]\.(config_source: expected 3 found 5|synonyms: .*min\.insync\.replicas)",
+        "With the feature eligible.leader.replicas, for followers, Kafka sets min.insync.replicas for all brokers.",
+    ),
+]
+_NAMES = (
+    "Kafka keeps unknown broker settings for plug-ins it may load; here there are none, and a misspelt name is told."
+)
+DEVIATIONS: dict[str, list[tuple[str, str]]] = {
+    "topic_configs_replaced": [(r"^10 .*(none\" found \"invalid_config|error_message)", _NAMES)],
+    "broker_configs_altered": [(r"^9 .*(none\" found \"invalid_config|error_message)", _NAMES)],
+    "loggers": [
+        (r"^0 .*value: expected \"ERROR\" found", "The level of the recorded broker's own log4j configuration.")
+    ],
+    "records_refused": [
+        (
+            r"^7 .*unknown_server_error\" found \"invalid_record",
+            "A codec that does not exist makes Kafka stumble; here it is refused like other records that cannot be.",
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
+def test_answers_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: Scenario) -> None:
+    expected, found = load(suite)[scenario.__name__], run_scenario(bootstrap, scenario)
+    allowed = DEVIATIONS.get(scenario.__name__, [])
+    unseen = [pattern for pattern, _ in allowed]
+    unexpected = []
+    assert len(found) == len(expected), "the scenario changed: record it anew"
+    for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
+        assert theirs["request"] == ours["request"], "the scenario changed: record it anew"
+        for line in differences(theirs, ours, f"{number} {theirs['api']} v{theirs['version']}"):
+            matching = [pattern for pattern, _ in [*allowed, *EVERYWHERE] if re.search(pattern, line)]
+            unseen = [pattern for pattern in unseen if pattern not in matching]
+            if not matching:
+                unexpected.append(f"{line}    request: {theirs['request']}")
+    assert not unexpected, "\n" + "\n".join(unexpected)
+    assert unseen == [], "these deviations are no more: take them out of the list"
+
+
+def test_a_different_answer_is_seen() -> None:
+    theirs = {"topics": [{"name": "a", "error_code": "none"}], "code": 1}
+    assert differences(theirs, {"topics": [{"name": "a", "error_code": "none"}], "code": 1}) == []
+    assert len(differences(theirs, {"topics": [{"name": "a", "error_code": "unknown"}], "code": True})) == 2
+    assert differences(theirs, {"topics": [], "code": 1}) != []
+    assert differences(theirs, {"topics": theirs["topics"]}) == ['.code: expected 1 found "<absent>"']
+
+
+def test_every_recorded_scenario_is_compared() -> None:
+    for suite, scenarios in SUITES.items():
+        assert sorted(load(suite)) == sorted(scenario.__name__ for scenario in scenarios)
