@@ -11,6 +11,7 @@ reach it, and its end says that the other side has died. A broker in a thread ge
 | ``fault`` | ``kind``, ``api`` and what ``Faults.add`` takes | the fault's number |
 | ``faults`` | | ``fired`` (rows in the order of ``Fired``) and ``pending`` (numbers) |
 | ``clear_faults`` | | |
+| ``create_topic`` | ``name``, ``partition_count`` (-1: the broker's default), ``configs`` | |
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
+
+from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
     from odradek.broker.faults import Faults
@@ -59,7 +62,15 @@ class Control:
             return {"fired": list(self._faults.fired), "pending": self._faults.pending()}
         if do == "clear_faults":
             return self._faults.clear()
+        if do == "create_topic":
+            return self._create_topic(**arguments)
         raise ValueError(f"no command {do!r}")
+
+    def _create_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
+        try:
+            self._broker.create_topic(name, partition_count=partition_count, configs=configs)
+        except OdradekError as error:
+            raise ValueError(str(error)) from error
 
 
 class ControlChannel(asyncio.Protocol):

@@ -104,6 +104,15 @@ class Broker:
         self._engine.start()
         return self
 
+    def create_topic(self, name: str, partitions: int | None = None, config: Mapping[str, Any] | None = None) -> None:
+        """Creates a topic; ``partitions`` None takes the broker's ``num.partitions``.
+
+        Raises ValueError, with what Kafka says, where that cannot be: it exists, a setting does not.
+        """
+        texts = {setting: _text(setting, value) for setting, value in (config or {}).items()}
+        count = -1 if partitions is None else partitions
+        self._engine.command("create_topic", name=name, partition_count=count, configs=texts)
+
     def stop(self) -> None:
         """Stops it in peace: requests are answered, logs closed. Raises BrokerFailed where it had failed before."""
         code = self._engine.stop()

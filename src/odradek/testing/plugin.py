@@ -48,24 +48,21 @@ def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.C
 @pytest.fixture
 def odradek_topic(odradek_broker: Broker, request: pytest.FixtureRequest) -> str:
     """A topic of this test alone, with the broker's ``num.partitions``; its name begins with the test's."""
-    from odradek.client.admin import Admin
-    from odradek.client.model import NewTopic
-
     plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:100].strip("-.")
     name = f"{plain}-{uuid.uuid4().hex[:8]}"
-    with Admin(odradek_broker.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(name)])
+    odradek_broker.create_topic(name)
     return name
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     broker = item.config.stash.get(_RUNNING, None)
-    if broker is None:
-        return
-    if broker.running:
+    last_words = None
+    if broker is not None and broker.running:
         broker.faults.clear()
-    elif not broker.failed:
+    elif broker is not None:
+        last_words = broker.log_tail() if broker.failed else None
         broker.start()
-    else:
-        pytest.fail(f"the broker has ended by itself; the end of its log:\n{broker.log_tail()}", pytrace=False)
+    yield
+    if last_words is not None:
+        pytest.fail(f"the broker ended by itself; the end of its log:\n{last_words}", pytrace=False)
