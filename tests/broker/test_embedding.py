@@ -1,0 +1,492 @@
+"""``odradek.Broker`` as a test of somebody's application uses it, through confluent-kafka."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import Wire, eventually, unique
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from publish import commit, consumer, create_topic, log_end, numbers, publish
+from publish import committed as all_committed
+from publish import read as read_some
+
+import odradek
+from odradek.core.errors import ConfigError, ErrorCode, OdradekError
+from odradek.testing.broker import BrokerFailed
+
+BOTH = pytest.mark.parametrize("in_thread", [False, True], ids=["process", "thread"])
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["process", "thread"])
+def shared(request: pytest.FixtureRequest) -> Iterator[odradek.Broker]:
+    """One broker of each kind for the tests that leave it whole."""
+    with odradek.Broker(in_thread=request.param) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: odradek.Broker) -> odradek.Broker:
+    shared.faults.clear()
+    return shared
+
+
+def fired(broker: odradek.Broker) -> list[tuple[str, str]]:
+    return [(fault.kind, fault.api) for fault in broker.faults.fired]
+
+
+def committed(servers: str, group: str, topic: str) -> int | None:
+    return all_committed(servers, group).get((topic, 0))
+
+
+def read(servers: str, topic: str) -> list[int]:
+    """Every value in the topic's first partition."""
+    source = consumer(servers, unique("reader"))
+    source.assign([TopicPartition(topic, 0, 0)])
+    found = [int(message.value()) for message in read_some(source, log_end(servers, topic))]
+    source.close()
+    return found
+
+
+# --- living -----------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_broker_for_a_with_block(in_thread: bool, topic: str) -> None:
+    with odradek.Broker(
+        config={"num.partitions": 3, "auto.create.topics.enable": False}, in_thread=in_thread
+    ) as broker:
+        create_topic(broker.bootstrap_servers, topic)
+        assert publish(broker.bootstrap_servers, topic, numbers(3)) == [0, 1, 2]
+        with Wire(broker.bootstrap_servers) as wire:
+            asked = [{"name": "made-by-asking", "topic_id": None}]
+            message = {"topics": asked, "allow_auto_topic_creation": True}
+            row = wire.call(3, 9, message | {"include_cluster_authorized_operations": False,
+                                             "include_topic_authorized_operations": False}).topics[0]  # fmt: skip
+        assert row.error_code is ErrorCode.unknown_topic_or_partition
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        place = broker.data_dir.parent
+        assert (place.exists(), broker.running) == (True, True)
+    assert (place.exists(), broker.running) == (False, False)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=5)
+    broker.close()
+    with pytest.raises(BrokerFailed, match="closed"):
+        broker.start()
+
+
+@BOTH
+def test_kill_and_start_keep_what_was_acknowledged(in_thread: bool, topic: str, group: str, tmp_path: Path) -> None:
+    with odradek.Broker(tmp_path / "data", in_thread=in_thread) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, topic)
+        publish(servers, topic, numbers(5))
+        commit(servers, group, {(topic, 0): 4})
+        broker.kill()
+        assert not broker.running
+        assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+        broker.start()
+        assert broker.bootstrap_servers == servers
+        assert read(servers, topic) == list(range(5))
+        assert committed(servers, group, topic) == 4
+        broker.stop()
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+        broker.start()
+        assert log_end(servers, topic) == 5
+    assert (tmp_path / "data" / f"{topic}-0").is_dir()
+
+
+def test_topics_without_a_client(broker: odradek.Broker, topic: str) -> None:
+    broker.create_topic(topic, 2, {"retention.ms": 1000, "cleanup.policy": ["compact", "delete"]})
+    assert publish(broker.bootstrap_servers, topic, [b"x"], partition=1, key=b"k") == [0]
+    with pytest.raises(ValueError, match="already exists"):
+        broker.create_topic(topic)
+    with pytest.raises(ValueError, match=r"did you mean 'retention.ms'"):
+        broker.create_topic(f"{topic}-2", config={"retention.msec": 1})
+
+
+def test_it_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
+    code = (
+        "import odradek, sys\n"
+        "broker = odradek.Broker().start()\n"
+        "print(broker.pid, broker.data_dir.parent, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid, place = parent.stdout.readline().split()
+    assert Path(place).is_dir()
+    os.kill(int(pid), 0)
+    parent.kill()
+    parent.wait()
+    eventually(lambda: not Path(f"/proc/{pid}").exists() if Path("/proc/self").exists() else gone(int(pid)))
+    eventually(lambda: not Path(place).exists(), what="its temporary directory removed")
+    for pipe in (parent.stdin, parent.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_an_unclosed_broker_goes_with_the_interpreter() -> None:
+    code = "import odradek; broker = odradek.Broker().start(); print(broker.pid, broker.data_dir.parent)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    pid, place = done.stdout.split()
+    assert done.stderr == ""
+    assert gone(int(pid))
+    assert not Path(place).exists()
+
+
+def test_importing_odradek_loads_no_broker() -> None:
+    code = (
+        "import sys, odradek, odradek.testing.plugin\n"
+        "print([n for n in sys.modules if n.partition('.')[0] in ('kio', 'asyncio', 'confluent_kafka')\n"
+        "       or n.startswith(('odradek.broker', 'odradek.client'))])\n"
+        "odradek.Broker\n"
+        "print('odradek.broker.server' in sys.modules, 'kio' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["[]", "False False"]
+    with pytest.raises(AttributeError, match="Brocker"):
+        _ = odradek.Brocker  # type: ignore[attr-defined]
+
+
+# --- what cannot work ---------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_an_unknown_setting_is_refused_before_anything_starts(in_thread: bool, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown config 'num.partition'; did you mean 'num.partitions'\?"):
+        odradek.Broker(tmp_path / "data", {"num.partition": 4}, in_thread=in_thread)
+    with pytest.raises(ConfigError, match="Invalid value many for configuration"):
+        odradek.Broker(tmp_path / "data", {"num.partitions": "many"}, in_thread=in_thread)
+    with pytest.raises(ConfigError, match=r"num.partitions: a setting is a text, a number.*not None"):
+        odradek.Broker(tmp_path / "data", {"num.partitions": None}, in_thread=in_thread)
+    assert not (tmp_path / "data").exists()
+
+
+@BOTH
+def test_a_broker_that_does_not_come_up_says_why(in_thread: bool, tmp_path: Path) -> None:
+    with odradek.Broker(tmp_path / "data", in_thread=in_thread) as first:
+        second = odradek.Broker(tmp_path / "data", in_thread=in_thread)
+        with pytest.raises(OdradekError, match="held by another broker"), second:
+            pass
+        assert not second.running
+        port = int(first.bootstrap_servers.rpartition(":")[2])
+        third = odradek.Broker(port=port, in_thread=in_thread)
+        with pytest.raises(OdradekError, match=f"cannot listen on 127.0.0.1:{port}"), third:
+            pass
+
+
+def test_a_broker_that_is_gone_says_so(topic: str) -> None:
+    with odradek.Broker() as broker:
+        pid = broker.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not broker.running)
+        assert broker.failed
+        with pytest.raises(BrokerFailed, match="not running"):
+            broker.clock.now_ms()
+        broker.start()
+        assert (broker.running, broker.failed) == (True, False)
+
+
+# --- the clock ----------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_eight_days_later_offsets_have_expired_and_records_are_gone(in_thread: bool, topic: str, group: str) -> None:
+    """claim 54: the group is empty for longer than offsets.retention.minutes, so it is gone; its reset applies."""
+    with odradek.Broker(in_thread=in_thread) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, topic, retention_ms=str(30 * 86_400_000))
+        create_topic(servers, f"{topic}-week")
+        for name in (topic, f"{topic}-week"):
+            publish(servers, name, numbers(6))
+        commit(servers, group, {(topic, 0): 4})
+        broker.clock.advance(days=6)
+        assert committed(servers, group, topic) == 4
+        assert len(read(servers, f"{topic}-week")) == 6
+        broker.clock.advance(timedelta(days=1), hours=24)
+        assert committed(servers, group, topic) is None
+        late = consumer(servers, group, auto_offset_reset="latest")
+        late.assign([TopicPartition(topic, 0)])
+        assert late.poll(1) is None
+        late.close()
+        early = consumer(servers, group, auto_offset_reset="earliest")
+        early.subscribe([topic])
+        assert int(early.consume(1, 20)[0].value()) == 0
+        early.close()
+        with Wire(servers) as wire:
+            partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -2}
+            rows = {"replica_id": -1, "isolation_level": 0,
+                    "topics": [{"name": f"{topic}-week", "partitions": [partition]}]}  # fmt: skip
+            assert wire.call(2, 5, rows).topics[0].partitions[0].offset == 6
+
+
+@BOTH
+def test_the_clock_stays_ahead_over_a_crash_and_never_goes_back(in_thread: bool) -> None:
+    with odradek.Broker(in_thread=in_thread) as broker:
+        broker.clock.advance(days=8)
+        broker.clock.advance(milliseconds=500)
+        broker.kill()
+        broker.start()
+        ahead_ms = broker.clock.now_ms() - time.time() * 1000
+        assert abs(ahead_ms - 8 * 86_400_000 - 500) < 2000
+        assert broker.clock.now().timestamp() > time.time() + 7 * 86_400
+        with pytest.raises(ValueError, match="cannot go back"):
+            broker.clock.advance(days=-1)
+        with pytest.raises(TypeError, match="timedelta"):
+            broker.clock.advance(8)  # type: ignore[arg-type]
+
+
+def test_a_member_is_dead_when_its_session_ends_by_the_clock(broker: odradek.Broker, topic: str, group: str) -> None:
+    create_topic(broker.bootstrap_servers, topic)
+    member = {"group_id": group, "session_timeout": 30_000, "rebalance_timeout": 30_000, "member_id": "",
+              "group_instance_id": None, "protocol_type": "consumer",
+              "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+    with Wire(broker.bootstrap_servers) as wire:
+        commit(broker.bootstrap_servers, unique("warm"), {(topic, 0): 0})
+        asked = wire.call(11, 5, member)
+        joined = wire.call(11, 5, member | {"member_id": asked.member_id})
+        assert joined.error_code is ErrorCode.none
+        beat = {"group_id": group, "generation_id": 1, "member_id": asked.member_id, "group_instance_id": None}
+        assert wire.call(12, 3, beat).error_code is ErrorCode.none
+        broker.clock.advance(seconds=31)
+        assert wire.call(12, 3, beat).error_code is ErrorCode.unknown_member_id
+
+
+# --- faults -------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_blocks_until_its_late_answer(broker: odradek.Broker, topic: str, group: str) -> None:
+    """claim 30"""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    commit(servers, group, {(topic, 0): 1})
+    client = consumer(servers, group)
+    for when, offset in (("before", 2), ("after", 3)):
+        broker.faults.delay("OffsetCommit", 1.0, topic=topic, when=when)  # type: ignore[arg-type]
+        began = time.monotonic()
+        client.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        assert 1.0 <= time.monotonic() - began < 10
+        assert committed(servers, group, topic) == offset
+    client.close()
+    assert fired(broker) == [("delay", "OffsetCommit")] * 2
+    assert broker.faults.pending == []
+
+
+def test_a_retriable_error_is_retried_until_it_is_over(broker: odradek.Broker, topic: str) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", times=2, topic=topic)
+    assert publish(servers, topic, [b"x"], retry_backoff_ms=50) == [0]
+    assert fired(broker) == [("error", "Produce")] * 2
+    assert [fault.topics for fault in broker.faults.fired] == [[topic]] * 2
+    assert log_end(servers, topic) == 1
+
+
+def test_an_error_reaches_the_client_by_name(broker: odradek.Broker, topic: str, group: str) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    commit(servers, group, {(topic, 0): 1})
+    client = consumer(servers, group)
+    broker.faults.error("OffsetCommit", "OFFSET_METADATA_TOO_LARGE")
+    with pytest.raises(KafkaException) as caught:
+        client.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
+    assert caught.value.args[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert committed(servers, group, topic) == 1
+    client.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_lost_connection_mid_produce_repeats_nothing(broker: odradek.Broker, topic: str, when: Any) -> None:
+    """An idempotent producer sends again what was not answered: also what the log had already."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    broker.faults.disconnect("Produce", times=3, topic=topic, when=when)
+    publish(servers, topic, numbers(200), enable_idempotence=True, batch_num_messages=20, retry_backoff_ms=20)
+    assert read(servers, topic) == list(range(200))
+    assert fired(broker) == [("disconnect", "Produce")] * 3
+
+
+def test_a_dropped_request_times_out_and_is_repeated(broker: odradek.Broker, topic: str) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    broker.faults.drop("Produce", topic=topic, when="after")
+    began = time.monotonic()
+    publish(servers, topic, [b"x"], request_timeout_ms=1000, socket_timeout_ms=1000, retry_backoff_ms=50)
+    assert time.monotonic() - began > 0.9
+    # Without idempotence the repeated record is there twice: the first was done, only nobody said so.
+    assert log_end(servers, topic) == 2
+
+
+def test_only_the_client_named_is_struck(broker: odradek.Broker, topic: str) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    broker.faults.error("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None, client_id="unlucky")
+    assert publish(servers, topic, [b"x"], client_id="lucky") == [0]
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": servers, "client.id": "unlucky", "log_level": 2})
+    producer.produce(topic, b"y", on_delivery=lambda error, _: errors.append(error.code()))
+    assert producer.flush(20) == 0
+    assert errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    assert {fault.client_id for fault in broker.faults.fired} == {"unlucky"}
+
+
+def test_a_fetch_error_passes(broker: odradek.Broker, topic: str, group: str) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    publish(servers, topic, numbers(3))
+    broker.faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2, topic=topic)
+    assert read(servers, topic) == [0, 1, 2]
+    assert fired(broker) == [("error", "Fetch")] * 2
+
+
+def test_a_metadata_error_leaves_the_client_its_brokers(broker: odradek.Broker, topic: str) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    broker.faults.error("Metadata", "LEADER_NOT_AVAILABLE", times=2, topic=topic)
+    assert publish(servers, topic, [b"x"], retry_backoff_ms=20) == [0]
+    assert ("error", "Metadata") in fired(broker)
+
+
+def test_stopping_does_not_wait_for_what_was_dropped(topic: str) -> None:
+    with odradek.Broker() as broker:
+        create_topic(broker.bootstrap_servers, topic)
+        broker.faults.drop("Heartbeat")
+        with Wire(broker.bootstrap_servers) as wire:
+            wire.send(12, 3, {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None})
+            eventually(lambda: fired(broker))
+            began = time.monotonic()
+            broker.stop()
+            assert time.monotonic() - began < 10
+            assert wire.socket.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda faults: faults.error("OfsetCommit", 16), "did you mean 'OffsetCommit'"),
+        (lambda faults: faults.error("OffsetCommit", "NOT_COORDINATR"), "did you mean 'NOT_COORDINATOR'"),
+        (lambda faults: faults.drop("Heartbeat", topic="t"), "name no topic"),
+        (lambda faults: faults.delay("Fetch", -1), "0 s or more"),
+        (lambda faults: faults.drop("Fetch", times=0), "1 or more"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(
+    broker: odradek.Broker, wrong: Callable[[Any], object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        wrong(broker.faults)
+
+
+def test_the_control_channel_may_be_used_from_many_threads(broker: odradek.Broker) -> None:
+    seen: list[int] = []
+
+    def ask() -> None:
+        seen.extend(broker.clock.now_ms() for _ in range(20))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 80
+
+
+# --- the pytest plugin ----------------------------------------------------------------------------------------------
+
+pytest_plugins = ["pytester"]
+
+SUITE = """
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+topics = []
+pids = []
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_topic(odradek_broker, odradek_topic, n):
+    topics.append(odradek_topic)
+    pids.append(odradek_broker.pid)
+    told = AdminClient({"bootstrap.servers": odradek_broker.bootstrap_servers}).list_topics(odradek_topic, timeout=10)
+    assert len(told.topics[odradek_topic].partitions) == 3
+    assert len(set(topics)) == n
+    assert len(set(pids)) == 1
+
+def test_leaves_a_fault(odradek_broker):
+    odradek_broker.faults.error("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+
+def test_finds_none(odradek_broker):
+    assert odradek_broker.faults.pending == []
+    odradek_broker.kill()
+
+def test_is_started_again(odradek_broker):
+    assert odradek_broker.running
+"""
+
+
+def run_suite(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
+def test_the_plugin_s_fixtures(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nodradek_config =\n    num.partitions=3\n    log.retention.hours = 1\n")
+    pytester.makepyfile(SUITE)
+    run_suite(pytester).assert_outcomes(passed=5)
+
+
+def test_the_plugin_s_config_can_be_overridden(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def odradek_broker_config():
+            return {"num.partitions": 2, "auto.create.topics.enable": False}
+
+        def test_partitions(odradek_broker, odradek_topic):
+            assert (odradek_broker.data_dir / (odradek_topic + "-1")).is_dir()
+        """
+    )
+    run_suite(pytester).assert_outcomes(passed=1)
+
+
+def test_the_plugin_says_what_is_wrong(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nodradek_config = num.partition=3\n")
+    pytester.makepyfile("def test_it(odradek_broker): ...")
+    result = run_suite(pytester)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*did you mean 'num.partitions'*"])
+    pytester.makepyfile(
+        """
+        import os, signal, time
+
+        def test_it(odradek_broker):
+            os.kill(odradek_broker.pid, signal.SIGKILL)
+            while odradek_broker.running:
+                time.sleep(0.01)
+        """
+    )
+    pytester.makeini("[pytest]\n")
+    result = run_suite(pytester)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*the broker ended by itself*"])
