@@ -14,6 +14,7 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent)]
 
+from brokers import Wire  # noqa: E402
 from recording import TRACES, run_scenario  # noqa: E402
 
 SUITES = tuple(sorted(path.stem.removeprefix("scenarios_") for path in _HERE.glob("scenarios_*.py")))
@@ -24,6 +25,9 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     bootstrap, *wanted = arguments
+    if altered := _altered(bootstrap):
+        print(f"set on that broker while running, and so no defaults: {', '.join(altered)}", file=sys.stderr)
+        return 1
     for suite in wanted or SUITES:
         module = importlib.import_module(f"scenarios_{suite}")
         trace = {scenario.__name__: run_scenario(bootstrap, scenario) for scenario in module.SCENARIOS}
@@ -32,6 +36,16 @@ def main(arguments: list[str]) -> int:
         path.write_text(_packed(trace))
         print(f"{path.relative_to(_HERE.parent.parent)}: {sum(map(len, trace.values()))} replies")
     return 0
+
+
+def _altered(bootstrap: str) -> list[str]:
+    """Broker settings that somebody changed: a trace taken now would show them."""
+    resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": None}
+    message = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    with Wire(bootstrap) as wire:
+        rows = wire.call(32, 4, message).results[0].configs
+    # Apache Kafka sets min.insync.replicas itself.
+    return [row.name for row in rows if row.config_source in (2, 3) and row.name != "min.insync.replicas"]
 
 
 def _packed(trace: dict[str, list[dict[str, object]]]) -> str:

@@ -32,7 +32,7 @@ CLOSED = "<connection closed>"
 _NOW_FROM_MS = 1_700_000_000_000  # scenarios stamp records with earlier times; what is later came from a clock
 _DISK = ("total_bytes", "usable_bytes")
 _NO_ID = uuid.UUID(int=0)
-_TEXTS = ("error_message", "batch_index_error_message")
+_TEXTS = ("error_message", "batch_index_error_message", "documentation")
 _PLACES = {"host": "<host>", "port": "<port>", "cluster_id": "<cluster>"}
 
 Scenario = Callable[["Run"], None]
@@ -215,7 +215,7 @@ class Run:
         normalise = _Normaliser(symbol_of, replacements, self._numbers)
         shown = []
         for step in self._steps:
-            told = {"client": step["client"], "api": step["api"], "version": step["version"]}
+            told = {"client": normalise.value(step["client"], ""), "api": step["api"], "version": step["version"]}
             told["request"] = normalise.value(step["request"], "")
             reply = normalise.value(step.get("reply"), "")
             for name in step.get("unordered", ()):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable
 from typing import Any
 
 from recording import Run, Scenario
-from scenarios_log import produce
+from scenarios_log import batch, fetch_message, produce, produce_message
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -526,6 +527,33 @@ def client_quotas_refused(run: Run) -> None:
     describe_quotas(run, ("user", 0, user), ("ip", 0, "1.2.3.4"))
 
 
+def clients_are_throttled(run: Run) -> None:
+    topic, writer, reader, maker = run.topic(), run.fresh("writer"), run.fresh("reader"), run.fresh("maker")
+    run.create(topic)
+    for _ in range(30):
+        produce(run, topic, 1, size=1000)
+    limits = ((writer, "producer_byte_rate", 1000.0), (reader, "consumer_byte_rate", 1000.0),
+              (maker, "controller_mutation_rate", 1.0))  # fmt: skip
+    for client, key, limit in limits:
+        alter_quota(run, {"client-id": client}, (key, limit))
+        quotas_kept(run, ("client-id", 0, client), entries=1)
+    run.call(0, 9, produce_message(topic, batch(1, size=100)), client=writer)
+    run.call(0, 9, produce_message(topic, batch(1, size=11_000)), client=writer)
+    run.call(1, 11, fetch_message(topic, 0), client=reader)
+    time.sleep(0.2)
+    run.call(1, 11, fetch_message(topic, 9), client=reader)
+    message = {"topics": [new_topic(run.topic("b"), 13, 1)], "timeout": 10_000, "validate_only": False}
+    how = {"client": maker, "unordered": ("topics", "configs")}
+    run.call(19, 6, message, **how)
+    run.hang_up(maker)  # else it would be kept waiting
+    run.call(19, 6, message | {"topics": [new_topic(run.topic("c"), 1, 1)]}, **how)
+    run.hang_up(maker)
+    run.call(19, 5, message | {"topics": [new_topic(run.topic("d"), 1, 1)]}, **how)
+    run.hang_up(maker)
+    for client, key, _ in limits:
+        alter_quota(run, {"client-id": client}, (key, None))
+
+
 # --- logs, producers, leaders -----------------------------------------------------------------------------------
 
 
@@ -673,6 +701,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     groups_and_metrics_have_configs,
     client_quotas,
     client_quotas_refused,
+    clients_are_throttled,
     records_deleted,
     log_dirs_described,
     replicas_stay_in_their_log_dir,

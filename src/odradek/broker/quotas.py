@@ -209,7 +209,7 @@ class Quotas:
         burst = bound.limit * config.controller_quota_window_num * config.controller_quota_window_size_seconds
         bucket = self._permits.setdefault(bound.bucket, TokenBucket(now_ms))
         if bucket.tokens(now_ms, bound.limit, burst) < 0 and strict:
-            raise KafkaError(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
+            raise KafkaError(ErrorCode.throttling_quota_exceeded)
         bucket.take(count)
 
     def mutation_throttle_ms(self, user: str, client_id: str | None) -> int:
@@ -248,11 +248,17 @@ class Permits:
         self._strict = strict
 
     def take(self, count: int) -> None:
-        """Raises KafkaError (THROTTLING_QUOTA_EXCEEDED) where a strict client has overdrawn; it rests either way."""
+        """Raises KafkaError (THROTTLING_QUOTA_EXCEEDED) where they are overdrawn and the client knows that error.
+
+        Then such a client rests; one that does not know it is never refused, and rests as soon as it has overdrawn.
+        """
         quotas, context = self._quotas, self._context
         if not quotas.limited(CONTROLLER_MUTATION_RATE):
             return
+        refused = True
         try:
             quotas.mutate(context.user, context.client_id, count, strict=self._strict)
+            refused = False
         finally:
-            context.throttle(quotas.mutation_throttle_ms(context.user, context.client_id))
+            if refused or not self._strict:
+                context.throttle(quotas.mutation_throttle_ms(context.user, context.client_id))

@@ -77,6 +77,10 @@ def _key(topic: Any, by_id: bool) -> TopicKey:
     return (topic.topic_id or _NO_ID) if by_id else topic.topic
 
 
+def _packed(topic: TopicKey) -> str | bytes:
+    return topic.bytes if isinstance(topic, UUID) else topic
+
+
 class _Fetch:
     """One fetch, read once or twice."""
 
@@ -174,11 +178,16 @@ class _Fetch:
         return answer._replace(records=(data,), size=len(data))
 
     def _over_quota(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> bool:
-        """Counts the bytes found towards the client's quota; a client above it rests, and gets none of them."""
+        """Counts the reply's bytes towards the client's quota; a client above it rests, and gets none of them."""
         quotas, context = self._broker.quotas, self._context
         if not quotas.limited(CONSUMER_BYTE_RATE):
             return False
-        size = sum(answer.size for _, answer in fetched)
+        found: dict[TopicKey, list[FetchedPartition]] = {}
+        for item, answer in fetched:
+            if answer.size or answer.error_code:
+                found.setdefault(item.topic, []).append(answer)
+        heads = fetch_response(self._version, [(_packed(key), answers) for key, answers in found.items()])
+        size = sum(map(len, heads)) + sum(answer.size for _, answer in fetched)
         throttle_ms = quotas.record(CONSUMER_BYTE_RATE, context.user, context.client_id, size)
         if not throttle_ms:
             return False
@@ -204,5 +213,5 @@ class _Fetch:
             )
             if told:
                 topics.setdefault(item.topic, []).append(answer)
-        named = [(key.bytes if isinstance(key, UUID) else key, answers) for key, answers in topics.items()]
+        named = [(_packed(key), answers) for key, answers in topics.items()]
         return fetch_response(self._version, named, session_id=self._session.session_id)

@@ -1,0 +1,19 @@
+"""Every setting Apache Kafka describes: of a broker, a topic, a group, a subscription to clients' metrics."""
+
+from __future__ import annotations
+
+from recording import Run, Scenario
+from scenarios_admin import BROKER, CLIENT_METRICS, GROUP, TOPIC
+
+
+def all_settings(run: Run) -> None:
+    topic = run.topic()
+    run.create(topic)
+    run.call_it(run.quietly(35, 4, {"topics": []}).results[0].log_dir, "log dir")
+    for kind, name in ((BROKER, "1"), (TOPIC, topic), (GROUP, run.fresh("group")), (CLIENT_METRICS, run.fresh("m"))):
+        resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+        message = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
+        run.call(32, 4, message, unordered=("configs",))
+
+
+SCENARIOS: tuple[Scenario, ...] = (all_settings,)

@@ -1,0 +1,208 @@
+"""Quotas: whom they bind, how rates are taken over windows, how permits come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    Quotas,
+    Rate,
+)
+from odradek.catalog.shard import Entity
+from odradek.core.errors import KafkaError
+from odradek.wire import schemas
+from odradek.wire.hot import CommittedTopic, offset_commit_response
+from odradek.wire.hot_log import ProducedPartition, fetch_response, produce_response, throttled
+from odradek.wire.schemas import Kind, milliseconds
+
+
+class Clock:
+    ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def quotas(clock: Clock, limits: dict[Entity, dict[str, float]]) -> Quotas:
+    made = Quotas(BrokerConfig(), clock)
+    made.take(limits)
+    return made
+
+
+# --- rates ------------------------------------------------------------------------------------------------------
+
+
+def test_a_young_rate_is_divided_by_all_windows_but_one() -> None:
+    rate = Rate(11, 1000)
+    rate.record(0, 5000)
+    assert rate.measure(0) == (500.0, 10_000.0)
+    assert rate.measure(500) == (5000 * 1000 / 10_500, 10_500.0)
+    assert rate.measure(10_500) == (5000 * 1000 / 10_500, 10_500.0)
+
+
+def test_what_is_older_than_all_windows_counts_no_more() -> None:
+    rate = Rate(11, 1000)
+    rate.record(0, 5000)
+    rate.record(5000, 1000)
+    assert rate.measure(11_000)[0] == pytest.approx(1000 * 1000 / 10_000)
+    assert not rate.spent(11_000)
+    assert rate.spent(16_000)
+    assert rate.measure(16_000)[0] == 0
+
+
+def test_records_of_one_window_are_one_sample_and_samples_are_as_many_as_windows() -> None:
+    rate = Rate(3, 1000)
+    for at_ms in range(0, 10_000, 100):
+        rate.record(at_ms, 10)
+    assert rate.measure(9900)[0] == pytest.approx(300 * 1000 / 2900)
+
+
+def test_how_long_to_rest_for_a_rate_above_its_limit() -> None:
+    rate = Rate(11, 1000)
+    rate.record(0, 10_500)
+    assert rate.throttle_ms(0, 1000) == 500
+    assert rate.throttle_ms(400, 1000) == 100
+    assert rate.throttle_ms(500, 1000) == 0
+    rate.record(600, 9500)
+    assert rate.throttle_ms(600, 1000) == round((20_000 / 10.6 - 1000) / 1000 * 10_600)
+
+
+# --- who is bound -----------------------------------------------------------------------------------------------
+
+LEVELS: list[tuple[Entity, tuple[str, str | None, str | None]]] = [
+    ((("client-id", "c"), ("user", "u")), ("u", "c")),
+    ((("client-id", None), ("user", "u")), ("u", "c")),
+    ((("user", "u"),), ("u", None)),
+    ((("client-id", "c"), ("user", None)), ("u", "c")),
+    ((("client-id", None), ("user", None)), ("u", "c")),
+    ((("user", None),), ("u", None)),
+    ((("client-id", "c"),), (None, "c")),
+    ((("client-id", None),), (None, "c")),
+]  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("strongest", range(len(LEVELS)))
+def test_the_first_that_exists_binds_in_kafkas_order(clock: Clock, strongest: int) -> None:
+    limits = {entity: {PRODUCER_BYTE_RATE: float(100 + place)} for place, (entity, _) in enumerate(LEVELS)}
+    kept = dict(list(limits.items())[strongest:])
+    bound = quotas(clock, kept).binding(PRODUCER_BYTE_RATE, "u", "c")
+    assert bound is not None
+    assert bound.limit == 100 + strongest
+    assert bound.bucket == (PRODUCER_BYTE_RATE, *LEVELS[strongest][1])
+
+
+def test_others_are_not_bound(clock: Clock) -> None:
+    found = quotas(clock, {(("client-id", "c"),): {PRODUCER_BYTE_RATE: 1.0}})
+    assert found.limited(PRODUCER_BYTE_RATE)
+    assert not found.limited(REQUEST_PERCENTAGE)
+    assert found.binding(PRODUCER_BYTE_RATE, "u", "other") is None
+    assert found.binding(PRODUCER_BYTE_RATE, "u", None) is None
+    assert found.record(PRODUCER_BYTE_RATE, "u", "other", 1e9) == 0
+    assert found.record(REQUEST_PERCENTAGE, "u", "c", 1e9) == 0
+
+
+def test_clients_of_a_user_share_its_rate_and_clients_by_id_do_not(clock: Clock) -> None:
+    shared = quotas(clock, {(("user", "u"),): {PRODUCER_BYTE_RATE: 1000.0}})
+    assert shared.record(PRODUCER_BYTE_RATE, "u", "a", 9000) == 0
+    assert shared.record(PRODUCER_BYTE_RATE, "u", "b", 9000) == 8000
+    single = quotas(clock, {(("client-id", None),): {PRODUCER_BYTE_RATE: 1000.0}})
+    assert single.record(PRODUCER_BYTE_RATE, "u", "a", 9000) == 0
+    assert single.record(PRODUCER_BYTE_RATE, "u", "b", 9000) == 0
+
+
+def test_a_changed_limit_holds_at_once_and_what_was_used_still_counts(clock: Clock) -> None:
+    entity: Entity = (("client-id", "c"),)
+    found = quotas(clock, {entity: {PRODUCER_BYTE_RATE: 10_000.0}})
+    assert found.record(PRODUCER_BYTE_RATE, "u", "c", 50_000) == 0
+    found.take({entity: {PRODUCER_BYTE_RATE: 1000.0}})
+    assert found.record(PRODUCER_BYTE_RATE, "u", "c", 0) == 40_000
+    found.take({})
+    assert found.record(PRODUCER_BYTE_RATE, "u", "c", 1e9) == 0
+
+
+def test_work_makes_nobody_rest_longer_than_one_window(clock: Clock) -> None:
+    found = quotas(clock, {(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
+    assert found.record(REQUEST_PERCENTAGE, "u", "c", 5.0) == 0
+    assert found.record(REQUEST_PERCENTAGE, "u", "c", 1e6) == 1000
+
+
+def test_rates_of_clients_long_gone_are_forgotten(clock: Clock) -> None:
+    found = quotas(clock, {(("client-id", None),): {PRODUCER_BYTE_RATE: 1000.0}})
+    for number in range(5000):
+        clock.ms += 100
+        found.record(PRODUCER_BYTE_RATE, "u", f"client-{number}", 1)
+    assert len(found._rates) <= 1001
+
+
+# --- permits ----------------------------------------------------------------------------------------------------
+
+
+def test_permits_may_be_overdrawn_once_and_come_back_with_time(clock: Clock) -> None:
+    found = quotas(clock, {(("client-id", "c"),): {CONTROLLER_MUTATION_RATE: 2.0}})
+    found.mutate("u", "c", 22, strict=True)
+    assert found.mutation_throttle_ms("u", "c") == 0
+    found.mutate("u", "c", 10, strict=True)
+    assert found.mutation_throttle_ms("u", "c") == 5000
+    with pytest.raises(KafkaError, match="THROTTLING_QUOTA_EXCEEDED"):
+        found.mutate("u", "c", 1, strict=True)
+    assert found.mutation_throttle_ms("u", "c") == 5000
+    found.mutate("u", "c", 2, strict=False)
+    assert found.mutation_throttle_ms("u", "c") == 6000
+    clock.ms += 6000
+    found.mutate("u", "c", 1, strict=True)
+    clock.ms += 3_600_000
+    found.mutate("u", "c", 22, strict=True)
+    assert found.mutation_throttle_ms("u", "c") == 0
+    found.mutate("someone", "else", 1000, strict=True)
+
+
+def test_connections_from_an_address(clock: Clock) -> None:
+    found = quotas(clock, {(("ip", None),): {CONNECTION_CREATION_RATE: 1.0}, (("ip", "::1"),): {
+        CONNECTION_CREATION_RATE: 3.0}})  # fmt: skip
+    assert [bool(found.connected("127.0.0.1")) for _ in range(12)] == [False] * 10 + [True] * 2
+    assert [bool(found.connected("::1")) for _ in range(31)] == [False] * 30 + [True]
+    clock.ms += 12_000
+    assert found.connected("127.0.0.1") == 0
+    assert quotas(clock, {}).connected("127.0.0.1") == 0
+
+
+# --- replies that say so ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_produce_reply_packed_by_hand_says_so(version: int) -> None:
+    topic = b"\1" * 16 if version >= 13 else "t"
+    reply = produce_response(version, [(topic, [ProducedPartition(0, base_offset=7)])])
+    found, _ = schemas.decode(0, version, Kind.RESPONSE, throttled(0, version, reply, 1234))
+    assert milliseconds(found.throttle_time) == 1234
+    assert found.responses[0].partition_responses[0].base_offset == 7
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_a_fetch_reply_packed_by_hand_says_so(version: int) -> None:
+    chunks = throttled(1, version, fetch_response(version, (), session_id=9), 1234)
+    found, _ = schemas.decode(1, version, Kind.RESPONSE, b"".join(chunks))
+    assert milliseconds(found.throttle_time) == 1234
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_a_commit_reply_packed_by_hand_says_so(version: int) -> None:
+    reply = throttled(8, version, offset_commit_response(version, [CommittedTopic("t", None, [0, 0])]), 1234)
+    found, _ = schemas.decode(8, version, Kind.RESPONSE, reply)
+    assert version < 3 or milliseconds(found.throttle_time) == 1234
+    assert found.topics[0].partitions[0].error_code == 0
+
+
+def test_other_replies() -> None:
+    assert throttled(12, 4, {"error_code": 0}, 5) == {"error_code": 0, "throttle_time": 5}
+    assert throttled(12, 4, b"packed", 5) == b"packed"
