@@ -10,12 +10,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fuzzing import Mutator, resident_mib, watched
 from instances import Instances, plain
+from kio.serial._introspect import classify_field
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.config import BrokerConfig
@@ -37,7 +39,7 @@ TOPICS = ("t", "g-topic", "other")
 class Plausible(Instances):
     """Messages about topics, groups and batches that are there, so that damage reaches what lies behind the codecs."""
 
-    TEXTS = ("t", "t", "g", "g", "", "range", "consumer", "other", "x" * 130)
+    TEXTS = ("t", "t", "g", "g", "", "range", "consumer", "other", "retention.ms", "x" * 130)
     BLOBS = (
         encode_batch([Record(b"k", b"v"), Record(None, b"w")], now_ms=1_700_000_000_000),
         encode_batch([Record(b"k", b"v" * 100)], now_ms=1_700_000_000_000, compression="lz4"),
@@ -45,6 +47,38 @@ class Plausible(Instances):
         b"\0\0\0\0\0\1\0\1t\0\0\0\0",
         b"",
     )
+
+    # The same name has another type in some messages.
+    KINDS: ClassVar[dict[str, Any]] = {"string": str | None, "int8": int, "float64": float}
+    # What a sound client says in these fields, most of the time.
+    USUAL: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "session_timeout": (timedelta(seconds=10),),
+        "rebalance_timeout": (timedelta(seconds=60),),
+        "protocol_type": ("consumer",),
+        "group_id": ("g",),
+        "member_id": ("",),
+        "generation_id": (-1, 0, 1),
+        "generation_id_or_member_epoch": (-1,),
+        "transactional_id": (None,),
+        "acks": (-1,),
+        "resource_type": (2, 2, 4, 32),
+        "resource_name": ("t", "1", "g"),
+        "config_operation": (0, 1),
+        "value": ("60000",),
+        "current_leader_epoch": (-1, 0),
+        "session_id": (0,),
+        "session_epoch": (-1, 0),
+        "is_validate_only": (False,),
+        "validate_only": (False,),
+    }
+
+    def value(self, field: Any) -> Any:
+        usual = self.USUAL.get(field.name)
+        if usual is not None and not classify_field(field).is_array and self.random.random() < 0.8:
+            chosen = self.random.choice(usual)
+            if isinstance(chosen, self.KINDS.get(field.metadata["kafka_type"], object)):
+                return chosen
+        return super().value(field)
 
     def one(self, kafka_type: str | None, of: Any) -> Any:
         if kafka_type == "string":
@@ -321,7 +355,7 @@ def fuzz_whole(directory: Path, count: int, seed: int) -> None:
 
 
 def test_damaged_requests_through_a_broker(tmp_path: Path) -> None:
-    fuzz_whole(tmp_path, 1500, seed=1)
+    fuzz_whole(tmp_path, 5000, seed=1)
 
 
 @pytest.mark.slow
