@@ -129,7 +129,7 @@ def test_it_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
     os.kill(int(pid), 0)
     parent.kill()
     parent.wait()
-    eventually(lambda: not Path(f"/proc/{pid}").exists() if Path("/proc/self").exists() else gone(int(pid)))
+    eventually(lambda: gone(int(pid)), what="the broker of a killed parent ends")
     eventually(lambda: not Path(place).exists(), what="its temporary directory removed")
     for pipe in (parent.stdin, parent.stdout):
         assert pipe is not None
@@ -141,7 +141,27 @@ def gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    return False
+    stat = Path(f"/proc/{pid}/stat")  # one that nobody has waited for yet is gone all the same
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_fork_neither_commands_nor_ends_it() -> None:
+    code = (
+        "import os, sys, odradek\n"
+        "broker = odradek.Broker().start()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    try: broker.clock.now_ms()\n"
+        "    except odradek.testing.broker.BrokerFailed as error: print(error, flush=True)\n"
+        "    sys.exit()\n"
+        "os.waitpid(child, 0)\n"
+        "print(broker.running, broker.data_dir.exists(), broker.clock.now_ms() > 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == [
+        "only the process that started the broker commands it, not a fork of that",
+        "True True True",
+    ]
 
 
 def test_an_unclosed_broker_goes_with_the_interpreter() -> None:

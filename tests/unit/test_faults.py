@@ -327,6 +327,17 @@ def test_a_delayed_request_holds_up_its_connection_and_no_other() -> None:
     assert rig.broker.router.faults is None
 
 
+def test_a_delayed_request_is_done_though_its_client_has_gone() -> None:
+    rig = Rig()
+    rig.faults.add("delay", "Heartbeat", seconds=2)
+    for number in (1, 2):
+        rig.ask(12, beat(number))
+    rig.connection("one").abort()
+    rig.pass_time()
+    assert [message.generation_id for message in rig.done] == [1]
+    assert rig.broker.router.faults is None
+
+
 def test_requests_behind_a_delayed_one_can_be_delayed_again() -> None:
     rig = Rig()
     rig.faults.add("delay", "Heartbeat", seconds=2, times=2)

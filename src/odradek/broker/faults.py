@@ -162,7 +162,10 @@ class _Hold:
             self._faults.holds[self._connection].behind.extend(self.behind)
 
     def abandon(self) -> None:
-        self._end()
+        """The client has gone. What it sent is done all the same when its time comes; what is behind was not read."""
+        self.behind.clear()
+        if self._run is None:
+            self._end()
 
     def _end(self) -> None:
         if self._timer is not None:

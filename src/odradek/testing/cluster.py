@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import subprocess
@@ -58,6 +59,7 @@ class BrokerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._one_at_a_time = threading.Lock()
+        self._owner = os.getpid()
 
     @property
     def log_path(self) -> Path:
@@ -130,6 +132,8 @@ class BrokerProcess:
 
     def command(self, do: str, **arguments: Any) -> Any:
         """Has the broker carry out a command of broker/control. Raises ValueError, or BrokerFailed when it is gone."""
+        if self._owner != os.getpid():
+            raise BrokerFailed("only the process that started the broker commands it, not a fork of that")
         with self._one_at_a_time:
             if not self.running or self._control is None:
                 raise BrokerFailed(f"the broker is not running\n{self.log_tail()}".strip())
@@ -142,6 +146,7 @@ class BrokerProcess:
                         raise ConnectionError("it has ended")
                     line += data
             except OSError as error:
+                self._control.close()  # an answer that comes late must not be taken for the next one
                 raise BrokerFailed(f"the broker did not answer: {error}\n{self.log_tail()}") from error
         answer = json.loads(line)
         if "error" in answer:

@@ -96,7 +96,10 @@ class BrokerThread:
         if not self.running:
             raise BrokerFailed("the broker is not running")
         work = self._control.execute({"do": do, **arguments})
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(COMMAND_TIMEOUT_S)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(COMMAND_TIMEOUT_S)
+        except TimeoutError as error:
+            raise BrokerFailed(f"the broker did not answer within {COMMAND_TIMEOUT_S} s") from error
 
     def stop(self) -> int:
         """Stops it in peace; returns 0."""
