@@ -34,7 +34,7 @@ SETTINGS = CONFIG | {
     "log.cleaner.backoff.ms": "100",
     "log.flush.offset.checkpoint.interval.ms": "300",
 }
-SMALL_SEGMENTS = {"internal.segment.bytes": "20000", "index.interval.bytes": "512"}
+SMALL_SEGMENTS = {"internal.segment.bytes": "6000", "index.interval.bytes": "512"}
 COMPACTED = SMALL_SEGMENTS | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 Found = list[tuple[bytes, int, BatchHeader]]
 
@@ -107,7 +107,7 @@ def prepare(broker: BrokerProcess, load: Load) -> None:
     create_topic(broker.bootstrap, load.table, 2, **COMPACTED)
     with Wire(broker.bootstrap) as wire:
         eventually(lambda: wire.call(10, 0, {"key": "g"}).error_code == 0, what="a coordinator")
-        rows = [{"name": "internal.segment.bytes", "config_operation": 0, "value": "20000"}]
+        rows = [{"name": "internal.segment.bytes", "config_operation": 0, "value": "6000"}]
         resource = {"resource_type": 2, "resource_name": OFFSETS_TOPIC, "configs": rows}
         reply = wire.call(ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
         assert reply.responses[0].error_code == 0, reply
