@@ -7,6 +7,7 @@ import pytest
 from odradek.broker import config
 from odradek.broker.config import BrokerConfig, Source, describe_broker, describe_topic, log_config
 from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.quotas import Quotas
 from odradek.core.errors import ConfigError
 
 
@@ -114,3 +115,64 @@ def test_advertised_address() -> None:
         "kafka.test",
         9093,
     )
+
+
+def test_every_setting_of_a_topic_follows_its_brokers() -> None:
+    """Each of the broker's names for it, in its own unit, at the start and while running."""
+    other = {"boolean": "true", "int": "1500000", "long": "1500000", "double": "0.25", "list": "compact"}
+    checked = 0
+    for name, key in config.topic_keys().items():
+        for twin in key.falls_back:
+            text = {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}.get(name)
+            text = text or ("7" if "level" in name or "replicas" in name else other[key.type.name.lower()])
+            factor = 3_600_000 if twin.endswith("hours") else 60_000 if twin.endswith("minutes") else 1
+            text = "7" if factor > 1 else text
+            expected = key.parse(str(int(text) * factor) if factor > 1 else text)
+            at_start, running = BrokerConfig({twin: text}), BrokerConfig()
+            running.set_dynamic({twin: text})
+            for broker in (at_start, running):
+                assert config.topic_value(broker, {}, name) == expected, (name, twin)
+                assert config.topic_value(broker, {name: key.default or "1"}, name) != expected, (name, twin)
+            checked += 1
+    assert checked >= 25
+
+
+def test_topic_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms"):
+        config.check_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms"):
+        config.check_topic_configs(
+            {"min.compaction.lag.ms": "10"}, BrokerConfig({"log.cleaner.max.compaction.lag.ms": "5"})
+        )
+    with pytest.raises(ConfigError, match="Tiered Storage"):
+        config.check_topic_configs({"remote.storage.enable": "true"})
+    with pytest.raises(ConfigError, match="wildcard"):
+        config.check_topic_configs({"leader.replication.throttled.replicas": "0:1,x"})
+    for fine in ("", "*", "0:1,1:1"):
+        config.check_topic_configs({"leader.replication.throttled.replicas": fine})
+
+
+def test_one_brokers_settings_win_over_those_of_all() -> None:
+    broker = BrokerConfig.parse(["log.retention.ms=4"])
+    broker.set_dynamic({"log.retention.ms": "9"}, {"log.retention.ms": "8", "log.roll.ms": "7"})
+    (row,) = describe_broker(broker, ["log.retention.ms"])
+    assert (row.value, row.source) == ("9", Source.DYNAMIC_BROKER)
+    assert [synonym[1:] for synonym in row.synonyms[:3]] == [
+        ("9", Source.DYNAMIC_BROKER),
+        ("8", Source.DYNAMIC_DEFAULT_BROKER),
+        ("4", Source.STATIC_BROKER),
+    ]
+    assert log_config(broker, {}).segment_ms == 7
+
+
+def test_quota_windows_are_as_they_are_set() -> None:
+    settings = ["quota.window.num=3", "quota.window.size.seconds=2"]
+    quotas = Quotas(BrokerConfig.parse(settings), lambda: 0)
+    quotas.take({(("client-id", None),): {"consumer_byte_rate": 100.0}})
+    assert quotas.most_in_window("consumer_byte_rate", "u", "c") == 400
+    assert quotas.record("consumer_byte_rate", "u", "c", 800) == 4000
+    settings = ["controller.quota.window.num=3", "controller.quota.window.size.seconds=2"]
+    quotas = Quotas(BrokerConfig.parse(settings), lambda: 0)
+    quotas.take({(("client-id", None),): {"controller_mutation_rate": 1.0}})
+    quotas.mutate("u", "c", 8, strict=False)
+    assert quotas.mutation_throttle_ms("u", "c") == 2000

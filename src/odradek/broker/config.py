@@ -427,12 +427,14 @@ class Described(NamedTuple):
 
 def describe_broker(broker: BrokerConfig, names: Iterable[str] | None = None) -> list[Described]:
     """Every broker setting, or those of ``names`` that exist."""
-    from odradek.broker.config_inert import DYNAMIC
+    from odradek.broker.config_inert import DYNAMIC, HIDDEN
 
     keys = broker_keys() | inert_broker_keys()
     chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
     described = []
     for name in chosen:
+        if name in HIDDEN and not broker.is_set(name):
+            continue
         synonyms = _synonyms(broker, _families().get(name, (name,)), name)
         source = synonyms[0][2] if synonyms else Source.DEFAULT
         described.append(Described(keys[name], broker.text(name), source, name not in DYNAMIC, synonyms))

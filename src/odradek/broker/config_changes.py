@@ -97,12 +97,12 @@ def alter(broker: BrokerServer, kind: int, name: str, changes: Changes, *, valid
 
 
 def _check_broker(changes: Changes) -> None:
-    fixed = [key for key in changes if find_broker_key(key).name not in DYNAMIC]
+    set_to = {key: value for key, value in changes.items() if value is not None}  # any may be taken back
+    fixed = [key for key in set_to if find_broker_key(key).name not in DYNAMIC]
     if fixed:
         raise KafkaError(ErrorCode.invalid_request, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    for key, value in changes.items():
+    for key, value in set_to.items():
         try:
-            if value is not None:
-                find_broker_key(key).parse(value)
+            find_broker_key(key).parse(value)
         except ConfigError as error:
             raise KafkaError(ErrorCode.invalid_request, str(error)) from None

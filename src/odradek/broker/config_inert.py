@@ -308,6 +308,15 @@ log.segment.delete.delay.ms | long | 60000 | 0..
 """,
 }
 
+# Settings that Kafka's tools set and take back while running, and that no broker has by default.
+WHILE_RUNNING = """
+leader.replication.throttled.rate | long | - | 0..
+follower.replication.throttled.rate | long | - | 0..
+replica.alter.log.dirs.io.max.bytes.per.second | long | - | 0..
+"""
+_NO_FOLLOWERS = "One broker has no followers and no other leader."
+INERT[_NO_FOLLOWERS] += WHILE_RUNNING.lstrip()
+
 # Broker settings, acting or not, that Kafka lets change while running.
 _DYNAMIC = """
 background.threads compression.gzip.level compression.lz4.level compression.type compression.zstd.level
@@ -339,4 +348,5 @@ ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.ran
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
 ssl.truststore.type transaction.partition.verification.enable unclean.leader.election.enable
 """
-DYNAMIC = frozenset(_DYNAMIC.split())
+HIDDEN = frozenset(row.split(" | ")[0] for row in WHILE_RUNNING.split("\n") if row)
+DYNAMIC = frozenset(_DYNAMIC.split()) | HIDDEN
