@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.catalog import records
 from odradek.catalog.records import (
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionRecord,
@@ -29,6 +30,12 @@ any_record = st.one_of(
     st.builds(PartitionRecord, i32, ids, brokers, brokers, i32, i32, i32, st.lists(ids, max_size=3).map(tuple)),
     st.builds(ConfigRecord, st.integers(-128, 127), names, names, st.none() | names),
     st.builds(RemoveTopicRecord, ids),
+    st.builds(
+        ClientQuotaRecord,
+        st.lists(st.tuples(names, st.none() | names), max_size=2).map(tuple),
+        names,
+        st.none() | st.floats(allow_nan=False),
+    ),
     st.builds(FeatureLevelRecord, names, st.integers(-(2**15), 2**15 - 1)),
     st.builds(ProducerIdsRecord, i32, i64, i64),
 )
@@ -47,6 +54,14 @@ def test_a_topic_record_has_kafkas_bytes() -> None:
     # Frame version 1, API key 2, version 0, name "ab" as a compact string, the id, no tagged fields.
     topic_id = uuid.UUID(int=5)
     assert records.encode(TopicRecord("ab", topic_id)) == b"\x01\x02\x00\x03ab" + topic_id.bytes + b"\x00"
+
+
+def test_a_quota_record_has_kafkas_bytes() -> None:
+    # API key 14; the entity is an array of type, nullable name and tagged fields; then key, value, whether removed.
+    set_to = ClientQuotaRecord((("user", None), ("ip", "x")), "k", 1.0)
+    packed = b"\x01\x0e\x00" + b"\x03\x05user\x00\x00\x03ip\x02x\x00" + b"\x02k" + b"\x3f\xf0" + bytes(6) + b"\x00\x00"
+    assert records.encode(set_to) == packed
+    assert records.encode(ClientQuotaRecord((("ip", "x"),), "k", None))[-10:] == bytes(8) + b"\x01\x00"
 
 
 def test_kinds_unknown_here_are_skipped() -> None:

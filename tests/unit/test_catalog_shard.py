@@ -13,6 +13,7 @@ from odradek.catalog.shard import (
     PRODUCER_ID_BLOCK,
     TOPIC,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     CreatePartitions,
     CreateTopic,
@@ -57,7 +58,7 @@ class Catalogue:
 
 
 def state(shard: Shard):
-    return shard.topics, shard.topics_by_id, shard.configs, shard.next_producer_id
+    return shard.topics, shard.topics_by_id, shard.configs, shard.quotas, shard.next_producer_id
 
 
 def refused(catalogue: Catalogue, request) -> ErrorCode:
@@ -163,6 +164,7 @@ actions = st.one_of(
     st.tuples(st.just("grow"), names, st.integers(1, 6)),
     st.tuples(st.just("alter"), names, st.sampled_from(["retention.ms", "segment.ms"]), st.none() | st.just("7")),
     st.tuples(st.just("broker"), st.just(""), st.just("log.retention.ms"), st.none() | st.just("9")),
+    st.tuples(st.just("quota"), names, st.sampled_from(["producer_byte_rate", "x"]), st.none() | st.just(7.5)),
     st.tuples(st.just("ids")),
 )
 
@@ -182,6 +184,8 @@ def test_replayed_state_equals_live_state(steps) -> None:
                     catalogue.apply(CreatePartitions(name, count))
                 case ("alter", name, setting, value):
                     catalogue.apply(AlterConfigs(TOPIC, name, {setting: value}))
+                case ("quota", name, key, limit):
+                    catalogue.apply(AlterClientQuotas((("user", name),), {key: limit}))
                 case ("broker", name, setting, value):
                     catalogue.apply(AlterConfigs(BROKER, name, {setting: value}))
                 case _:
@@ -189,3 +193,17 @@ def test_replayed_state_equals_live_state(steps) -> None:
         except KafkaError:
             pass
         assert state(catalogue.replayed()) == state(catalogue.shard)
+
+
+def test_quotas_are_set_changed_and_taken_back() -> None:
+    catalogue = Catalogue()
+    entity = (("client-id", "c"), ("user", None))
+    catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": 5.0, "request_percentage": 1.0}))
+    catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": 6.0, "request_percentage": None}))
+    assert catalogue.shard.quotas == {entity: {"producer_byte_rate": 6.0}}
+    written = len(catalogue.log)
+    catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": 6.0, "consumer_byte_rate": None}))
+    assert len(catalogue.log) == written  # nothing changed, nothing is written
+    catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": None}))
+    assert catalogue.shard.quotas == {}
+    assert catalogue.replayed().quotas == {}
