@@ -11,6 +11,7 @@ lengths, however many partitions it has.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import cache
@@ -19,6 +20,9 @@ from typing import Any, get_origin
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 
 Walk = Callable[[Any, int, int], int]
+
+_INT16 = struct.Struct(">h").unpack_from
+_INT32 = struct.Struct(">i").unpack_from
 
 _SIZES = {
     "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "float64": 8,
@@ -30,7 +34,7 @@ _SIZES = {
 def length_check(entity: Any) -> Walk | None:
     """``check(data, start, end)`` of one of kio's message classes; ``None`` where it has no array.
 
-    The check raises ValueError or IndexError for lengths that cannot be.
+    The check raises ValueError, IndexError or struct.error for lengths that cannot be.
     """
     return _compiled(entity, True) if _has_arrays(entity) else None
 
@@ -96,7 +100,7 @@ class _Code:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"uvarint": _uvarint, "refuse": _refuse}
+        self.names: dict[str, Any] = {"uvarint": _uvarint, "refuse": _refuse, "int16": _INT16, "int32": _INT32}
         self._pending = 0
 
     def skip(self, count: int) -> None:
@@ -118,14 +122,13 @@ class _Code:
         if flexible:
             self.add("n = d[at] - 1", "if n < 127: at += 1", "else:", "    n, at = uvarint(d, at)", "    n -= 1")
         else:
-            self.add(f"n = from_bytes(d[at:at + {size}], 'big', signed=True)", f"at += {size}")
+            self.add(f"n, = int{8 * size}(d, at)", f"at += {size}")
 
     def function(self) -> Walk:
         self.add("return at")
         body = "".join(f"    {line}\n" for line in self.lines)
-        space = self.names | {"from_bytes": int.from_bytes}
-        exec(f"def walk(d, at, end):\n{body}", space)
-        walk: Walk = space["walk"]
+        exec(f"def walk(d, at, end):\n{body}", self.names)
+        walk: Walk = self.names["walk"]
         return walk
 
 
