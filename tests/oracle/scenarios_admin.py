@@ -542,6 +542,7 @@ def clients_are_throttled(run: Run) -> None:
     run.call(1, 11, fetch_message(topic, 0), client=reader)
     time.sleep(0.2)
     run.call(1, 11, fetch_message(topic, 9), client=reader)
+    run.call(1, 11, fetch_message(topic, 18, session_epoch=0), client=reader)  # no session begins with this
     message = {"topics": [new_topic(run.topic("b"), 13, 1)], "timeout": 10_000, "validate_only": False}
     how = {"client": maker, "unordered": ("topics", "configs")}
     run.call(19, 6, message, **how)

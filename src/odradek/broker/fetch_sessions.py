@@ -130,6 +130,10 @@ class FetchSessions:
         """The session of this id, if there is one; it is not used by that."""
         return self._sessions.get(session_id)
 
+    def forget(self, session_id: int) -> None:
+        """Ends a session its client will never hear of."""
+        self._sessions.pop(session_id, None)
+
     def begin(
         self,
         now_ms: int,

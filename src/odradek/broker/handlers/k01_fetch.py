@@ -195,10 +195,18 @@ class _Fetch:
         context.throttle(throttle_ms)
         return True
 
+    def _empty_reply(self) -> list[Chunk]:
+        """What a client gets that is to rest. It cannot begin a session with that, so one just made is forgotten."""
+        session_id = self._session.session_id
+        if self._session.full and session_id:
+            self._broker.fetch_sessions.forget(session_id)
+            session_id = 0
+        return fetch_response(self._version, (), session_id=session_id)
+
     def _reply(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> list[Chunk]:
         session = self._session.session
         if self._over_quota(fetched):
-            return fetch_response(self._version, (), session_id=self._session.session_id)
+            return self._empty_reply()
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for item, found in fetched:
             answer = self._filled(item, found)
