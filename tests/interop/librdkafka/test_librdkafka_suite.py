@@ -1,0 +1,55 @@
+"""librdkafka's own C suite against the broker: every test of the allow-list passes.
+
+The suite is librdkafka's and stays outside this repository: ODRADEK_LIBRDKAFKA_SUITE names a script that builds it
+(librdkafka 2.15.1) and runs the tests of ``TESTS`` one by one against ``BOOTSTRAP``, a line ``PASS``, ``FAIL`` or
+``SKIP`` with the test's name for each. FINDINGS.md beside this tells what the others need.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from brokers import RunningBroker
+
+HERE = Path(__file__).parent
+SUITE = "ODRADEK_LIBRDKAFKA_SUITE"
+PIECE = 10
+PIECE_S = 1200
+
+
+def allowed() -> list[str]:
+    """Names of tests that pass, in the suite's order."""
+    lines = (line.partition("#")[0].strip() for line in (HERE / "allow-list.txt").read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def pieces() -> list[list[str]]:
+    names = allowed()
+    return [names[at : at + PIECE] for at in range(0, len(names), PIECE)]
+
+
+def test_the_allow_list_names_each_test_once() -> None:
+    names = allowed()
+    assert len(names) == len(set(names)) > 90
+    failing = (HERE / "FINDINGS.md").read_text().partition("\n## ")[0]
+    assert "| 0103_transactions |" in failing
+    assert [name for name in names if f"| {name} |" in failing] == [], "what fails is not allowed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", pieces(), ids=lambda names: names[0])
+def test_suite(names: list[str], own_broker: Callable[..., RunningBroker]) -> None:
+    script = os.environ.get(SUITE)
+    if not script:
+        pytest.skip(f"{SUITE} does not name the script that runs librdkafka's suite")
+    broker = own_broker(group_initial_rebalance_delay_ms="3000")  # Kafka's default, which the suite reckons with
+    environment = os.environ | {"BOOTSTRAP": broker.bootstrap, "TESTS": " ".join(names), "TEST_TIMEOUT": "300"}
+    done = subprocess.run(
+        ["bash", script], env=environment, capture_output=True, text=True, timeout=PIECE_S, check=False
+    )
+    results = dict(line.split()[1::-1] for line in done.stdout.splitlines() if line[:5] in ("PASS ", "FAIL ", "SKIP "))
+    assert results == dict.fromkeys(names, "PASS"), done.stdout[-4000:] + done.stderr[-1000:]
