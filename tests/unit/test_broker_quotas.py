@@ -144,6 +144,17 @@ def test_rates_of_clients_long_gone_are_forgotten(clock: Clock) -> None:
     assert len(found._rates) <= 1001
 
 
+def test_permits_of_clients_long_gone_are_forgotten_and_debts_are_not(clock: Clock) -> None:
+    found = quotas(clock, {(("client-id", None),): {CONTROLLER_MUTATION_RATE: 1.0}})
+    found.mutate("u", "debtor", 1_000_000, strict=False)
+    for number in range(3000):
+        clock.ms += 100
+        found.mutate("u", f"client-{number}", 1, strict=True)
+    assert len(found._permits) <= 1001
+    with pytest.raises(KafkaError, match="THROTTLING_QUOTA_EXCEEDED"):
+        found.mutate("u", "debtor", 1, strict=True)
+
+
 # --- permits ----------------------------------------------------------------------------------------------------
 
 

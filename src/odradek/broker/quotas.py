@@ -83,10 +83,12 @@ class Rate:
 class TokenBucket:
     """Permits that come at a rate; the bucket may be overdrawn once, and is closed until it is even again."""
 
-    __slots__ = ("_at_ms", "_tokens")
+    __slots__ = ("_at_ms", "_tokens", "even_at_ms")
 
     def __init__(self, now_ms: int) -> None:
         self._at_ms = now_ms
+        self.even_at_ms = now_ms
+        """When it is overdrawn no more."""
         self._tokens: float | None = None
 
     def tokens(self, now_ms: int, rate: float, burst: float) -> float:
@@ -95,8 +97,9 @@ class TokenBucket:
         self._at_ms = now_ms
         return self._tokens
 
-    def take(self, count: float) -> None:
+    def take(self, count: float, rate: float) -> None:
         self._tokens = (self._tokens or 0.0) - count
+        self.even_at_ms = self._at_ms + round(max(-self._tokens, 0.0) / rate * 1000)
 
 
 class Binding(NamedTuple):
@@ -207,10 +210,15 @@ class Quotas:
         now_ms = self._now_ms()
         config = self._config
         burst = bound.limit * config.controller_quota_window_num * config.controller_quota_window_size_seconds
-        bucket = self._permits.setdefault(bound.bucket, TokenBucket(now_ms))
+        bucket = self._permits.get(bound.bucket)
+        if bucket is None:
+            if len(self._permits) >= _SWEEP_ABOVE:
+                refilled_ms = now_ms - round(burst / bound.limit * 1000)
+                self._permits = {key: used for key, used in self._permits.items() if used.even_at_ms > refilled_ms}
+            bucket = self._permits[bound.bucket] = TokenBucket(now_ms)
         if bucket.tokens(now_ms, bound.limit, burst) < 0 and strict:
             raise KafkaError(ErrorCode.throttling_quota_exceeded)
-        bucket.take(count)
+        bucket.take(count, bound.limit)
 
     def mutation_throttle_ms(self, user: str, client_id: str | None) -> int:
         """For how long the permits of a client stay overdrawn."""
