@@ -131,11 +131,17 @@ def test_leftovers_of_an_interrupted_compaction(path: Path) -> None:
     assert not [name for name in names if name.endswith(leftovers) or name.startswith("00000000000000000077")]
 
 
-def test_start_beyond_the_end_empties_the_log(path: Path) -> None:
-    """As when segment files were deleted by hand."""
+def test_a_noted_start_beyond_the_end_costs_no_records(path: Path) -> None:  # claim 92
+    """A checkpoint that is about another log: what is in the files is worth more."""
     log = open_log(path)
     put(log, batch(5))
     log.close()
-    again = open_log(path, clean=True, log_start_offset=50)
+    for clean in (True, False):
+        again = open_log(path, clean=clean, log_start_offset=50)
+        assert (again.log_start_offset, again.log_end_offset) == (0, 5)
+        assert len(rows_from(again, 0)) == 5
+        again.close()
+    path.joinpath("00000000000000000000.log").unlink()
+    again = open_log(path, clean=True, log_start_offset=50)  # nothing to lose: as Kafka, it goes on behind
     assert (again.log_start_offset, again.log_end_offset) == (50, 50)
     assert put(again, batch()).base_offset == 50

@@ -16,6 +16,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -112,6 +113,8 @@ class Cleaning:
         self._uncleanable: dict[Key, _Uncleanable] = {}
         self._written: dict[TopicPartition, int] = {}
         self._writing = asyncio.Lock()
+        self._file = threading.Lock()
+        self._drops = 0
         self._last_run_ms = -1
         self._cleanings = 0
         self._last: LastCleaning | None = None
@@ -335,19 +338,45 @@ class Cleaning:
         for key, partition in self._directory.partitions.items():
             if not partition.failure:
                 partition.log.cleaned_offset = self._written.get(TopicPartition(*key))
+        self.forget_dropped()
+
+    def forget_dropped(self) -> None:
+        """Takes logs that are gone, or have another in their place, out of the checkpoint, which knows names only.
+
+        To be called after topics were deleted or created, before that is answered.
+        """
+        self._drops += 1  # a list that a thread is about to write is older than this
+        with self._file:
+            known = self._known()
+            kept = {name: offset for name, offset in self._written.items() if name in known}
+            if kept == self._written:
+                return
+            try:
+                checkpoints.write_offsets(self._directory.path / checkpoints.CLEANER, kept, self._directory.files)
+                self._written = kept
+            except OSError as error:
+                log.error("the cleaner's checkpoint could not be written: %s", error)
+
+    def _known(self) -> dict[TopicPartition, int]:
+        return {
+            TopicPartition(*key): partition.log.cleaned_offset
+            for key, partition in self._directory.partitions.items()
+            if not partition.failure and partition.log.cleaned_offset is not None
+        }
 
     async def _checkpoint(self, cleaned: Log) -> None:
         """Writes down where cleanings ended, after the new segments' names are on the disk."""
         async with self._writing:
-            known = {
-                TopicPartition(*key): partition.log.cleaned_offset
-                for key, partition in self._directory.partitions.items()
-                if not partition.failure and partition.log.cleaned_offset is not None
-            }
-            if known != self._written:
-                files, path = self._directory.files, self._directory.path / checkpoints.CLEANER
-                await asyncio.to_thread(files.sync_dir, cleaned.path)
-                await asyncio.to_thread(checkpoints.write_offsets, path, known, files)
+            if self._known() == self._written:
+                return
+            await asyncio.to_thread(self._directory.files.sync_dir, cleaned.path)
+            while (known := self._known()) != self._written:
+                await asyncio.to_thread(self._write, known, self._drops)
+
+    def _write(self, known: dict[TopicPartition, int], drops: int) -> None:
+        with self._file:
+            if drops == self._drops:
+                checkpoints.write_offsets(self._directory.path / checkpoints.CLEANER, known, self._directory.files)
                 self._written = known
 
     def status(self) -> CleaningStatus:

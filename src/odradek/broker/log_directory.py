@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -120,6 +120,11 @@ class LogDirectory:
         self._log_starts = checkpoints.read_offsets(self.path / checkpoints.LOG_START, self._files)
         checkpoints.remove_clean_shutdown(self.path, self._files)
         self._remove_strays(catalog)
+        noted = self._recovery_points.keys() | self._log_starts.keys()
+        try:
+            self._forget({name for name in noted if catalog.topic(name.topic) is None})
+        except OSError as error:
+            log.error("the checkpoints of %s could not be written: %s", self.path, error)
         for topic in catalog.topics():
             self.open_topic(topic, log_config(config, catalog.topic_configs(topic.name)))
 
@@ -173,6 +178,7 @@ class LogDirectory:
         try:
             fresh = not self._files.exists(path)
             if fresh:
+                self._forget({name})
                 self._files.make_dirs(path)
             if checkpoints.read_partition_metadata(path, self._files) is None:
                 # Unsynced: the catalogue knows the id, and a file that a power cut took is written again.
@@ -200,8 +206,6 @@ class LogDirectory:
         """Takes a topic's logs out of service and removes their directories."""
         for index in range(partition_count):
             partition = self.partitions.pop((name, index), None)
-            self._recovery_points.pop(TopicPartition(name, index), None)
-            self._log_starts.pop(TopicPartition(name, index), None)
             if partition is None:
                 continue
             path = self.path / f"{name}-{index}"
@@ -218,6 +222,24 @@ class LogDirectory:
                 log.error("%s could not be removed: %s", path, error)
             partition.failure = "the topic was deleted"
             partition.wake_all()
+        try:
+            self._forget({TopicPartition(name, index) for index in range(partition_count)})
+        except OSError as error:  # tried again when a topic of this name is created
+            log.error("the checkpoints of %s could not be written: %s", self.path, error)
+
+    def _forget(self, names: Set[TopicPartition]) -> None:
+        """Takes partitions out of the checkpoint files, which tell logs apart by name only. Raises OSError.
+
+        What these files say of a deleted log would be believed of the next one of that name.
+        """
+        if names & self._recovery_points.keys():
+            points = {name: point for name, point in self._recovery_points.items() if name not in names}
+            checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
+            self._recovery_points = points
+        if names & self._log_starts.keys():
+            starts = {name: start for name, start in self._log_starts.items() if name not in names}
+            checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
+            self._log_starts = starts
 
     # --- upkeep -------------------------------------------------------------------------------------------------
 

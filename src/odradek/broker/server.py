@@ -161,6 +161,7 @@ class BrokerServer:
     def _open(self, topic: Topic) -> None:
         settings = log_config(self.config, self.catalog.topic_configs(topic.name))
         self.directory.open_topic(topic, settings)
+        self.cleaning.forget_dropped()
 
     def auto_create(self, name: str) -> Topic | None:
         """What asking for an unknown topic does: ``None`` where topics are not created so. Raises KafkaError."""
@@ -179,6 +180,7 @@ class BrokerServer:
                 self.runtime.unload(index)
             self.runtime.partition_count = None
         self.directory.drop_topic(topic.name, topic.partition_count)
+        self.cleaning.forget_dropped()
         if topic.name != OFFSETS_TOPIC:
             self.runtime.on_topics_deleted([topic.name])
 

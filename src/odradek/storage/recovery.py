@@ -95,10 +95,11 @@ def load(
         start = max(log_start_offset or 0, segments[0].base_offset if segments else 0)
         producers = Producers(path, files)
         if segments and segments[-1].next_offset < start:
-            _log.warning("%s ends at %d, before its start %d: emptied", path, segments[-1].next_offset, start)
-            for segment in segments:
-                segment.remove()
-            segments = []
+            # Another log's number, or one whose records a power cut took. Records are never dropped for it.
+            base = segments[0].base_offset
+            end = segments[-1].next_offset
+            _log.warning("%s ends at %d, before its noted start %d: begins at %d", path, end, start, base)
+            start = base
         if not segments:
             segments = [Segment.create(path, start, config, files, now_ms)]
         active = segments[-1]

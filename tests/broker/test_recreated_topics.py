@@ -1,0 +1,112 @@
+"""A topic deleted and created again under its name is another: nothing noted about the first holds for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from brokers import RunningBroker, Wire, eventually, unique
+from cleaning import T0, keyed
+from test_server_frames import create, produce
+from test_server_life import delete, end_offset, list_offset
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.server import BrokerServer
+from odradek.core.ids import TopicPartition
+from odradek.storage import checkpoints
+from odradek.storage.files import OsFiles
+
+OFTEN = {
+    "log_flush_offset_checkpoint_interval_ms": "100",
+    "log_flush_start_offset_checkpoint_interval_ms": "100",
+}
+COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
+
+
+@pytest.fixture
+def running(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    return own_broker(**OFTEN)
+
+
+def noted(running: RunningBroker, file: str) -> dict[TopicPartition, int]:
+    return checkpoints.read_offsets(Path(running.data_dir) / file, OsFiles())  # type: ignore[attr-defined]
+
+
+def delete_records(wire: Wire, topic: str, offset: int) -> None:
+    part = {"partition_index": 0, "offset": offset}
+    reply = wire.call(21, 2, {"topics": [{"name": topic, "partitions": [part]}], "timeout": 1000})
+    assert reply.topics[0].partitions[0].low_watermark == offset
+
+
+def test_a_recreated_topic_loses_nothing_to_its_predecessors_log_start(running: RunningBroker, topic: str) -> None:
+    # claims 55 and 92
+    name = TopicPartition(topic, 0)
+    with Wire(running.bootstrap) as wire:
+        create(wire, topic, internal_segment_bytes="1000")
+        for _ in range(100):
+            produce(wire, topic, [b"v" * 100])
+        delete_records(wire, topic, 80)
+        # within a segment, so that the file alone tells of it
+        eventually(lambda: noted(running, checkpoints.LOG_START).get(name) == 80, what="the log start's checkpoint")
+        eventually(lambda: noted(running, checkpoints.RECOVERY_POINT).get(name), what="the recovery point's")
+        assert delete(wire, topic) == 0
+        assert name not in noted(running, checkpoints.LOG_START)
+        assert name not in noted(running, checkpoints.RECOVERY_POINT)
+        create(wire, topic)
+        for number in range(50):
+            assert produce(wire, topic, [b"v"]).base_offset == number
+    running.kill()
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert (list_offset(wire, topic, -2), end_offset(wire, topic)) == (0, 50)
+
+
+def test_what_is_noted_of_topics_that_are_gone_goes_at_start(running: RunningBroker, topic: str) -> None:
+    """Killed between a deletion and the checkpoints: also a later kill does not bring the numbers back."""
+    with Wire(running.bootstrap) as wire:
+        create(wire, unique("other"))
+    running.stop()
+    gone = TopicPartition(topic, 0)
+    for file in (checkpoints.LOG_START, checkpoints.RECOVERY_POINT, checkpoints.CLEANER):
+        path = Path(running.data_dir) / file  # type: ignore[attr-defined]
+        checkpoints.write_offsets(path, noted(running, file) | {gone: 80}, OsFiles())
+    running.start()
+    for file in (checkpoints.LOG_START, checkpoints.RECOVERY_POINT, checkpoints.CLEANER):
+        assert gone not in noted(running, file)
+    with Wire(running.bootstrap) as wire:
+        create(wire, topic)
+        produce(wire, topic, [b"v"])
+    running.kill()
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert (list_offset(wire, topic, -2), end_offset(wire, topic)) == (0, 1)
+
+
+def test_the_cleaners_checkpoint_forgets_a_deleted_log(tmp_path: Path) -> None:
+    async def test() -> None:
+        settings = BrokerConfig({"log.cleaner.backoff.ms": "20"})
+        broker = BrokerServer(settings, tmp_path, ("127.0.0.1", 0))
+        await broker.start()
+        try:
+            for name in ("dropped", "kept"):
+                broker.create_topic(name, partition_count=1, configs=COMPACTED)
+                partition = broker.partition(name, 0)
+                assert partition is not None
+                for number in range(200):
+                    record = (b"key-%d" % (number % 5), b"v" * 50)
+                    partition.log.append(keyed(record, at_ms=T0), now_ms=T0, leader_epoch=0)
+            path = tmp_path / checkpoints.CLEANER
+            names = {TopicPartition("dropped", 0), TopicPartition("kept", 0)}
+            async with asyncio.timeout(30):
+                while checkpoints.read_offsets(path, OsFiles()).keys() != names:
+                    await asyncio.sleep(0.01)
+            topic = broker.catalog.topic("dropped")
+            assert topic is not None
+            broker.delete_topic(topic)
+            assert checkpoints.read_offsets(path, OsFiles()).keys() == {TopicPartition("kept", 0)}
+        finally:
+            await broker.stop()
+
+    asyncio.run(test())
