@@ -14,9 +14,9 @@ from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 1, 2, 3, 8, 9, 10
-DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, OFFSET_FOR_LEADER_EPOCH = 15, 16, 18, 23
+DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS = 15, 16, 18, 23, 32
 SERVED = (FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR)
-SERVED += (DESCRIBE_GROUPS, LIST_GROUPS, OFFSET_FOR_LEADER_EPOCH)
+SERVED += (DESCRIBE_GROUPS, LIST_GROUPS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS)
 
 Reply = dict[str, Any] | bytes | None
 """A mapping is encoded at the request's version, bytes are sent as they are, None closes the connection."""
@@ -133,6 +133,14 @@ class ScriptedBroker:
         end = {"error_code": 0, "partition": 0, "leader_epoch": 0, "end_offset": self.cluster.epoch_0_end}
         return {"throttle_time": 0, "topics": [{"topic": "t", "partitions": [end]}]}
 
+    def answer_32(self, message: Any, version: int) -> Reply:
+        row = {
+            "name": "cleanup.policy", "value": self.cluster.cleanup_policy, "read_only": False, "is_default": False,
+            "config_source": 1, "is_sensitive": False, "synonyms": [], "config_type": 7, "documentation": None,
+        }  # fmt: skip
+        found = {"error_code": 0, "error_message": None, "resource_type": 2, "resource_name": "t", "configs": [row]}
+        return {"throttle_time": 0, "results": [found]}
+
 
 class ScriptedCluster:
     """Topic ``t`` with partition 0, whose log is ``log``: pairs of last offset and batch."""
@@ -143,6 +151,7 @@ class ScriptedCluster:
         self.leader_epoch = 0
         self.epoch_0_end = 1 << 40
         self.topic_id = UUID(int=7)
+        self.cleanup_policy = "delete"
         self.log: list[tuple[int, bytes]] = []
         self.high_watermark: int | None = None
         for node_id in range(1, nodes + 1):
@@ -176,11 +185,13 @@ class ScriptedCluster:
         }  # fmt: skip
 
 
-def fetch_reply(cluster: ScriptedCluster, records: bytes = b"", error: ErrorCode = ErrorCode.none) -> dict[str, Any]:
+def fetch_reply(
+    cluster: ScriptedCluster, records: bytes = b"", error: ErrorCode = ErrorCode.none, preferred: int = -1
+) -> dict[str, Any]:
     row = {
         "partition_index": 0, "error_code": error.value, "high_watermark": cluster.end_offset,
         "last_stable_offset": cluster.end_offset, "log_start_offset": 0, "aborted_transactions": None,
-        "preferred_read_replica": -1, "records": records,
+        "preferred_read_replica": preferred, "records": records,
     }  # fmt: skip
     return {
         "throttle_time": 0, "error_code": 0, "session_id": 0,

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from scripted import (
     API_VERSIONS,
+    DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
     FETCH,
     FIND_COORDINATOR,
@@ -34,6 +35,7 @@ from odradek.client.errors import (
     KafkaError,
     LogTruncated,
     OffsetOutOfRange,
+    RecordsWithheld,
     RequestTimedOut,
     TopicRecreated,
 )
@@ -261,7 +263,74 @@ def test_compaction_gaps_are_passed_over(cluster: ScriptedCluster) -> None:
 def test_a_range_whose_end_was_compacted_away_ends(cluster: ScriptedCluster) -> None:
     cluster.log = [batch(2, 3)]
     cluster.high_watermark = 40
+    cluster.cleanup_policy = "compact,delete"
     assert offsets(read_range(cluster.bootstrap, T0, 0, 40, **QUICK)) == [2, 3, 4]
+
+
+def test_an_empty_answer_is_no_proof_that_nothing_is_there(cluster: ScriptedCluster) -> None:
+    """As a broker gives it that cannot get at a tiered segment in time."""
+    broker, late = cluster.brokers[1], iter(range(4))
+    broker.answers[FETCH] = lambda message, version: (
+        fetch_reply(cluster) if next(late, None) is not None else broker.answer_1(message, version)
+    )
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_records_that_never_come_are_an_error(cluster: ScriptedCluster, told: bool) -> None:
+    cluster.high_watermark = 40
+    for broker in cluster.brokers.values():
+        if not told:
+            del broker.ranges[DESCRIBE_CONFIGS]
+    limits = QUICK | {"default_api_timeout_ms": 400}
+    with pytest.raises(RecordsWithheld, match="t-0: nothing came from offset 30 on within 400 ms, although .* 40"):
+        offsets(read_range(cluster.bootstrap, T0, 20, 40, **limits))
+
+
+@pytest.mark.parametrize(("first", "proved"), [(40, True), (35, False)])
+def test_read_committed_is_shown_the_hole_by_the_batch_behind_it(
+    cluster: ScriptedCluster, first: int, proved: bool
+) -> None:
+    cluster.high_watermark = 45
+    broker, behind = cluster.brokers[1], batch(first, 5)[1]
+
+    def answer(message: Any, version: int) -> Any:
+        if message.topics[0].partitions[0].fetch_offset < 30:
+            return broker.answer_1(message, version)
+        reply = fetch_reply(cluster, b"" if message.isolation_level else behind)
+        reply["responses"][0]["partitions"][0]["last_stable_offset"] = 40
+        return reply
+
+    broker.answers[FETCH] = answer
+    config = ClientConfig(cluster.bootstrap, **QUICK | {"default_api_timeout_ms": 400})
+    found = PartitionReader(config, T0, isolation_level="read_committed").read(20, 40)
+    if proved:
+        assert offsets(found) == list(range(20, 30))
+    else:
+        with pytest.raises(RecordsWithheld):
+            offsets(found)
+
+
+@pytest.mark.parametrize("follower", ["answers", "lags", "refuses"])
+def test_a_leader_that_names_a_nearer_follower_has_not_said_that_nothing_is_there(
+    cluster: ScriptedCluster, follower: str
+) -> None:
+    leader, nearer = cluster.brokers[1], cluster.brokers[2]
+    nearer.answers[FETCH] = lambda message, version: {
+        "answers": fetch_reply(cluster, next(d for last, d in cluster.log if last >= asked_offset(message))),
+        "lags": fetch_reply(cluster),
+        "refuses": fetch_reply(cluster, error=ErrorCode.offset_out_of_range),
+    }[follower]
+    leader.answers[FETCH] = lambda message, version: (
+        fetch_reply(cluster, preferred=2) if message.rack_id == "near" else leader.answer_1(message, version)
+    )
+    cluster.cleanup_policy = "compact"
+    assert offsets(read_range(cluster.bootstrap, T0, 0, 30, client_rack="near", **QUICK)) == list(range(30))
+    assert (nearer.count(FETCH), leader.count(FETCH)) == ((3, 1) if follower == "answers" else (1, 4))
+
+
+def asked_offset(message: Any) -> int:
+    return int(message.topics[0].partitions[0].fetch_offset)
 
 
 def test_control_batches_at_the_end(cluster: ScriptedCluster) -> None:

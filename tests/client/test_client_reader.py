@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.batches.columns import COLUMNS
-from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition, read_range
+from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition, loop, operations, read_range
 from odradek.client.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopic
 from odradek.client.reader import shared_cluster
 
@@ -108,6 +108,13 @@ def test_out_of_range_is_named_with_what_the_log_holds(admin: Admin, filled: str
 def test_an_end_beyond_the_log_is_waited_for_and_named(admin: Admin, filled: str) -> None:
     with pytest.raises(RequestTimedOut, match=r"offset 11 did not appear within 900 ms; what can be read ends at 10"):
         list(read_range(admin.config, (filled, 0), 8, 12, default_api_timeout_ms=900))
+
+
+def test_whether_a_topic_is_compacted_is_looked_up(admin: Admin, filled: str, topic: str) -> None:
+    admin.create_topics([NewTopic(f"{topic}-c", 1, 1, {"cleanup.policy": "compact"})])
+    cluster = shared_cluster(admin.config)
+    found = [loop.run(operations.is_compacted(cluster, name, cluster.deadline())) for name in (filled, f"{topic}-c")]
+    assert found == [False, True]
 
 
 def test_unknown_topic_and_partition(admin: Admin, filled: str) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "LogTruncated",
     "OdradekError",
     "OffsetOutOfRange",
+    "RecordsWithheld",
     "RequestTimedOut",
     "TopicRecreated",
     "UnknownTopic",
@@ -36,6 +37,11 @@ class ConnectionLost(OdradekError):
 
 class RequestTimedOut(OdradekError):
     """A call was not done within its time, tries included; the message names the last reason to try again."""
+
+
+class RecordsWithheld(RequestTimedOut):
+    """The log reaches further and is not compacted, yet the broker answers fetches with nothing: records may be there
+    that it cannot get at (tiered storage), so they are not passed over."""
 
 
 class UnsupportedVersion(KafkaError):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from odradek.client.cluster import Cluster, Deadline
+from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.connection import Connection
 from odradek.client.consumer_protocol import decode_assignment
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for
@@ -33,12 +33,14 @@ LIST_GROUPS = 16
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
 OFFSET_FOR_LEADER_EPOCH = 23
+DESCRIBE_CONFIGS = 32
 DELETE_GROUPS = 42
 OFFSET_DELETE = 47
 CONSUMER_GROUP_DESCRIBE = 69
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+_TOPIC_RESOURCE = 2
 # Topic ids replace names from here on; names are what a caller has, and every broker still takes them.
 NAMES_CEILING = 9
 
@@ -115,6 +117,28 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
 
     await at_controller(cluster, "deleting topics", call, deadline)
     cluster.forget_topics(names)
+
+
+async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool:
+    """Whether the topic's cleanup.policy names compact. False, too, where the broker does not tell."""
+    wanted = {"resource_type": _TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": ["cleanup.policy"]}
+
+    async def attempt() -> bool:
+        connection = await cluster.any_connection()
+        if not connection.supports(DESCRIBE_CONFIGS):
+            return False
+        reply = await connection.call(
+            DESCRIBE_CONFIGS, {"resources": [wanted], "include_synonyms": False, "include_documentation": False}
+        )
+        row = reply.results[0]
+        if row.error_code is not ErrorCode.none:
+            failure = error_for(row.error_code, f"settings of topic {topic}: {row.error_message or ''}")
+            if worth_retrying(failure):
+                raise failure
+            return False  # TOPIC_AUTHORIZATION_FAILED: reading it may be allowed nevertheless
+        return any("compact" in (config.value or "") for config in row.configs if config.name == "cleanup.policy")
+
+    return await cluster.retrying(f"settings of topic {topic}", attempt, deadline)
 
 
 # --- offsets of partitions ------------------------------------------------------------------------------------------

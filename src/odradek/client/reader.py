@@ -7,6 +7,7 @@ Connections are shared by all readers of a process that have the same config; a 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -24,9 +25,11 @@ from odradek.client.admin import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import (
+    BrokerUnreachable,
     ConnectionLost,
     LogTruncated,
     OffsetOutOfRange,
+    RecordsWithheld,
     RequestTimedOut,
     TopicRecreated,
     error_for,
@@ -131,7 +134,7 @@ class PartitionReader:
 
         ``start_leader_epoch`` (as committed beside an offset) has the leader confirm that ``start`` still belongs
         to the same history. Raises as ``fetch`` does, LogTruncated, and RequestTimedOut when the log does not reach
-        ``end`` for ``default_api_timeout_ms``.
+        ``end`` for ``default_api_timeout_ms``; RecordsWithheld, one of these, when it does and yet nothing comes.
         """
         return self._advancing(start, end, start_leader_epoch, self._arrow)
 
@@ -263,9 +266,11 @@ class _Source:
     max_wait_ms: int
     last_epoch: int = NO_EPOCH
     _confirmed_epoch: int | None = None
+    _follower: int | None = None  # who the leader says is nearer (KIP-392)
+    _leader_only: bool = False  # once a follower could not answer
 
     async def advance(self, position: int, end: int) -> FetchedPartition | None:
-        """The next reply that holds bytes; None when nothing is left below ``end``."""
+        """The next reply that holds bytes; None when it is proved that nothing is left below ``end``."""
         deadline = self.cluster.deadline()
         empty = 0
         while True:
@@ -273,15 +278,37 @@ class _Source:
             if reply.records:
                 return reply
             limit = reply.last_stable_offset if self.isolation_level else reply.high_watermark
-            # Twice empty although the log reaches further: compaction left nothing between here and the end.
             empty = empty + 1 if limit >= end else 0
-            if empty == 2:
+            if empty == 2 and await self._nothing_is_left(position, end, deadline):
                 return None
             if deadline.left_ms <= self.max_wait_ms + self.cluster.config.retry_backoff_ms:
+                if limit >= end:
+                    raise RecordsWithheld(
+                        f"{self.partition}: nothing came from offset {position} on within {deadline.limit_ms} ms, "
+                        f"although what can be read reaches {limit} and it is not known to be compacted"
+                    )
                 raise RequestTimedOut(
                     f"{self.partition}: offset {end - 1} did not appear within {deadline.limit_ms} ms; "
                     f"what can be read ends at {limit}"
                 )
+            if empty:  # the broker need not have waited before it sent nothing
+                await asyncio.sleep(self.cluster.config.retry_backoff_ms / 1000)
+
+    async def _nothing_is_left(self, position: int, end: int, deadline: Deadline) -> bool:
+        """Whether the offsets from ``position`` to ``end`` are empty for good.
+
+        An empty reply alone does not say so: a broker may fail to get at records in time (tiered storage), or hold
+        them back. Only compaction leaves such holes, and what it compacts, Kafka does not tier. Under read_committed
+        a batch behind ``end`` proves it, too: one that other readers see already.
+        """
+        if self.isolation_level:
+            others = _Source(self.cluster, self.partition, self.topic_id, 0, self.max_bytes, self.max_wait_ms)
+            others._leader_only = True
+            reply = await others.fetch(position, deadline)
+            first = next(scan(reply.records), None) if reply.records else None
+            if first is not None:
+                return first[1].base_offset >= end
+        return await operations.is_compacted(self.cluster, self.partition.topic, deadline)
 
     async def describe(self) -> PartitionDescription:
         topic, number = self.partition
@@ -297,19 +324,37 @@ class _Source:
         async def attempt() -> FetchedPartition:
             try:
                 return await self._fetch_from_leader(offset, deadline)
-            except (ConnectionLost, KafkaError):
+            except (ConnectionLost, BrokerUnreachable, KafkaError):
                 self.cluster.forget_topics([self.partition.topic])
+                self._leave_follower()
                 raise
 
         return await self.cluster.retrying(f"reading {self.partition}", attempt, deadline)
 
+    def _leave_follower(self) -> None:
+        if self._follower is not None:
+            self._follower, self._leader_only = None, True
+
     async def _fetch_from_leader(self, offset: int, deadline: Deadline) -> FetchedPartition:
+        """One reply of the leader, or of the follower that the leader names instead of answering."""
+        row = await self._fetch_once(offset, deadline)
+        if row.preferred_read_replica >= 0 and not row.records and self._follower is None:
+            self._follower = row.preferred_read_replica
+            row = await self._fetch_once(offset, deadline)
+        if (
+            self._follower is not None and not row.records
+        ):  # it may lag behind; whether nothing is there, the leader says
+            self._leave_follower()
+            row = await self._fetch_once(offset, deadline)
+        return row
+
+    async def _fetch_once(self, offset: int, deadline: Deadline) -> FetchedPartition:
         leader, topic_id = await self._leader_and_topic(deadline)
         epoch = self.cluster.leader_epoch(self.partition)
         if self.last_epoch >= 0 and epoch != self._confirmed_epoch:
             await self._check_history(offset, deadline)
         self._confirmed_epoch = epoch
-        connection = await self.cluster.connection(leader)
+        connection = await self.cluster.connection(leader if self._follower is None else self._follower)
         ceiling = None if topic_id is not None else fetch.IDS_FROM - 1
         version = connection.version(fetch.FETCH, ceiling)
         message = fetch.request(
@@ -321,7 +366,7 @@ class _Source:
             min_bytes=1,
             max_wait_ms=min(self.max_wait_ms, max(deadline.left_ms, 1)),
             isolation_level=self.isolation_level,
-            rack=self.cluster.config.client_rack,
+            rack="" if self._leader_only else self.cluster.config.client_rack,
         )
         data = await connection.exchange(fetch.FETCH, version, message)
         try:
@@ -361,6 +406,10 @@ class _Source:
 
     async def _failure(self, row: FetchedPartition, offset: int) -> OdradekError:
         code = row.error_code
+        if self._follower is not None:  # the leader may know better: ask it, now
+            return KafkaError(
+                ErrorCode.leader_not_available, f"{self.partition}: follower {self._follower}: {code.name}"
+            )
         if code is ErrorCode.offset_out_of_range:
             bounds = await self._bounds()
             return OffsetOutOfRange(self.partition, offset, *bounds)
