@@ -313,8 +313,30 @@ async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequ
     assert not stage.broker.connections
     waiting = [key for key, part in stage.broker.directory.partitions.items() if part.waiters]
     assert not waiting, "nobody waits for bytes whose connection is gone"
+    before = await durable(stage)
     await stage.broker.stop()
+    again = Stage(directory)
+    await again.broker.start()
+    assert await durable(again) == before, "what the inputs changed is there after a restart"
+    await again.broker.stop()
     return answered
+
+
+async def durable(stage: Stage) -> dict[str, Any]:
+    """Topics with their partitions and ends, and every committed offset, as clients are told."""
+    broker = stage.broker
+    found: dict[str, Any] = {}
+    for topic in broker.catalog.topics():
+        parts = [broker.partition(topic.name, each.index) for each in topic.partitions]
+        found[topic.name] = [(topic.id, part.log_start_offset, part.log_end_offset) for part in parts if part]
+    if broker.catalog.topic("__consumer_offsets") is None:
+        return found
+    for name in ("g", "t", "sound", "other", "consumer", "range", "retention.ms", "x" * 130):
+        asked = {"group_id": name, "topics": None, "member_id": None, "member_epoch": -1}
+        (group,) = (await stage.ask(9, 8, {"groups": [asked], "require_stable": False})).groups
+        rows = [(topic.name, row) for topic in group.topics for row in topic.partitions]
+        found[f"group {name}"] = (group.error_code, sorted(rows, key=repr))
+    return found
 
 
 async def still_serves(stage: Stage) -> None:
