@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from odradek.broker.deferred import Deferred
 from odradek.broker.router import Hangup
+from odradek.broker.transport import FILE_FROM_BYTES, FileSender
+from odradek.storage.segment import Slice
 from odradek.wire.frames import FrameError, FrameReader
 from odradek.wire.hot_log import Chunk
 
@@ -24,7 +26,7 @@ log = logging.getLogger("odradek.broker")
 MAX_IN_FLIGHT = 1000
 MAX_IN_FLIGHT_BYTES = 64 << 20
 WRITE_BUFFER_BYTES = 1 << 20
-_JOIN_BELOW = 64 << 10
+_JOIN_BELOW = FILE_FROM_BYTES
 
 
 class Abandonable(Protocol):
@@ -62,6 +64,8 @@ class Connection(asyncio.Protocol):
         self._muted_until_s = 0.0
         self._mute_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._files: FileSender | None = None  # made for the first reply with a file in it
+        self.sends_files = False
         self.parked: set[Abandonable] = set()
         self.client_host = ""
         self.local_host = ""
@@ -87,6 +91,7 @@ class Connection(asyncio.Protocol):
             self._mute_timer = self._loop.call_later(hold_ms / 1000, self._transport.abort)
             return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.sends_files = FileSender.possible(transport)
         self._last_active_s = self._loop.time()
         self._watch_idleness()
 
@@ -111,6 +116,9 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._last_active_s = self._loop.time()
+        if self._files is not None:
+            self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+            self._files.transport_drained()
         self._serve_backlog()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -118,6 +126,8 @@ class Connection(asyncio.Protocol):
         for timer in (self._idle_timer, self._mute_timer):
             if timer is not None:
                 timer.cancel()
+        if self._files is not None:
+            self._files.close()
         self._backlog.clear()
         self._slots.clear()
         parked, self.parked = self.parked, set()
@@ -130,7 +140,12 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request awaits its reply, or a reply its way out."""
-        return bool(self._slots or self._backlog or self._transport.get_write_buffer_size())
+        return bool(self._slots or self._backlog or self._sending or self._transport.get_write_buffer_size())
+
+    @property
+    def _sending(self) -> bool:
+        """Whether a part of a file, or what follows it, waits for the client."""
+        return self._files is not None and self._files.busy
 
     def _serve_backlog(self) -> None:
         backlog = self._backlog
@@ -148,6 +163,7 @@ class Connection(asyncio.Protocol):
     def _has_room(self) -> bool:
         return (
             self._writable
+            and not self._sending
             and len(self._slots) < MAX_IN_FLIGHT
             and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
             and not self._gone
@@ -205,12 +221,26 @@ class Connection(asyncio.Protocol):
         if out:
             size = sum(map(len, out))
             self._ready_bytes -= size
-            if size < _JOIN_BELOW:
-                self._transport.write(b"".join(out))
+            if self._sending:
+                self._send_files(out)
+            elif size < _JOIN_BELOW:
+                self._transport.write(b"".join(cast(list[bytes], out)))  # so short a reply has no file in it
+            elif any(isinstance(chunk, Slice) for chunk in out):
+                self._send_files(out)
             else:
-                self._transport.writelines(out)
-        if self._closing and not slots and not self._backlog and not self._gone:
+                self._transport.writelines(cast(list[bytes], out))
+        if self._closing and not slots and not self._backlog and not self._gone and not self._sending:
             self._transport.close()
+
+    def _send_files(self, out: list[Chunk]) -> None:
+        if self._files is None:
+            self._files = FileSender(
+                self._loop, self._transport, on_room=self._serve_backlog, on_progress=self._note_activity
+            )
+        self._files.send(out)
+
+    def _note_activity(self) -> None:
+        self._last_active_s = self._loop.time()
 
     def _read_or_pause(self) -> None:
         wanted = not self._backlog and self._has_room() and not self._closing

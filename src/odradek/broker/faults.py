@@ -33,6 +33,7 @@ from odradek.broker.refusals import FETCH, METADATA, has_code, refusal
 from odradek.broker.router import Context, Hangup
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
+from odradek.wire.hot_log import joined
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
@@ -370,7 +371,7 @@ class Faults:
             if reply is None:
                 at_once = replace(message, max_wait=timedelta(0))
                 reply = cast(Any, self.broker.router.apis[FETCH].handle(self.broker, context, at_once))
-            data = b"".join(reply)
+            data = joined(reply)
             served, _ = schemas.decode(FETCH, context.version, Kind.RESPONSE, data)
             if served.error_code is not ErrorCode.none:
                 return data

@@ -327,7 +327,8 @@ class Log:
             size = header.size_in_bytes
             if size > max_bytes and not min_one:
                 break
-            return Slice(segment.file, position, min(max(max_bytes, size), end - position), header.base_offset)
+            length = min(max(max_bytes, size), end - position)
+            return Slice(segment.file, position, length, header.base_offset, self._fail_late)
         return Slice(None, 0, 0, offset)
 
     def find_timestamp(self, timestamp: int, *, max_offset: int | None = None) -> FoundOffset | None:
@@ -622,6 +623,11 @@ class Log:
     def _check_online(self) -> None:
         if self.offline is not None:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")
+
+    def _fail_late(self, error: OSError) -> None:
+        """A slice could not be read when its time came."""
+        if self.offline is None and not self.closed:
+            self._fail("read", error)
 
     def _fail(self, action: str, error: OSError) -> KafkaError:
         """The log goes offline with one line; what is on disk is recovered at the next start."""

@@ -56,10 +56,18 @@ class Slice:
     becomes of the segment. ``base_offset`` is the first batch's, at most the offset that was asked for.
     """
 
-    __slots__ = ("base_offset", "file", "position", "size")
+    __slots__ = ("base_offset", "file", "on_failure", "position", "size")
 
-    def __init__(self, file: File | None, position: int, size: int, base_offset: int) -> None:
+    def __init__(
+        self,
+        file: File | None,
+        position: int,
+        size: int,
+        base_offset: int,
+        on_failure: Callable[[OSError], object] | None = None,
+    ) -> None:
         self.file = file
+        self.on_failure = on_failure
         self.position = position
         self.size = size
         self.base_offset = base_offset
@@ -73,6 +81,11 @@ class Slice:
         if self.file is None:
             raise OSError("an empty slice has no file")
         return self.file.fileno()
+
+    def failed(self, error: OSError) -> None:
+        """Tells the log that its file could not be read; it goes offline."""
+        if self.on_failure is not None:
+            self.on_failure(error)
 
     def bytes(self) -> bytes:
         """The bytes, read now. Raises OSError."""

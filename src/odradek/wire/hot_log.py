@@ -13,9 +13,23 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-Chunk = bytes | bytearray | memoryview
+
+class FilePart(Protocol):
+    """Bytes of an open file that are not read before they are sent, perhaps never into this process."""
+
+    def __len__(self) -> int: ...
+    def bytes(self) -> bytes:
+        """The bytes, read now. Raises OSError."""
+
+
+Chunk = bytes | bytearray | memoryview | FilePart
+
+
+def joined(chunks: Iterable[Chunk]) -> bytes:
+    """A reply's bytes, those of files read now. Raises OSError."""
+    return b"".join(chunk if isinstance(chunk, bytes | bytearray | memoryview) else chunk.bytes() for chunk in chunks)
 
 
 class ProducedPartition(NamedTuple):
@@ -214,7 +228,7 @@ def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
         return {**reply, "throttle_time": throttle_ms}
     told = _I32(throttle_ms)
     if isinstance(reply, list) and api_key == _FETCH:
-        return [told + bytes(reply[0][4:]), *reply[1:]]
+        return [told + joined(reply[:1])[4:], *reply[1:]]
     if isinstance(reply, bytes) and api_key == _PRODUCE:
         end = len(reply) - (1 if version >= 9 else 0)
         return reply[: end - 4] + told + reply[end:]

@@ -11,7 +11,6 @@ gives at least one batch, however large, so that readers get on.
 
 from __future__ import annotations
 
-import logging
 from random import getrandbits
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -20,6 +19,7 @@ from odradek.broker.deferred import Deferred
 from odradek.broker.fetch_sessions import FetchContext, TopicKey, Wanted
 from odradek.broker.purgatory import ParkedFetch
 from odradek.broker.quotas import CONSUMER_BYTE_RATE
+from odradek.broker.transport import FILE_FROM_BYTES
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire.hot_log import Chunk, FetchedPartition, fetch_response
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 API_KEY = 1
 VERSIONS = (4, 18)
-
-log = logging.getLogger("odradek.broker")
 
 _NO_ID = UUID(int=0)
 
@@ -166,14 +164,16 @@ class _Fetch:
         return FetchedPartition(index, 0, *marks, aborted, size=found.size)
 
     def _filled(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:
-        """The answer with its records, read from the page cache only now that they are sent."""
+        """The answer with its records: a part of a file to be sent as it is, where that is worth it."""
         found = self._slices.get((item.topic, item.partition))
         if found is None or not answer.size:
             return answer
+        if found.size >= FILE_FROM_BYTES and self._connection.sends_files:
+            return answer._replace(records=(found,))
         try:
             data = found.bytes()
         except OSError as error:
-            log.error("%s-%d cannot be read: %s", item.topic, item.partition, error)
+            found.failed(error)
             return FetchedPartition(answer.partition, ErrorCode.kafka_storage_error)
         return answer._replace(records=(data,), size=len(data))
 

@@ -1,0 +1,162 @@
+"""Replies with parts of files in them: the records go from the page cache to the socket, past Python.
+
+``FileSender`` writes to a duplicate of the transport's socket, which it may only do while the transport itself has
+nothing to write, so that bytes keep their order. What the client does not take at once waits: a part of a file costs
+no memory, however large. Why ``sendfile`` and not mapped files: docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from odradek.storage.segment import Slice
+from odradek.wire.hot_log import Chunk
+
+log = logging.getLogger("odradek.broker")
+
+FILE_FROM_BYTES = 64 << 10
+"""Shorter parts are read and joined with their reply: one write is cheaper than three calls."""
+TURN_BYTES = 4 << 20
+"""So much goes to one client before the others get their turn."""
+
+_MORE = getattr(socket, "MSG_MORE", 0)
+_FILE_ERRORS = frozenset({errno.EIO, errno.EBADF, errno.ENODEV, errno.ENXIO, errno.EUCLEAN, errno.ESTALE})
+
+
+class FileSender:
+    """One connection's way out for files; ``busy`` until all it was given is written.
+
+    ``on_room()`` is called when it has written what could not be written inside ``send``, ``on_progress()`` whenever
+    a waiting client took some. On an error the transport is aborted; the owner calls ``close`` when it is lost, and
+    ``transport_drained`` from ``resume_writing``.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        *,
+        on_room: Callable[[], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._on_room = on_room
+        self._on_progress = on_progress
+        # The transport's own descriptor cannot be watched beside it.
+        self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        self._socket.setblocking(False)
+        self._waiting: deque[Chunk] = deque()
+        self._sent = 0  # of the first that waits
+        self._watching = False
+        self._behind_transport = False
+        self._failed = False
+
+    @staticmethod
+    def possible(transport: asyncio.BaseTransport) -> bool:
+        """Whether files can go to this client at all: a plain socket, and a system that has ``sendfile``."""
+        return (
+            hasattr(os, "sendfile")
+            and transport.get_extra_info("sslcontext") is None
+            and hasattr(transport.get_extra_info("socket"), "fileno")
+        )
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def send(self, chunks: list[Chunk]) -> None:
+        """Writes the chunks after all that was given before, now or when the client takes them."""
+        if self._failed:
+            return
+        was_busy = self.busy
+        self._waiting.extend(chunk for chunk in chunks if len(chunk))
+        if was_busy or not self._waiting:
+            return
+        if self._transport.get_write_buffer_size():
+            # Our turn comes when the transport's buffer is empty: with this limit it tells.
+            self._behind_transport = True
+            self._transport.set_write_buffer_limits(high=0)
+        else:
+            self._write()
+
+    def transport_drained(self) -> None:
+        """What was written before us is on its way."""
+        if self._behind_transport:
+            self._behind_transport = False
+            self._on_writable()
+
+    def close(self) -> None:
+        """Forgets what waits and lets go of the socket and the files."""
+        self._failed = True
+        self._watch(False)
+        self._waiting.clear()
+        self._socket.close()
+
+    def _on_writable(self) -> None:
+        before = len(self._waiting), self._sent
+        self._write()
+        if self._failed:
+            return
+        if before != (len(self._waiting), self._sent):
+            self._on_progress()
+        if not self._waiting:
+            self._on_room()
+
+    def _write(self) -> None:
+        """Writes what the socket takes, at most about ``TURN_BYTES``; waits for room where something is left."""
+        left = TURN_BYTES
+        waiting = self._waiting
+        while waiting and left > 0 and not self._failed:
+            chunk = waiting[0]
+            try:
+                size = self._write_file(chunk) if isinstance(chunk, Slice) else self._write_bytes(cast(bytes, chunk))
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                self._fail(chunk, error)
+                return
+            left -= size
+            self._sent += size
+            if self._sent == len(chunk):
+                waiting.popleft()
+                self._sent = 0
+        self._watch(bool(waiting) and not self._failed)
+
+    def _write_bytes(self, chunk: bytes | bytearray | memoryview) -> int:
+        more = _MORE if len(self._waiting) > 1 else 0
+        return self._socket.send(memoryview(chunk)[self._sent :], more)
+
+    def _write_file(self, part: Slice) -> int:
+        size = os.sendfile(self._socket.fileno(), part.fd, part.position + self._sent, part.size - self._sent)
+        if not size:
+            # It was truncated: the reply's length is out already and cannot be kept.
+            log.warning("a segment became shorter while it was being sent; closing that connection")
+            self._abort()
+        return size
+
+    def _fail(self, chunk: Chunk, error: OSError) -> None:
+        if isinstance(chunk, Slice) and error.errno in _FILE_ERRORS:
+            chunk.failed(error)
+        self._abort()
+
+    def _abort(self) -> None:
+        self._failed = True
+        self._watch(False)
+        self._waiting.clear()
+        self._transport.abort()
+
+    def _watch(self, wanted: bool) -> None:
+        if wanted != self._watching:
+            self._watching = wanted
+            if wanted:
+                self._loop.add_writer(self._socket.fileno(), self._on_writable)
+            else:
+                self._loop.remove_writer(self._socket.fileno())
