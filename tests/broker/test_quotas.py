@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from brokers import RunningBroker, Wire, unique
+from brokers import RunningBroker, Wire, eventually, unique
+from confluent_kafka import Producer, ThrottleEvent
 from test_server_frames import connect, create, fetch, produce
 
 from odradek.wire import frames
@@ -178,6 +179,22 @@ def test_quotas_survive(own_broker: Callable[..., RunningBroker], topic: str, ho
         entity = (("client-id", "me"), ("user", None))
         assert kept(wire) == {entity: {"producer_byte_rate": 1000.0, "request_percentage": 2.5}}
         assert written(wire, topic, 20_000) > 0
+
+
+def test_librdkafka_hears_of_it(bootstrap: str, wire: Wire, topic: str) -> None:
+    create(wire, topic)
+    client = unique("client")
+    set_quota(wire, {"client_id": client}, producer_byte_rate=20_000)
+    heard: list[ThrottleEvent] = []
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "client.id": client, "linger.ms": 0, "throttle_cb": heard.append}
+    )
+    for _ in range(3):
+        producer.produce(topic, b"x" * 90_000)
+        assert producer.flush(20) == 0
+    eventually(lambda: producer.poll(0.05) is not None and heard)
+    assert 0 < heard[0].throttle_time < 10
+    set_quota(wire, {"client_id": client}, producer_byte_rate=None)
 
 
 def test_a_resting_connection_can_be_closed(bootstrap: str, wire: Wire, topic: str) -> None:

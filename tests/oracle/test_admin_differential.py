@@ -10,10 +10,11 @@ import re
 
 import pytest
 import scenarios_admin
+import scenarios_groups
 import scenarios_log
 from recording import Scenario, differences, load, run_scenario
 
-SUITES = {"admin": scenarios_admin.SCENARIOS, "log": scenarios_log.SCENARIOS}
+SUITES = {"admin": scenarios_admin.SCENARIOS, "log": scenarios_log.SCENARIOS, "groups": scenarios_groups.SCENARIOS}
 CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
 
 # Pattern of a difference's line, and why it may be.
