@@ -240,6 +240,25 @@ def test_reading_stops_while_too_many_bytes_are_open(loop, monkeypatch) -> None:
     assert transport.reading
 
 
+def test_reading_stops_while_too_many_bytes_of_replies_wait_for_an_earlier_one(loop, monkeypatch) -> None:
+    monkeypatch.setattr(connection_module, "MAX_READY_BYTES", 40)
+    first: Deferred[Any] = Deferred()
+    served: list[int] = []
+
+    def handle(*_: Any) -> Any:
+        served.append(1)
+        return first if len(served) == 1 else {"error_code": 0}
+
+    connection, transport = connect(loop, Server(k12=handle))
+    connection.data_received(b"".join(heartbeat(n) for n in range(50)))
+    assert 2 < len(served) < 10
+    assert not transport.reading
+    first.resolve({"error_code": 0})
+    turn(loop)
+    assert [n for n, _ in transport.replies()] == list(range(50))
+    assert transport.reading
+
+
 def test_nothing_is_served_while_the_client_does_not_read(loop) -> None:
     served = []
     connection, transport = connect(loop, Server(k12=lambda *_: served.append(1) or {"error_code": 0}))

@@ -1,7 +1,8 @@
 """One client's connection: frames in, replies out, in the order the requests came.
 
-Memory stays bounded: reading stops while too many requests, or bytes of them, are unanswered, and while the client
-does not take what was written. What goes wrong here closes this connection and touches no other.
+Memory stays bounded: reading stops while too many requests, or bytes of them, are unanswered, while too many bytes of
+replies wait for the one before them, and while the client does not take what was written. What goes wrong here closes
+this connection and touches no other.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ log = logging.getLogger("odradek.broker")
 
 MAX_IN_FLIGHT = 1000
 MAX_IN_FLIGHT_BYTES = 64 << 20
+MAX_READY_BYTES = 64 << 20
 WRITE_BUFFER_BYTES = 1 << 20
 _JOIN_BELOW = FILE_FROM_BYTES
 
@@ -166,6 +168,7 @@ class Connection(asyncio.Protocol):
             and not self._sending
             and len(self._slots) < MAX_IN_FLIGHT
             and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
+            and self._ready_bytes < MAX_READY_BYTES
             and not self._gone
             and self._mute_timer is None
         )
