@@ -1,6 +1,7 @@
 """Records what Apache Kafka answers: ``python -m tests.oracle.record 127.0.0.1:9092 [suite …]``.
 
-The broker asked should be a single Apache Kafka 4.3 with ``num.partitions=4`` and defaults otherwise. Traces go to
+The broker asked should be a single Apache Kafka 4.3 with ``num.partitions=4``,
+``group.initial.rebalance.delay.ms=0`` and defaults otherwise. Traces go to
 ``tests/oracle/traces`` and are committed, so that comparing needs no Java.
 """
 
