@@ -201,6 +201,15 @@ def test_a_promise_that_fails_to_be_packed_closes_only_its_connection(loop) -> N
     assert transport.aborted
 
 
+def test_an_answer_that_cannot_be_made_of_a_promise_is_an_error(loop) -> None:
+    promise: Deferred[Any] = Deferred()
+    connection, transport = connect(loop, Server(k12=lambda *_: promise.map(lambda _: 1 // 0)))
+    connection.data_received(heartbeat(1))
+    promise.resolve(1)
+    turn(loop)
+    assert code_of(transport.replies()[0][1]) == ErrorCode.unknown_server_error
+
+
 def test_a_hangup_closes(loop) -> None:
     connection, transport = connect(loop, Server(k12=raising(Hangup("acks=0 failed"))))
     connection.data_received(heartbeat(1))

@@ -15,6 +15,7 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageErr
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import Heartbeat, OffsetCommit, TopicCommit
+from odradek.groups.shard import GroupShard
 
 OK = ErrorCode.none
 
@@ -215,6 +216,48 @@ def test_a_plan_too_large_for_one_batch_is_refused(rig: Rig) -> None:
     reply = rig.sync("g", member, generation, {member: b"x" * 2_000}).reply
     assert reply.error_code is ErrorCode.unknown_server_error
     assert rig.state("g") == "Empty"
+
+
+def test_an_answer_that_cannot_be_taken_leaves_the_others_alone(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    index = rig.runtime.group_partition("g")
+
+    def refuse(_: Any) -> None:
+        raise ZeroDivisionError
+
+    def ask(partition: int) -> Deferred[Any]:
+        rows = [(partition, 5, -1, "")]
+        return rig.runtime.submit(index, OffsetCommit("g", [TopicCommit("t", None, rows)]))
+
+    first, second, third = ask(0), ask(1), ask(2)
+    first.then(refuse)
+    mapped = second.map(lambda _: 1 // 0)
+    rig.scheduler.settle()
+    assert third.value.error is OK
+    assert isinstance(mapped.value, ZeroDivisionError), "its reader is told, and does not wait for ever"
+    assert "went nowhere" in caplog.text
+    assert rig.commit("g", "t", {3: 1}) == {3: OK}
+
+
+def test_a_record_that_cannot_be_taken_in_fails_its_batch_and_restarts_the_shard(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Written, but the machine choked on it: the log is read anew, without what cannot be read."""
+    rig.commit("g", "t", {0: 1})
+    replay = GroupShard.replay
+
+    def choke(machine: GroupShard, offset: int, record: Any) -> None:
+        if b"choke" in record.key:
+            raise ZeroDivisionError
+        replay(machine, offset, record)
+
+    monkeypatch.setattr(GroupShard, "replay", choke)
+    waiting = [_commit(rig, "g", 2), _commit(rig, "choke", 3), _commit(rig, "h", 4)]
+    rig.scheduler.settle()
+    assert {_code(commit) for commit in waiting} == {ErrorCode.unknown_server_error}
+    assert (rig.offset("g", "t", 0), rig.offset("choke", "t", 0), rig.offset("h", "t", 0)) == (2, -1, 4)
+    assert rig.commit("g", "t", {0: 5}) == {0: OK}
+    assert rig.runtime.skipped_records == 1
+    assert "cannot be taken in" in caplog.text
 
 
 def test_what_nobody_asked_for_is_spread_over_batches() -> None:  # behaviour 18, behaviour 23

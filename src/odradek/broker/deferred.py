@@ -63,9 +63,20 @@ class Deferred(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """The promise of ``function(value)``."""
+        """The promise of ``function(value)``; of the exception where that raises one, so that nobody waits for ever.
+
+        What becomes of an exception is the business of whoever looks at the value: the router answers with an error.
+        """
         mapped: Deferred[U] = Deferred()
-        self.then(lambda value: mapped.resolve(function(value)))
+
+        def keep(value: T) -> None:
+            try:
+                result = function(value)
+            except Exception as error:
+                result = cast(U, error)
+            mapped.resolve(result)
+
+        self.then(keep)
         return mapped
 
 

@@ -178,11 +178,16 @@ class Router:
         except Hangup as reason:
             log.info("closing a connection: %s", reason)
             return None
+        except Exception:
+            log.exception("%s v%d: a reply cannot be made", schemas.api_name(head.api_key), head.version)
+            return None
 
     def _pack(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk]:
         """Raises Hangup where nothing can be said."""
         if reply is None:
             return []
+        if isinstance(reply, Hangup):
+            raise reply
         if isinstance(reply, Exception):
             reply = self._reply_to(head, reply)
         start = response_head(head.api_key, head.version, head.correlation_id)

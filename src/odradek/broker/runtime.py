@@ -337,9 +337,15 @@ class _Shard:
             _fail(answers, _append_error(error))
             self._restart(ErrorCode.not_coordinator)
             return False
-        for record in records:
-            self.machine.replay(offset, record)
-            offset += 1
+        try:
+            for record in records:
+                self.machine.replay(offset, record)
+                offset += 1
+        except Exception:
+            log.exception("%s: the record at %d, just written, cannot be taken in", self, offset)
+            _fail(answers, ErrorCode.unknown_server_error)
+            self._restart(ErrorCode.not_coordinator)
+            return False
         self._uncommitted.append((offset, answers))
         self.release()
         return True
@@ -407,7 +413,11 @@ class _Shard:
             elif row.is_transactional:
                 self.machine.skipped["transactional offsets are not supported yet"] += 1
             else:
-                self.machine.replay(row.offset, Record(row.key, row.value))
+                try:
+                    self.machine.replay(row.offset, Record(row.key, row.value))
+                except Exception:
+                    log.exception("%s: the record at %d cannot be taken in", self, row.offset)
+                    self.machine.skipped["an error"] += 1
 
     def _finish_load(self) -> None:
         skipped = self.machine.skipped
@@ -430,13 +440,15 @@ _Answer = tuple[Request, Deferred[Any], Any]
 
 
 def _resolve(answers: list[_Answer]) -> None:
-    for _, deferred, reply in answers:
-        deferred.resolve(reply)
+    for request, deferred, reply in answers:
+        try:
+            deferred.resolve(reply)
+        except Exception:  # whoever asked cannot take it; the others of the batch can
+            log.exception("the answer to %s went nowhere", type(request).__name__)
 
 
 def _fail(answers: list[_Answer], error: ErrorCode) -> None:
-    for request, deferred, _ in answers:
-        deferred.resolve(request.failed(error))
+    _resolve([(request, deferred, request.failed(error)) for request, deferred, _ in answers])
 
 
 _APPEND_ERRORS = {
