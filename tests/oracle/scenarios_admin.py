@@ -69,11 +69,11 @@ def topics_that_cannot_be(run: Run) -> None:
 
 
 def topic_names_that_collide(run: Run) -> None:
-    dotted, lined = run.fresh("col.lide", "x"), run.fresh("col_lide", "x")
+    dotted, lined = run.fresh("topic.lide", "x"), run.fresh("topic_lide", "x")
     create(run, new_topic(dotted, 1, 1))
     run.led(dotted)
     create(run, new_topic(lined, 1, 1))
-    both = run.fresh("b.oth", "x"), run.fresh("b_oth", "x")
+    both = run.fresh("topic.both", "x"), run.fresh("topic_both", "x")
     create(run, *(new_topic(name, 1, 1) for name in both), validate_only=True)
 
 
