@@ -209,13 +209,42 @@ def test_a_request_too_large_for_one_batch_fails_alone(rig: Rig) -> None:
     assert parked.reply.error_code is OK
 
 
-def test_a_plan_too_large_for_one_batch_is_refused(rig: Rig) -> None:
-    member = rig.member("g")
-    generation = rig.join("g", member).reply.generation_id
+def test_a_plan_too_large_for_one_batch_sends_its_group_back_alone(rig: Rig) -> None:
+    """As Kafka: all who waited for the plan are told, their group gathers anew, other groups notice nothing."""
+    stable = rig.stable("stable")
+    parked = [rig.join("h", rig.member("h"))]
+    parked.append(rig.join("h", rig.member("h")))  # waits for the first to come back
+    leader = rig.member("g")
+    generation = rig.join("g", leader).reply.generation_id
+    other = rig.member("g")
+    waiting = rig.join("g", other), rig.join("g", leader)
+    generation = waiting[1].reply.generation_id
     rig.partition_of("g").max_message_bytes = 1_000
-    reply = rig.sync("g", member, generation, {member: b"x" * 2_000}).reply
-    assert reply.error_code is ErrorCode.unknown_server_error
-    assert rig.state("g") == "Empty"
+    follower = rig.sync("g", other, generation)
+    reply = rig.sync("g", leader, generation, {leader: b"x" * 2_000}).reply
+    assert (reply.error_code, reply.assignment) == (ErrorCode.unknown_server_error, b"")
+    assert (follower.reply.error_code, follower.reply.assignment) == (ErrorCode.unknown_server_error, b"")
+    assert rig.state("g") == "PreparingRebalance"
+    assert rig.heartbeat("g", leader, generation) is ErrorCode.rebalance_in_progress
+    assert not parked[1].answered
+    assert rig.heartbeat("stable", stable[0], 1) is OK
+    again = rig.join("g", leader), rig.join("g", other)
+    assert {join.reply.error_code for join in again} == {OK}
+    rig.sync("g", other, generation + 1)
+    assert rig.sync("g", leader, generation + 1, {leader: b"x"}).reply.assignment == b"x"
+    assert rig.state("g") == "Stable"
+
+
+def test_a_deletion_too_large_for_one_batch_ends_nobodys_wait(rig: Rig) -> None:
+    rig.catalog.add("wide", 100)
+    rig.commit("g", "wide", {index: index for index in range(100)})
+    rig.join("h", rig.member("h"))
+    parked = rig.join("h", rig.member("h"))
+    rig.partition_of("g").max_message_bytes = 1_000
+    (answer,) = rig.call(42, 2, groups_names=["g"]).results
+    assert answer.error_code is ErrorCode.unknown_server_error
+    assert rig.offset("g", "wide", 99) == 99
+    assert not parked.answered
 
 
 def test_an_answer_that_cannot_be_taken_leaves_the_others_alone(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

@@ -306,8 +306,11 @@ class _Shard:
             return True
         if request is not None:  # what a request causes is written whole or not at all
             _fail(answers, ErrorCode.unknown_server_error)
-            if not request.batched:  # the machine believes that its records were written
+            undone = self.machine.take_back(self._runtime.clock(), request)
+            if undone is None:  # the machine believes that its records were written
                 self._restart(ErrorCode.not_coordinator)
+            else:
+                self._take(undone, None, None)
             return False
         for record, size in zip(records, sizes, strict=True):
             if self._record_bytes + size > limit and not self.flush():

@@ -296,6 +296,15 @@ class Membership:
                     self._renew(group, other, now_ms + other.session_timeout_ms, out)
         return out
 
+    def take_back_sync(self, now_ms: int, request: SyncGroup) -> Result:
+        """The plan could not be written, and everybody who waited for it was told: the group gathers anew."""
+        out = Result()
+        group = self._groups[request.group_id]
+        for member in group.members.values():
+            member.assignment = b""
+        self._prepare_rebalance(now_ms, group, out)
+        return out
+
     def _refuse_sync(self, group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.invalid_group_id

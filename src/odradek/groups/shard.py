@@ -85,6 +85,17 @@ class GroupShard:
     def handle(self, now_ms: int, request: Request) -> Result:
         return self._handlers[type(request)](now_ms, request)
 
+    def take_back(self, now_ms: int, request: Request) -> Result | None:
+        """The records of a request just handled are more than a batch takes, and all its answers became errors.
+
+        None: what else it changed cannot be undone here.
+        """
+        if isinstance(request, SyncGroup):
+            return self._membership.take_back_sync(now_ms, request)
+        if isinstance(request, OffsetCommit | OffsetDelete | DeleteGroups):
+            return Result()  # they change nothing but through their records
+        return None
+
     def committed(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         """What was committed last, if anything."""
         return self._offsets.get(group_id, topic, partition)
