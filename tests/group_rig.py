@@ -224,12 +224,20 @@ class Rig:
         scheduler._soon.clear()
         scheduler._alarms.clear()
         self.runtime = Runtime(
-            self.config, call_soon=scheduler.call_soon, call_at=scheduler.call_at, clock=scheduler.clock
+            self.config,
+            call_soon=scheduler.call_soon,
+            call_at=scheduler.call_at,
+            clock=scheduler.clock,
+            topic_id=self._topic_id,
         )
         self.runtime.partition_count = len(self.partitions)
         for index, partition in enumerate(self.partitions):
             self.runtime.load(index, partition)
         scheduler.settle()
+
+    def _topic_id(self, name: str) -> bytes | None:
+        topic = self.catalog.topic(name)
+        return None if topic is None else topic.id.bytes
 
     # --- what handlers ask of a broker ------------------------------------------------------------------------
 

@@ -251,6 +251,7 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
 
     async def test() -> None:
         async with serving(tmp_path, log_cleaner_enable="false") as broker:
+            create(broker, "t")
             (partition,) = create(broker, OFFSETS_TOPIC, internal_segment_bytes="2500")
             for number in range(600):
                 commit(partition.log, f"group-{number * 7 % 40}", number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from brokers import RunningBroker, Wire, eventually, unique
@@ -14,7 +15,10 @@ from test_server_life import delete, end_offset, list_offset
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
+from odradek.catalog.shard import DeleteTopic
+from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
+from odradek.groups.messages import OffsetCommit, OffsetFetch, TopicCommit
 from odradek.storage import checkpoints
 from odradek.storage.files import OsFiles
 
@@ -82,6 +86,41 @@ def test_what_is_noted_of_topics_that_are_gone_goes_at_start(running: RunningBro
     running.start()
     with Wire(running.bootstrap) as wire:
         assert (list_offset(wire, topic, -2), end_offset(wire, topic)) == (0, 1)
+
+
+def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> None:  # claim 55
+    """The broker is killed between the catalogue's change and the tombstones, the topic is created again."""
+    settings = BrokerConfig({"offsets.topic.num.partitions": "1"})
+
+    async def ask(broker: BrokerServer, request: Any) -> Any:
+        promise = broker.runtime.submit(0, request)
+        async with asyncio.timeout(10):
+            while not promise.resolved:
+                await asyncio.sleep(0)
+        return promise.value
+
+    async def before() -> None:
+        broker = BrokerServer(settings, tmp_path, ("127.0.0.1", 0))
+        await broker.start()
+        broker.ensure_offsets_topic()
+        topic = broker.create_topic("flights", partition_count=1)
+        assert topic is not None
+        assert topic.id is not None
+        commit = OffsetCommit("g", [TopicCommit("flights", topic.id.bytes, [(0, 42, -1, "")])])
+        assert (await ask(broker, commit)).error is ErrorCode.none
+        broker.catalog.apply(DeleteTopic(topic.id))
+        await broker.abandon()
+
+    async def after() -> None:
+        broker = BrokerServer(settings, tmp_path, ("127.0.0.1", 0))
+        await broker.start()
+        broker.create_topic("flights", partition_count=1)
+        found = await ask(broker, OffsetFetch("g", [("flights", [0])]))
+        assert [row.offset for _, rows in found.topics for row in rows] == [-1]
+        await broker.stop()
+
+    asyncio.run(before())
+    asyncio.run(after())
 
 
 def test_the_cleaners_checkpoint_forgets_a_deleted_log(tmp_path: Path) -> None:

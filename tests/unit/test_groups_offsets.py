@@ -455,3 +455,28 @@ def test_orphans_and_repeats_that_compaction_leaves_load(rig: Rig) -> None:  # b
     rig.restart()
     assert [rig.offset("g", "t", i) for i in (0, 1, 3)] == [5, 7, -1]
     assert rig.runtime.skipped_records == 0
+
+
+def test_offsets_of_topics_that_are_gone_go_when_the_log_is_read(rig: Rig) -> None:  # claim 55, behaviour 18
+    """Killed after the catalogue forgot a topic, and before its tombstones were written."""
+    for topic in ("gone", "again", "kept"):
+        rig.catalog.add(topic)
+        assert rig.commit("g", topic, {0: 5, 1: 6}) == {0: OK, 1: OK}
+    rig.catalog.remove("gone")
+    rig.catalog.remove("again")
+    rig.catalog.add("between")
+    rig.catalog.add("again")
+    rig.commit("g", "again", {1: 1})
+    rig.partition_of("g").put(
+        (records.offset_key("g", "kept", 2), records.offset_value(OffsetCommitValue(7, -1, "", START_MS)))
+    )
+    rig.restart()
+    assert [rig.offset("g", "gone", index) for index in (0, 1)] == [-1, -1]
+    assert [rig.offset("g", "again", index) for index in (0, 1)] == [-1, 1], "the new topic's commit stays"
+    assert [rig.offset("g", "kept", index) for index in (0, 1, 2)] == [5, 6, 7], "one that names no id stays"
+    log = rig.partition_of("g")
+    tombstones = [decoded.key for decoded in log.records() if decoded.value is None]  # type: ignore[union-attr]
+    assert sorted(tombstones) == [("g", "again", 0), ("g", "gone", 0), ("g", "gone", 1)]
+    end = log.log_end_offset
+    rig.restart()
+    assert log.log_end_offset == end, "that was it"

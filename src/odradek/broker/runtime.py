@@ -18,6 +18,8 @@ and what a handler does::
 ``clock()`` (milliseconds since 1970) has reached ``at_ms`` and returns something with ``cancel()``. Both call on
 the one thread that everything here runs on; asyncio and the simulator alike supply them.
 
+``topic_id(name)`` tells the id of a topic: what a shard has committed for others is deleted once it is loaded.
+
 ``partition`` is anything that satisfies ``OffsetsPartition`` below. ``submit`` never raises for what a client can
 cause: a partition that is not here gives NOT_COORDINATOR, one still being read COORDINATOR_LOAD_IN_PROGRESS.
 
@@ -44,6 +46,7 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageErr
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import Request
+from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import GroupShard
 
 log = logging.getLogger("odradek.broker")
@@ -96,9 +99,11 @@ class Runtime:
         call_soon: Callable[[Callable[[], None]], object],
         call_at: Callable[[int, Callable[[], None]], Cancellable],
         clock: Callable[[], int],
+        topic_id: TopicIds | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
+        self.topic_id = topic_id
         self.partition_count: int | None = None
         self.skipped_records = 0
         self.call_soon = call_soon
@@ -227,6 +232,7 @@ class _Shard:
         self._uncommitted: list[tuple[int, list[_Answer]]] = []  # in the log, above the high watermark
         self._flush_due = False
         self._load_offset = 0
+        self._is_rebuilt = False
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -374,6 +380,7 @@ class _Shard:
     def _restart(self, error: ErrorCode) -> None:
         """What the machine knows may be ahead of the log: it is built anew from it."""
         self.stop(error)
+        self._is_rebuilt = True
         self.machine = GroupShard(self._runtime.config)
         self.start_load()
 
@@ -430,6 +437,9 @@ class _Shard:
                 log.warning("%s: skipped %d records: %s", self, count, reason)
         self.error = ErrorCode.none
         self._take(self.machine.on_loaded(self._runtime.clock()), None, None)
+        topic_id = self._runtime.topic_id
+        if topic_id is not None and not self._is_rebuilt:  # a rebuilt one may fail to write this again and again
+            self.step(lambda machine, _: machine.on_topics_known(topic_id))
 
     def _give_up(self, error: Exception) -> None:
         log.error("%s: its log cannot be read, its groups are not served: %s", self, error)

@@ -248,6 +248,10 @@ class BrokerServer:
             if partition is not None and not partition.failure:
                 self.runtime.load(described.index, partition)
 
+    def _topic_id(self, name: str) -> bytes | None:
+        topic = self.catalog.topic(name)
+        return None if topic is None or topic.id is None else topic.id.bytes
+
     def _group_config(self) -> GroupConfig:
         config = self.config
         return GroupConfig(
@@ -282,6 +286,7 @@ class BrokerServer:
                 call_soon=loop.call_soon,
                 call_at=self._alarms.call_at,
                 clock=self.now_ms,
+                topic_id=self._topic_id,
             )
             self.clock.on_moved.append(self.runtime.on_clock_moved)
             offsets_topic = self.catalog.topic(OFFSETS_TOPIC)

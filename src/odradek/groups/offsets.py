@@ -33,6 +33,9 @@ from odradek.groups.messages import (
 
 NO_OFFSET = -1
 
+TopicIds = Callable[[str], bytes | None]
+"""The 16 bytes of the id a topic of this name has now; None: there is none."""
+
 
 class Prepared(Record):
     """A record that is known decoded, as it was made here: replaying it need not read its bytes."""
@@ -164,6 +167,18 @@ class Offsets:
 
     def on_topics_deleted(self, topics: Collection[str]) -> list[Record]:
         return [_tombstone(key) for key, _ in self.items() if key.topic in topics]
+
+    def of_topics_gone(self, topic_id: TopicIds) -> list[Record]:
+        """Tombstones for what was committed for topics that are gone, also if there is another of the name now."""
+        ids: dict[str, bytes | None] = {}
+        tombstones = []
+        for key, value in self.items():
+            if key.topic not in ids:
+                ids[key.topic] = topic_id(key.topic)
+            now = ids[key.topic]
+            if now is None or (value.topic_id is not None and value.topic_id != now):
+                tombstones.append(_tombstone(key))
+        return tombstones
 
     # --- expiry -----------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ from odradek.groups.messages import (
     Request,
     SyncGroup,
 )
-from odradek.groups.offsets import Offsets, Prepared
+from odradek.groups.offsets import Offsets, Prepared, TopicIds
 
 EXPIRY: Hashable = ("expiry",)
 CLASSIC = "classic"
@@ -174,6 +174,10 @@ class GroupShard:
     def on_topics_deleted(self, topics: Collection[str]) -> Result:
         """Their offsets go, for every group."""
         return Result(records=self._offsets.on_topics_deleted(topics))
+
+    def on_topics_known(self, topic_id: TopicIds) -> Result:
+        """Offsets go whose topic was deleted while nobody could write that down: a crash came in between."""
+        return Result(records=self._offsets.of_topics_gone(topic_id))
 
     # --- administration ---------------------------------------------------------------------------------------
 
