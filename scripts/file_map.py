@@ -1,0 +1,51 @@
+"""Fills the file map in docs/architecture.md from the first line of each module; ``--check`` only compares."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from itertools import groupby
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "architecture.md"
+SOURCE = ROOT / "src" / "odradek"
+BEGIN, END = "<!-- file map: python scripts/file_map.py -->\n", "<!-- end of file map -->\n"
+
+
+def summary(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return text.split("\n", 1)[0].replace("``", "`").replace("|", "\\|")
+
+
+def file_map() -> str:
+    files = sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    files = [path for path in files if path.parent.name != "handlers"]
+    lines = ["| file | what it is |", "|---|---|"]
+    for room, members in groupby(files, key=lambda path: path.parent.relative_to(SOURCE).as_posix()):
+        for path in members:
+            name = path.name if room == "." else f"{room}/{path.name}"
+            lines.append(f"| `{name}` | {summary(path)} |")
+        if room == "broker":
+            lines.append(
+                "| `broker/handlers/kNN_….py` | One API each; the file's first lines say what each version changed. |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    page = PAGE.read_text()
+    head, rest = page.split(BEGIN)
+    tail = rest.split(END)[1]
+    wanted = head + BEGIN + "\n" + file_map() + "\n" + END + tail
+    if wanted == page:
+        return 0
+    if "--check" in sys.argv[1:]:
+        print("docs/architecture.md: the file map is out of date (run: python scripts/file_map.py)")
+        return 1
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
