@@ -1,10 +1,10 @@
-# make setup | demo | test | check | test-long | bench | oracle: each prepares what it needs.
+# make setup | demo | test | check | test-long | bench | docs: each prepares what it needs.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.odradek-ready
 
-.PHONY: setup demo test check test-long bench oracle clean
+.PHONY: setup demo test check test-long bench oracle clean docs
 
 setup: $(STAMP)
 
@@ -38,3 +38,7 @@ oracle: setup
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+
+docs: setup
+	$(BIN)/python scripts/proofs.py
+	$(BIN)/python scripts/file_map.py
