@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,6 +16,10 @@ import pytest
 from brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import create, fetch, produce
 
+from odradek.broker.config import BrokerConfig
+from odradek.broker.server import BrokerServer
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.files import OsFiles
 from odradek.testing.cluster import BrokerProcess
 
 SERVE = [sys.executable, "-m", "odradek.broker"]
@@ -75,6 +80,36 @@ def test_signals_stop_it_in_peace(tmp_path: Path, number: int) -> None:
     running.start()
     assert not (running.data_dir / ".kafka_cleanshutdown").exists()
     running.stop()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_mark_of_a_clean_stop_comes_when_all_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """The directory is marked, and let go, only after the catalogue was closed; not marked where that failed."""
+    mark = tmp_path / ".kafka_cleanshutdown"
+    seen = []
+
+    async def life() -> None:
+        broker = BrokerServer(BrokerConfig({}), tmp_path, ("127.0.0.1", 0))
+        await broker.start()
+        close = broker.catalog.close
+
+        def watched() -> None:
+            with pytest.raises(BlockingIOError):
+                OsFiles().lock(tmp_path / ".lock")
+            seen.append(mark.exists())
+            close()
+            if fails:
+                raise KafkaError(ErrorCode.kafka_storage_error, "no space")
+
+        monkeypatch.setattr(broker.catalog, "close", watched)
+        await broker.stop()
+
+    asyncio.run(life())
+    assert seen == [False]
+    assert mark.exists() != fails
+    OsFiles().lock(tmp_path / ".lock").release()
 
 
 def test_a_waiting_fetch_does_not_hold_up_the_stop(tmp_path: Path, topic: str) -> None:

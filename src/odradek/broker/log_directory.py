@@ -291,9 +291,11 @@ class LogDirectory:
             checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
             self._log_starts = starts
 
-    def close(self) -> None:
-        """Closes every log, writes the checkpoints and the mark of a clean stop, and lets the directory go."""
-        whole = True
+    def close(self, *, whole: bool = True) -> None:
+        """Closes every log, writes the checkpoints and lets the directory go.
+
+        Also leaves the mark of a clean stop, unless a log could not be closed, or not ``whole``: something else.
+        """
         watermarks = {}
         for key, partition in self.partitions.items():
             if not self._usable(partition):

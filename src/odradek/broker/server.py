@@ -387,8 +387,14 @@ class BrokerServer:
         for connection in tuple(self.connections):
             connection.abort()
         self._alarms.cancel_all()
-        self.directory.close()
-        self.catalog.close()
+        # The directory last: its mark says that everything was closed, and its lock lets another broker in.
+        whole = True
+        try:
+            self.catalog.close()
+        except KafkaError as error:
+            whole = False
+            log.error("the catalogue was not closed: %s", error)
+        self.directory.close(whole=whole)
 
     async def abandon(self) -> None:
         """Ends at once, for a broker in a thread what kill -9 is for a process: nobody is told, nothing flushed.
@@ -402,8 +408,8 @@ class BrokerServer:
             connection.abort()
         await self.cleaning.stop()
         self._alarms.cancel_all()
-        self.directory.abandon()
         self.catalog.close()
+        self.directory.abandon()
 
     async def settle(self) -> None:
         """Returns when all that is due by the clock has been done (a cleaning only begun)."""
