@@ -66,11 +66,16 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.now_ms = START_MS
+        self.set_by_ms = 0
         self._soon: list[Callable[[], None]] = []
         self._alarms: list[tuple[int, int, Alarm]] = []
         self._ids = itertools.count()
 
     def clock(self) -> int:
+        """The calendar's time, which jumps when a test changes ``set_by_ms``."""
+        return self.now_ms + self.set_by_ms
+
+    def steady(self) -> int:
         return self.now_ms
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -78,6 +83,7 @@ class Scheduler:
 
     def call_at(self, at_ms: int, callback: Callable[[], None]) -> Alarm:
         alarm = Alarm(callback)
+        at_ms -= self.set_by_ms
         heapq.heappush(self._alarms, (at_ms, next(self._ids), alarm))
         return alarm
 
@@ -228,6 +234,7 @@ class Rig:
             call_soon=scheduler.call_soon,
             call_at=scheduler.call_at,
             clock=scheduler.clock,
+            steady=scheduler.steady,
             topic_id=self._topic_id,
         )
         self.runtime.partition_count = len(self.partitions)

@@ -49,8 +49,12 @@ class LoopClock(Clock):
     def __init__(self, loop: Loop) -> None:
         super().__init__()
         self._loop = loop
+        self.set_by_ms = 0
 
     def now_ms(self) -> int:
+        return self.steady_ms() + self.set_by_ms
+
+    def steady_ms(self) -> int:
         return int(self._loop.now * 1000) + self._offset_ms
 
 
@@ -98,3 +102,32 @@ def test_a_cancelled_alarm_stays_silent() -> None:
 def test_the_clock_never_goes_back() -> None:
     with pytest.raises(ValueError, match="back"):
         Clock().advance(-1)
+
+
+@pytest.mark.parametrize("jump_ms", [7_200_000, -7_200_000])
+def test_alarms_do_not_care_that_the_systems_time_is_set(jump_ms: int) -> None:
+    loop = Loop()
+    clock = LoopClock(loop)
+    rung: list[str] = []
+    alarms = Alarms(loop, clock)
+    alarms.call_at(clock.now_ms() + 10_000, lambda: rung.append("before"))
+    clock.set_by_ms = jump_ms
+    alarms.call_at(clock.now_ms() + 10_000, lambda: rung.append("after"))
+    assert not alarms.due
+    loop.run(9.9)
+    assert rung == []
+    loop.run(0.2)
+    assert rung == ["before", "after"]
+
+
+def test_a_clock_reads_the_systems_time_and_a_steady_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, awake = 1_700_000_000_000, 5_000
+    monkeypatch.setattr("time.time_ns", lambda: wall * 1_000_000)
+    monkeypatch.setattr("time.monotonic_ns", lambda: awake * 1_000_000)
+    clock = Clock()
+    assert clock.now_ms() == clock.steady_ms() == wall
+    wall += 3_600_000  # asleep
+    awake += 20
+    assert (clock.now_ms(), clock.steady_ms()) == (wall, wall - 3_600_000 + 20)
+    clock.advance(1_000)
+    assert (clock.now_ms() - wall, clock.skew_ms) == (1_000, 3_600_000 - 20)

@@ -451,6 +451,26 @@ def test_a_moved_clock_fires_timers(rig: Rig) -> None:  # claim 54
     assert rig.state("members") == "Dead"  # emptied, and with no offset to keep it
 
 
+@pytest.mark.parametrize("jump_ms", [7_200_000, -7_200_000])
+def test_sessions_do_not_care_that_the_systems_time_is_set(rig: Rig, jump_ms: int) -> None:  # claim 54
+    """A laptop that slept, a clock that was corrected: members keep what is left to them, not more, not less."""
+    (member,) = rig.stable("g", session_ms=10_000)
+    rig.advance(9_000)
+    rig.heartbeat("g", member, 1)  # moves the deadline; its timer is due before that, in a second
+    rig.advance(500)
+    rig.scheduler.set_by_ms = jump_ms
+    rig.advance(9_000)
+    assert rig.state("g") == "Stable"
+    assert rig.heartbeat("g", member, 1) is OK
+    rig.commit("g", "t", {0: 1}, member=member, generation=1)
+    found = rig.shard("g").committed("g", "t", 0)
+    assert found.commit_timestamp_ms == rig.scheduler.clock(), "what is written down has the calendar's time"
+    rig.advance(9_900)
+    assert rig.state("g") == "Stable"
+    rig.advance(200)
+    assert rig.state("g") == "Empty"
+
+
 def test_renewed_sessions_leave_one_timer(rig: Rig) -> None:
     (member,) = rig.stable("g", session_ms=10_000)
     for _ in range(2_000):

@@ -1,4 +1,9 @@
-"""The broker's time: the system's, moved by as much as a test or its user likes."""
+"""The broker's time: the system's, moved by as much as a test or its user likes.
+
+Two readings of it. ``now_ms`` is the calendar's: what records, commits and retention go by. It jumps when the system's
+time is set, and when the machine wakes up. ``steady_ms`` only counts what passes while the machine is awake: what
+alarms go by, so that no session ends because somebody corrected the time. Both begin equal, and ``advance`` moves both.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +27,20 @@ class Clock:
 
     def __init__(self) -> None:
         self._offset_ms = 0
+        self._begun_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
         self.on_moved: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self._offset_ms
+
+    def steady_ms(self) -> int:
+        """As ``now_ms`` if the system's time had not been set, nor the machine been asleep, since this was made."""
+        return time.monotonic_ns() // 1_000_000 + self._begun_ms + self._offset_ms
+
+    @property
+    def skew_ms(self) -> int:
+        """How far ``now_ms`` is ahead of ``steady_ms``."""
+        return self.now_ms() - self.steady_ms()
 
     def advance(self, by_ms: int) -> None:
         """Moves the clock forward and tells those who set it alarms. Raises ValueError for going back."""
@@ -37,7 +52,7 @@ class Clock:
 
 
 class Alarm:
-    """A callback due at a time of the clock; ``cancel`` forgets it."""
+    """A callback due at a time of the clock, in its ``steady_ms``; ``cancel`` forgets it."""
 
     __slots__ = ("_callback", "_timer", "_timers", "at_ms")
 
@@ -51,11 +66,11 @@ class Alarm:
     def arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        left_s = (self.at_ms - self._timers.clock.now_ms()) / 1000
+        left_s = (self.at_ms - self._timers.clock.steady_ms()) / 1000
         self._timer = self._timers.loop.call_later(min(max(left_s, 0.0), _LONGEST_WAIT_S), self._fire)
 
     def _fire(self) -> None:
-        if self._timers.clock.now_ms() < self.at_ms:
+        if self._timers.clock.steady_ms() < self.at_ms:
             self.arm()
             return
         self._timers.pending.discard(self)
@@ -77,15 +92,16 @@ class Alarms:
         clock.on_moved.append(self._rearm)
 
     def call_at(self, at_ms: int, callback: Callable[[], None]) -> Alarm:
-        alarm = Alarm(self, at_ms, callback)
+        """Calls back when as much time has passed as there is now from ``now_ms`` to ``at_ms``."""
+        alarm = Alarm(self, at_ms - self.clock.skew_ms, callback)
         self.pending.add(alarm)
         return alarm
 
     @property
     def due(self) -> bool:
         """Whether an alarm's time has come that has not gone off yet."""
-        now_ms = self.clock.now_ms()
-        return any(alarm.at_ms <= now_ms for alarm in self.pending)
+        steady_ms = self.clock.steady_ms()
+        return any(alarm.at_ms <= steady_ms for alarm in self.pending)
 
     def _rearm(self) -> None:
         for alarm in tuple(self.pending):

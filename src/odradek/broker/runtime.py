@@ -18,6 +18,9 @@ and what a handler does::
 ``clock()`` (milliseconds since 1970) has reached ``at_ms`` and returns something with ``cancel()``. Both call on
 the one thread that everything here runs on; asyncio and the simulator alike supply them.
 
+``clock`` may jump, when somebody sets the system's time or the machine wakes up. ``steady`` does not, and timers go by
+it; machines are told of a jump, and move what they hold of it along. Without ``steady`` the clock counts as steady.
+
 ``topic_id(name)`` tells the id of a topic: what a shard has committed for others is deleted once it is loaded.
 
 ``partition`` is anything that satisfies ``OffsetsPartition`` below. ``submit`` never raises for what a client can
@@ -53,6 +56,7 @@ log = logging.getLogger("odradek.broker")
 
 _partition_for_group = lru_cache(maxsize=16_384)(partition_for_group)
 
+JUMP_MS = 500  # less is taken for time that has passed
 LOAD_STEP_BYTES = 256 * 1024
 BATCH_HEADER_BYTES = 61
 MAX_RECORD_OVERHEAD_BYTES = 32  # length, attributes, deltas and the two lengths of a record, as varints
@@ -99,16 +103,30 @@ class Runtime:
         call_soon: Callable[[Callable[[], None]], object],
         call_at: Callable[[int, Callable[[], None]], Cancellable],
         clock: Callable[[], int],
+        steady: Callable[[], int] | None = None,
         topic_id: TopicIds | None = None,
     ) -> None:
         self.config = config
-        self.clock = clock
         self.topic_id = topic_id
         self.partition_count: int | None = None
         self.skipped_records = 0
         self.call_soon = call_soon
-        self.timers = _Timers(call_at, clock)
+        self._clock = clock
+        self._steady = steady or clock
+        self.skew_ms = clock() - self._steady()
+        self.timers = _Timers(lambda at_ms, callback: call_at(at_ms + self.skew_ms, callback), self._steady)
         self._shards: dict[int, _Shard] = {}
+
+    def clock(self) -> int:
+        """The time in ms since 1970; when it has jumped, the machines know when this returns."""
+        now_ms = self._clock()
+        jumped_ms = now_ms - self._steady() - self.skew_ms
+        if abs(jumped_ms) > JUMP_MS:
+            log.warning("the time has jumped by %d ms; sessions go on as if it had not", jumped_ms)
+            self.skew_ms += jumped_ms
+            for shard in self._shards.values():
+                shard.machine.on_clock_jumped(jumped_ms)
+        return now_ms
 
     def group_partition(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that keeps this group; -1 while the topic does not exist."""
@@ -165,14 +183,14 @@ class Runtime:
 
 
 class _Timers:
-    """Timers of all shards over one ``call_at``.
+    """Timers of all shards over one ``call_at``; times are those of the steady clock.
 
     A timer set again leaves its old place in the heap behind, which is passed over when it comes up.
     """
 
-    def __init__(self, call_at: Callable[[int, Callable[[], None]], Cancellable], clock: Callable[[], int]) -> None:
+    def __init__(self, call_at: Callable[[int, Callable[[], None]], Cancellable], steady: Callable[[], int]) -> None:
         self._call_at = call_at
-        self._clock = clock
+        self._steady = steady
         self._heap: list[tuple[int, int, _Shard, Hashable]] = []
         self._sequence = 0
         self._armed: Cancellable | None = None
@@ -191,7 +209,7 @@ class _Timers:
             self._armed = None
         while self._heap:
             at_ms, sequence, shard, key = self._heap[0]
-            if at_ms > self._clock():
+            if at_ms > self._steady():
                 break
             heapq.heappop(self._heap)
             if shard.timers.get(key) == sequence:
@@ -270,7 +288,7 @@ class _Shard:
         answers: list[_Answer] = []
         for effect in result.effects:
             if isinstance(effect, SetTimer):
-                self._runtime.timers.set(self, effect.key, effect.at_ms)
+                self._runtime.timers.set(self, effect.key, effect.at_ms - self._runtime.skew_ms)
             elif isinstance(effect, CancelTimer):
                 self.timers.pop(effect.key, None)
             elif isinstance(effect, Park):

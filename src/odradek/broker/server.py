@@ -65,7 +65,7 @@ class BrokerServer:
         self.address = listen
         self.features: Mapping[str, int] = {}
         self.connections: set[Connection] = set()
-        self.quotas = Quotas(config, self.now_ms)
+        self.quotas = Quotas(config, self.clock.steady_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.catalog: Catalog
         self.router: Router
@@ -286,6 +286,7 @@ class BrokerServer:
                 call_soon=loop.call_soon,
                 call_at=self._alarms.call_at,
                 clock=self.now_ms,
+                steady=self.clock.steady_ms,
                 topic_id=self._topic_id,
             )
             self.clock.on_moved.append(self.runtime.on_clock_moved)

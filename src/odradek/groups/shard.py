@@ -171,6 +171,14 @@ class GroupShard:
                 out.records.append(Record(group_key(group.group_id), None))
         return out
 
+    def on_clock_jumped(self, by_ms: int) -> None:
+        """The time was set, or nothing ran for a while: what members were given they still have."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                member.session_deadline_ms += by_ms
+                if member.session_timer_ms is not None:
+                    member.session_timer_ms += by_ms
+
     def on_topics_deleted(self, topics: Collection[str]) -> Result:
         """Their offsets go, for every group."""
         return Result(records=self._offsets.on_topics_deleted(topics))
