@@ -283,7 +283,7 @@ def test_records_that_never_come_are_an_error(cluster: ScriptedCluster, told: bo
         if not told:
             del broker.ranges[DESCRIBE_CONFIGS]
     limits = QUICK | {"default_api_timeout_ms": 400}
-    with pytest.raises(RecordsWithheld, match="t-0: nothing came from offset 30 on within 400 ms, although .* 40"):
+    with pytest.raises(RecordsWithheld, match=r"t-0: nothing came from offset 30 on within 400 ms, although .* 40"):
         offsets(read_range(cluster.bootstrap, T0, 20, 40, **limits))
 
 

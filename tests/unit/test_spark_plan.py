@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,9 @@ def test_source_offset_survives_json_with_all_it_carries() -> None:
     }
     assert SourceOffset.from_json(json.loads(text)) == offset
     assert json.dumps(SourceOffset.from_json(json.loads(text)).to_json()) == text  # Spark compares text
+    named = at(positions={P0: 1}, ids={"flights": UUID(int=7)})
+    assert named.to_json() == {"flights": {"0": 1}, "$odradek": {"ids": {"flights": str(UUID(int=7))}}}
+    assert SourceOffset.from_json(json.loads(json.dumps(named.to_json()))) == named
 
 
 def test_source_offset_of_sparks_own_kafka_source_is_read() -> None:
@@ -59,7 +63,16 @@ def test_a_topic_named_like_our_key_cannot_exist() -> None:
     assert not set(plan.EXTRA) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-@pytest.mark.parametrize("value", [{"flights": 5}, {"flights": {"x": 5}}, {"flights": {"0": "x"}}, {"flights": None}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"flights": 5},
+        {"flights": {"x": 5}},
+        {"flights": {"0": "x"}},
+        {"flights": None},
+        {"$odradek": {"ids": {"flights": "x"}}},
+    ],
+)
 def test_a_foreign_checkpoint_is_refused_by_name(value: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="checkpoint"):
         SourceOffset.from_json(value)
@@ -273,6 +286,44 @@ def test_data_loss_names_partition_and_range() -> None:
         plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
     with pytest.raises(plan.DataLoss, match="flights-2 is gone"):
         plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 1}), LOG)
+
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+
+
+def test_a_longer_topic_of_the_same_name_is_another_topic() -> None:
+    start = at(positions={P0: 500, P1: 20}, ids={"flights": OLD})
+    with pytest.raises(
+        plan.DataLoss, match=f"flights-0: it was read up to offset 500.*created again.*{OLD}, now {NEW}"
+    ):
+        plan.plan_batch(start, LOG, ids={"flights": NEW})
+    batch = plan.plan_batch(start, LOG, ids={"flights": NEW}, fail_on_data_loss=False)
+    assert batch is not None
+    assert batch.end.ids == {"flights": NEW}
+    assert plan.ranges(start, batch.end) == [Range(P0, 0, 600), Range(P1, 10, 20)]
+    followed = plan.plan_batch(
+        start, {P0: LOG[P0]}, ids={"flights": NEW}, resets={P0: (7, "r")}, fail_on_data_loss=False
+    )
+    assert followed is not None
+    assert plan.ranges(start, followed.end) == [Range(P0, 7, 600)]
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "then"),
+    [
+        ({}, {"flights": NEW}, {"flights": NEW}),  # an older checkpoint
+        ({"flights": OLD}, {"flights": None}, {"flights": OLD}),  # a broker without ids
+        ({}, {}, {}),
+        ({"flights": OLD}, {"flights": OLD}, {"flights": OLD}),
+    ],
+)
+def test_without_two_ids_to_compare_a_query_goes_on(
+    known: dict[str, UUID], now: dict[str, UUID | None], then: dict[str, UUID]
+) -> None:
+    start = at(positions={P0: 500, P1: 20}, ids=known)
+    batch = plan.plan_batch(start, LOG, ids=now)
+    assert batch is not None
+    assert batch.end == at(positions={P0: 600, P1: 20}, ids=then)
 
 
 def test_data_loss_tolerated_goes_on_with_what_is_there_and_says_so_in_the_offset() -> None:

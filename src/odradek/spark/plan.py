@@ -3,10 +3,12 @@
 Rules
 -----
 * The checkpoint is the query's truth. Spark keeps a *source offset* per batch, JSON that is opaque to it:
-  ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}}}``. The topics hold, by name, the next offset to
-  read after the batch. ``from`` names the partitions of which the batch does not start where the one before ended:
-  all of a query's first batch, new ones, those that a reset moved. So a retry reads the same range, whatever the
-  group or the log looks like by then. ``$`` occurs in no topic name.
+  ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}, "ids": {…}}}``. The topics hold, by name, the
+  next offset to read after the batch. ``from`` names the partitions of which the batch does not start where the one
+  before ended: all of a query's first batch, new ones, those that a reset moved. So a retry reads the same range,
+  whatever the group or the log looks like by then. ``$`` occurs in no topic name.
+* ``ids`` are the topics' ids: an offset means nothing in another topic of the same name, however long that is. Brokers
+  before 2.8 have none, nor do checkpoints of Spark's own source: there only a shorter log shows.
 * Spark asks for the next batch only when all up to ``start`` is done. So ``start`` is what is committed.
 * Our commits carry a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without it (or whose mark names
   another offset) was made by somebody else: a reset, if it differs from the position the query has.
@@ -33,6 +35,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
@@ -40,6 +43,8 @@ from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Star
 
 Offsets = Mapping[TopicPartition, int]
 Commits = Mapping[TopicPartition, OffsetAndMetadata]
+TopicIds = Mapping[str, UUID | None]
+"""None where the broker has no ids."""
 
 EXTRA = "$odradek"
 MARK = "odradek-spark:1:"
@@ -78,7 +83,8 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids.
+    """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids; ``ids``:
+    those of the topics, where known.
 
     ``is_initial``: it stands before the first batch. One without positions need not: a pattern may match nothing yet.
     """
@@ -86,6 +92,7 @@ class SourceOffset:
     positions: Offsets = field(default_factory=dict)
     origins: Offsets = field(default_factory=dict)
     followed: Mapping[TopicPartition, str] = field(default_factory=dict)
+    ids: Mapping[str, UUID] = field(default_factory=dict)
     is_initial: bool = False
 
     @classmethod
@@ -98,6 +105,7 @@ class SourceOffset:
                 positions=_flat(topics, int),
                 origins=_flat(extra.get("from", {}), int),
                 followed=_flat(extra.get("followed", {}), str),
+                ids={topic: UUID(topic_id) for topic, topic_id in extra.get("ids", {}).items()},
                 is_initial=not value,
             )
         except (AttributeError, TypeError, ValueError) as error:
@@ -107,8 +115,18 @@ class SourceOffset:
         """The JSON value, always in the same order, since Spark compares text."""
         if self.is_initial:
             return {}
-        extra = {name: _nested(part) for name, part in (("from", self.origins), ("followed", self.followed)) if part}
+        extra: dict[str, Any] = {}
+        for name, part in (("from", self.origins), ("followed", self.followed)):
+            if part:
+                extra[name] = _nested(part)
+        if self.ids:
+            extra["ids"] = {topic: str(topic_id) for topic, topic_id in sorted(self.ids.items())}
         return _nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
+
+    def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
+        """Whether the topic of this name is not the one that was read: it was deleted and made anew."""
+        known, now = self.ids.get(topic), ids.get(topic)
+        return known is not None and now is not None and known != now
 
 
 INITIAL = SourceOffset(is_initial=True)
@@ -315,6 +333,7 @@ def plan_batch(
     begin: Offsets | None = None,
     committed: Commits | None = None,
     resets: Mapping[TopicPartition, tuple[int, str]] | None = None,
+    ids: TopicIds | None = None,
     upto: Offsets | None = None,
     max_records: int | None = None,
     fail_on_data_loss: bool = True,
@@ -323,11 +342,12 @@ def plan_batch(
     """The batch after ``start``, or None where there is nothing to do.
 
     ``begin``: where partitions that ``start`` does not have begin. ``resets``: to be followed, their offsets usable.
-    ``committed``: the group's commits, where resets are watched for. ``upto``: where to stop at the latest (partitions
-    it lacks wait for another run). ``max_records``: of all partitions together. Raises DataLoss.
+    ``committed``: the group's commits, where resets are watched for. ``ids``: the topics' ids now. ``upto``: where to
+    stop at the latest (partitions it lacks wait for another run). ``max_records``: of all partitions together. Raises
+    DataLoss.
     """
-    begin, resets = begin or {}, resets or {}
-    kept, origins = _keep(start, log, resets, fail_on_data_loss)
+    begin, resets, ids = begin or {}, resets or {}, ids or {}
+    kept, origins = _keep(start, log, resets, ids, fail_on_data_loss)
     for partition, (offset, _) in resets.items():
         if partition in log:
             kept[partition] = origins[partition] = offset
@@ -343,13 +363,17 @@ def plan_batch(
         followed[partition] = reset_id
         if commit is None or mark_of(commit) != reset_id or commit.offset != offset:
             acknowledge[partition] = mark_commit(offset, reset_id)
-    return Batch(SourceOffset(ends, origins, followed), acknowledge)
+    known = {topic: ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
+    return Batch(
+        SourceOffset(ends, origins, followed, {topic: found for topic, found in known.items() if found}), acknowledge
+    )
 
 
 def _keep(
     start: SourceOffset,
     log: Mapping[TopicPartition, LogRange],
     resets: Mapping[TopicPartition, tuple[int, str]],
+    ids: TopicIds,
     fail_on_data_loss: bool,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Where the partitions of ``start`` go on, and those of them that do not go on where they ended."""
@@ -362,6 +386,12 @@ def _keep(
             lost.append(f"{partition} is gone (it was read up to offset {position})")
         elif partition in resets:
             continue  # whatever happened at the old position, the query leaves it
+        elif start.is_of_another_topic(partition.topic, ids):
+            lost.append(
+                f"{partition}: it was read up to offset {position}, but its topic was deleted and created again "
+                f"({start.ids[partition.topic]}, now {ids[partition.topic]})"
+            )
+            kept[partition] = origins[partition] = held.start
         elif position < held.start:
             lost.append(
                 f"{partition}: offsets {position} to {held.start - 1} are gone (its log starts at {held.start})"

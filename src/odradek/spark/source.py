@@ -111,9 +111,10 @@ class KafkaRange(InputPartition):  # type: ignore[misc]
     topic_id: UUID | None
 
 
-def _tasks(wanted: Sequence[Range], lookups: Lookups) -> list[InputPartition]:
+def _tasks(wanted: Sequence[Range], lookups: Lookups, planned: plan.TopicIds | None = None) -> list[InputPartition]:
+    """``planned``: the topics that the ranges were taken from, where that may be a while ago."""
     options = lookups.options
-    ids = lookups.topic_ids({item.partition.topic for item in wanted})
+    ids = {**lookups.topic_ids({item.partition.topic for item in wanted}), **(planned or {})}
     pieces = plan.split(wanted, options.min_partitions, options.max_records_per_partition)
     return [KafkaRange(*piece.partition, piece.start, piece.end, ids[piece.partition.topic]) for piece in pieces]
 
@@ -228,7 +229,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return SourceOffset(self._ends).to_json() if self._ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return _tasks(plan.ranges(SourceOffset.from_json(start), SourceOffset.from_json(end)), self._lookups)
+        stop = SourceOffset.from_json(end)
+        return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids)
 
     def commit(self, end: dict[str, Any]) -> None:
         # Spark calls this only when it has planned the batch after `end`, hence after latestOffset(end) has committed
@@ -253,8 +255,13 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None, {}
         committed = self._lookups.committed(ends)
         settlement = plan.settle(done, committed, options.on_group_reset, uuid.uuid4().hex[:12])
+        ids = self._lookups.topic_ids({tp.topic for tp in ends})
         # What a log does not hold (it was truncated, or its topic is gone or made anew) is no offset to commit there.
-        held = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= ends.get(tp, -1)}
+        held = {
+            tp: commit
+            for tp, commit in settlement.commits.items()
+            if commit.offset <= ends.get(tp, -1) and not done.is_of_another_topic(tp.topic, ids)
+        }
         self._lookups.commit(held)
         self._settled = start
         watching = options.on_group_reset is not OnGroupReset.IGNORE
@@ -269,7 +276,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         resets: dict[TopicPartition, tuple[int, str]],
     ) -> plan.Batch | None:
         options = self.options
-        if not resets and not done.is_initial and ends == dict(done.positions):
+        ids = self._lookups.topic_ids({tp.topic for tp in ends})
+        anew = any(done.is_of_another_topic(topic, ids) for topic in ids)
+        if not resets and not anew and not done.is_initial and ends == dict(done.positions):
             return None
         log = self._lookups.log(ends, done.positions)
         begin = self._begin(done, log, committed)
@@ -284,6 +293,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             begin=begin,
             committed=committed,
             resets=usable,
+            ids=ids,
             upto=self._upto,
             max_records=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             fail_on_data_loss=options.fail_on_data_loss,

@@ -1,0 +1,105 @@
+"""The stream's reader as Spark calls it while it plans, without Spark: against a broker, in milliseconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from brokers import eventually
+from publish import create_topic, numbers, publish
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from odradek.client.admin import Admin
+from odradek.core.ids import OffsetAndMetadata
+from odradek.spark.options import parse_options
+from odradek.spark.plan import DataLoss
+from odradek.spark.source import OdradekStreamReader
+
+Offset = dict[str, Any]
+
+
+class Planner:
+    """A query as Spark drives it: each planned offset through JSON, every range read."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self.client = Admin(bootstrap)
+        self.bootstrap, self.topic, self.group = bootstrap, topic, group
+        self.reader = self.made()
+
+    def made(self, **options: str) -> OdradekStreamReader:
+        chosen = {
+            "kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, "kafka.group.id": self.group,
+            "startingOffsets": "committed", "fetchOffset.numRetries": "0",
+        }  # fmt: skip
+        return OdradekStreamReader(parse_options(chosen | options, streaming=True))
+
+    def next(self, start: Offset, limit: Any = None) -> Offset:
+        found = self.reader.latestOffset(start, limit or ReadAllAvailable())
+        return dict(json.loads(json.dumps(found)))
+
+    def read(self, start: Offset, end: Offset) -> list[tuple[int, int]]:
+        rows = []
+        for task in self.reader.partitions(start, end):
+            for batch in self.reader.read(task):
+                rows += zip(*(batch.column(name).to_pylist() for name in ("partition", "offset")), strict=True)
+        return sorted(rows)
+
+    def commits(self) -> dict[int, OffsetAndMetadata]:
+        return {tp.partition: row for tp, row in self.client.list_group_offsets(self.group).items()}
+
+    def make_anew(self, count: int) -> None:
+        self.client.delete_topics([self.topic])
+        eventually(lambda: self.topic not in self.client.topics(), what="the deletion")
+        create_topic(self.bootstrap, self.topic)
+        publish(self.bootstrap, self.topic, numbers(count))
+
+    def close(self) -> None:
+        self.reader.stop()
+        self.client.close()
+
+
+@pytest.fixture
+def query(bootstrap: str, topic: str, group: str) -> Iterator[Planner]:
+    create_topic(bootstrap, topic)
+    publish(bootstrap, topic, numbers(10))
+    made = Planner(bootstrap, topic, group)
+    yield made
+    made.close()
+
+
+def span(start: int, end: int) -> list[tuple[int, int]]:
+    return [(0, offset) for offset in range(start, end)]
+
+
+def test_a_longer_topic_of_the_same_name_is_not_taken_for_the_one_that_was_read(query: Planner) -> None:
+    first = query.next({})
+    assert query.read({}, first) == span(0, 10)
+    query.make_anew(15)
+    query.reader = query.made()
+    with pytest.raises(DataLoss, match=f"{query.topic}-0: it was read up to offset 10, but its topic was deleted"):
+        query.next(first)
+    assert query.commits() == {}, "an offset of the old topic is none of the new one"
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        query.read({}, first)  # planned before, tried again
+    query.reader = query.made(failOnDataLoss="false")
+    assert query.read({}, first) == []
+    second = query.next(first)
+    assert query.read(first, second) == span(0, 15)
+    assert query.next(second) == second
+    assert query.commits()[0].offset == 15
+
+
+def test_a_topic_made_anew_with_the_same_length_is_noticed(query: Planner) -> None:
+    first = query.next({})
+    query.make_anew(10)
+    query.reader = query.made(failOnDataLoss="false")
+    second = query.next(first)
+    assert second != first
+    assert query.read(first, second) == span(0, 10)
+
+
+def test_a_checkpoint_without_ids_goes_on(query: Planner) -> None:
+    older = {query.topic: {"0": 4}}
+    assert query.read(older, query.next(older)) == span(4, 10)
