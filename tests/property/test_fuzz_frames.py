@@ -339,7 +339,8 @@ async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequ
                 await still_serves(stage)
         connection.connection_lost(None)
     await still_serves(stage)
-    assert not stage.broker.connections
+    # Clients of another broker that had this port before may call; they are none of ours.
+    assert not [each for each in stage.broker.connections if isinstance(each._transport, Wired)]
     waiting = [key for key, part in stage.broker.directory.partitions.items() if part.waiters]
     assert not waiting, "nobody waits for bytes whose connection is gone"
     before = await durable(stage)
