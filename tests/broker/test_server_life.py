@@ -193,19 +193,20 @@ def test_what_a_crash_left_of_a_deletion_goes_at_start(tmp_path: Path) -> None:
     stray = running.data_dir / "gone-0"
     stray.mkdir()
     (stray / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ")
-    doomed = running.data_dir / "old-0.00ff-delete"
+    doomed = running.data_dir / "old-0.0123456789abcdef0123456789abcdef-delete"
     doomed.mkdir()
     (doomed / "00000000000000000000.log").write_bytes(b"x")
-    mine = running.data_dir / "notes-1"
-    mine.mkdir()
-    (mine / "notes.txt").write_text("not the broker's")
+    others = [running.data_dir / name for name in ("notes-1", "do-not-delete", "notes.0f-delete")]
+    for mine in others:
+        mine.mkdir()
+        (mine / "notes.txt").write_text("not the broker's")
     running.start()
     with Wire(running.bootstrap) as wire:
         assert end_offset(wire, "flights") == 1
     running.stop()
     assert not stray.exists()
     assert not doomed.exists()
-    assert (mine / "notes.txt").exists(), "what is not the broker's is left alone"
+    assert all((mine / "notes.txt").exists() for mine in others), "what is not the broker's is left alone"
 
 
 def test_a_damaged_partition_is_offline_alone(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The data directory: whose it is, the logs in it, the checkpoint files beside them.
 
-``topic-N`` holds a partition's log, ``topic-N.<id>-delete`` one on its way out. Directories of topics the catalogue
+``topic-N`` holds a partition's log, ``topic-N.<32 hex digits>-delete`` one on its way out. Directories of topics the catalogue
 does not know are what a crash left of a deletion; they go at start.
 """
 
@@ -30,6 +30,7 @@ from odradek.storage.log import Log
 log = logging.getLogger("odradek.broker")
 
 DELETE_SUFFIX = "-delete"
+_DOOMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
 
 Job = Callable[[], None]
@@ -132,7 +133,7 @@ class LogDirectory:
         for name in self._files.list(self.path):
             if name == METADATA_DIRECTORY:
                 continue
-            doomed = name.endswith(DELETE_SUFFIX)
+            doomed = _DOOMED_DIRECTORY.fullmatch(name) is not None
             if not doomed and (matched := _PARTITION_DIRECTORY.fullmatch(name)) is not None:
                 topic = catalog.topic(matched[1])
                 try:
