@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from brokers import eventually
 from publish import create_topic, numbers, publish
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.client.admin import Admin
-from odradek.core.ids import OffsetAndMetadata
+from odradek.client.model import LATEST
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark.options import parse_options
 from odradek.spark.plan import DataLoss
 from odradek.spark.source import OdradekStreamReader
@@ -40,7 +41,7 @@ class Planner:
         return dict(json.loads(json.dumps(found)))
 
     def read(self, start: Offset, end: Offset) -> list[tuple[int, int]]:
-        rows = []
+        rows: list[tuple[int, int]] = []
         for task in self.reader.partitions(start, end):
             for batch in self.reader.read(task):
                 rows += zip(*(batch.column(name).to_pylist() for name in ("partition", "offset")), strict=True)
@@ -48,6 +49,10 @@ class Planner:
 
     def commits(self) -> dict[int, OffsetAndMetadata]:
         return {tp.partition: row for tp, row in self.client.list_group_offsets(self.group).items()}
+
+    def reset(self, offset: int, leader_epoch: int = -1) -> None:
+        where = TopicPartition(self.topic, 0)
+        self.client.alter_group_offsets(self.group, {where: OffsetAndMetadata(offset, leader_epoch)})
 
     def make_anew(self, count: int) -> None:
         self.client.delete_topics([self.topic])
@@ -103,3 +108,41 @@ def test_a_topic_made_anew_with_the_same_length_is_noticed(query: Planner) -> No
 def test_a_checkpoint_without_ids_goes_on(query: Planner) -> None:
     older = {query.topic: {"0": 4}}
     assert query.read(older, query.next(older)) == span(4, 10)
+
+
+def test_commits_carry_the_leader_epoch_where_the_broker_told_it(query: Planner) -> None:
+    where = TopicPartition(query.topic, 0)
+    epoch = query.client.list_offsets({where: LATEST})[where].leader_epoch
+    assert epoch >= 0
+    part = query.next({}, ReadMaxRows(4))
+    rest = query.next(part)
+    assert query.commits()[0][:2] == (4, -1), "nobody said to which epoch offset 4 belongs"
+    assert query.next(rest) == rest
+    assert query.commits()[0][:2] == (10, epoch)
+
+
+def test_an_acknowledged_reset_keeps_its_leader_epoch(query: Planner) -> None:
+    query.reset(3, leader_epoch=0)
+    assert query.read({}, query.next({})) == span(3, 10)
+    assert query.commits()[0][:2] == (3, 0)
+
+
+def test_a_reset_made_while_the_batch_is_planned_is_not_overwritten(
+    query: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = query.next({})
+    assert query.next(first) == first
+    lookups = query.reader._lookups
+    look, others = lookups.log, iter([5])
+
+    def log_while_somebody_resets(*args: Any) -> Any:
+        for offset in others:
+            query.reset(offset)
+        return look(*args)
+
+    monkeypatch.setattr(lookups, "log", log_while_somebody_resets)
+    query.reset(8)
+    second = query.next(first)
+    assert query.read(first, second) == span(5, 10)
+    assert query.commits()[0].offset == 5
+    assert query.next(second) == second, "followed once"

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
-from odradek.client.model import EARLIEST, LATEST, MemberDescription, TopicDescription
+from odradek.client.model import EARLIEST, LATEST, ListedOffset, MemberDescription, TopicDescription
 from odradek.core.errors import OdradekError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark.options import ReadOptions
 from odradek.spark.plan import Commits, LogRange, Offsets
 
@@ -28,6 +28,7 @@ class Lookups:
         self._admin: Admin | None = None
         self._closed = threading.Event()
         self._topic_ids: dict[str, UUID | None] = {}
+        self._end_epochs: dict[TopicPartition, tuple[int, int]] = {}
 
     @property
     def admin(self) -> Admin:
@@ -86,7 +87,14 @@ class Lookups:
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each log ends for a consumer."""
-        return self._offsets(dict.fromkeys(partitions, LATEST))
+        found = self._listed(dict.fromkeys(partitions, LATEST))
+        self._end_epochs.update({tp: (listed.offset, listed.leader_epoch) for tp, listed in found.items()})
+        return {tp: listed.offset for tp, listed in found.items()}
+
+    def leader_epoch(self, partition: TopicPartition, offset: int) -> int:
+        """The epoch that the leader gave for ``offset`` when its log ended there; -1 where it did not end there."""
+        end, epoch = self._end_epochs.get(partition, (NO_OFFSET, NO_EPOCH))
+        return epoch if end == offset else NO_EPOCH
 
     def log(self, ends: Offsets, expected: Offsets | None = None) -> dict[TopicPartition, LogRange]:
         """What each partition holds.
@@ -108,10 +116,12 @@ class Lookups:
         return self._offsets(wanted)
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {tp: listed.offset for tp, listed in self._listed(wanted).items()}
+
+    def _listed(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
         if not wanted:
             return {}
-        found = self.admin.list_offsets(wanted, isolation_level=self.options.isolation_level)
-        return {tp: listed.offset for tp, listed in found.items()}
+        return self.admin.list_offsets(wanted, isolation_level=self.options.isolation_level)
 
     # --- the group
 

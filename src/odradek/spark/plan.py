@@ -26,6 +26,12 @@ Rules
   | another's                | elsewhere          | a reset, always a new one                      | follow it    |
 
   An id, not the offset, tells resets apart: rewinding to the same offset twice rewinds twice.
+* What this cannot see: Kafka has no commit that depends on the one before. A reset that somebody else makes between
+  our look at the group (OffsetFetch) and our commit (OffsetCommit, sent at once after it) is overwritten and never
+  followed. That takes one round trip, some milliseconds per batch; before a reset is acknowledged, which planning a
+  batch comes before, the group is looked at again. Reset the group once more then, or while the query is down.
+* A commit carries the leader epoch (KIP-320) only where the broker told it for this very offset: where a batch ended
+  at the log's end. Else it carries none.
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.core.errors import ConfigError, OdradekError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Start
 
 Offsets = Mapping[TopicPartition, int]
@@ -150,9 +156,10 @@ def _nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 # --- the group's commits --------------------------------------------------------------------------------------------
 
 
-def mark_commit(offset: int, reset_id: str = "") -> OffsetAndMetadata:
-    """A commit of ours; with a reset id it acknowledges that reset."""
-    return OffsetAndMetadata(offset, metadata=f"{MARK}{offset}" + (f":{reset_id}" if reset_id else ""))
+def mark_commit(offset: int, reset_id: str = "", instead_of: OffsetAndMetadata | None = None) -> OffsetAndMetadata:
+    """A commit of ours; with a reset id it acknowledges that reset. Another's at the same offset lends its epoch."""
+    epoch = instead_of.leader_epoch if instead_of is not None and instead_of.offset == offset else NO_EPOCH
+    return OffsetAndMetadata(offset, epoch, f"{MARK}{offset}" + (f":{reset_id}" if reset_id else ""))
 
 
 def mark_of(commit: OffsetAndMetadata) -> str | None:
@@ -218,7 +225,7 @@ def adopt(
             continue
         mark = mark_of(commit)
         if mark is None:
-            acknowledge[partition], followed[partition] = mark_commit(offset, new_id), new_id
+            acknowledge[partition], followed[partition] = mark_commit(offset, new_id, commit), new_id
         elif mark:
             followed[partition] = mark
     return acknowledge, followed
@@ -362,7 +369,7 @@ def plan_batch(
         commit = (committed or {}).get(partition)
         followed[partition] = reset_id
         if commit is None or mark_of(commit) != reset_id or commit.offset != offset:
-            acknowledge[partition] = mark_commit(offset, reset_id)
+            acknowledge[partition] = mark_commit(offset, reset_id, commit)
     known = {topic: ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
     return Batch(
         SourceOffset(ends, origins, followed, {topic: found for topic, found in known.items() if found}), acknowledge

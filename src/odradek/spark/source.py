@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 )
 
 from odradek.core.errors import ConfigError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import plan
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
@@ -182,6 +182,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._upto: dict[TopicPartition, int] | None = None  # where an AvailableNow run ends
         self._settled: dict[str, Any] | None = None  # the source offset last committed
         self._ends: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, tuple[int, int]] = {}  # (offset, its leader epoch) where the last batch ends
         self._last_batch_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -214,10 +215,14 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._lookups.check_nobody_is_in_the_group()
         done = SourceOffset.from_json(start)
         ends = self._ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
-        committed, resets = self._settle(start, done, ends)
-        batch = self._plan(done, ends, limit, committed, resets)
-        if batch is None:
-            return start
+        while True:
+            committed, resets = self._settle(start, done, ends)
+            batch = self._plan(done, ends, limit, committed, resets)
+            if batch is None:
+                return start
+            if not self._was_reset_since(committed, batch.acknowledge):
+                break
+        self._epochs = {tp: (to, self._lookups.leader_epoch(tp, to)) for tp, to in batch.end.positions.items()}
         # Acknowledged before Spark writes the batch down: if that never happens, the acknowledged commit still says
         # that this reset has to be followed.
         self._lookups.commit(batch.acknowledge)
@@ -246,6 +251,17 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     # --- how
 
+    def _was_reset_since(self, committed: Commits | None, acknowledge: Commits) -> bool:
+        """Whether somebody committed while the batch was planned, in a place that is to be written now."""
+        if not acknowledge or committed is None:
+            return False
+        before = {tp: commit for tp, commit in committed.items() if tp in acknowledge}
+        return self._lookups.committed(acknowledge) != before
+
+    def _with_epoch(self, partition: TopicPartition, commit: OffsetAndMetadata) -> OffsetAndMetadata:
+        offset, epoch = self._epochs.get(partition, (NO_OFFSET, NO_EPOCH))
+        return commit._replace(leader_epoch=epoch) if offset == commit.offset else commit
+
     def _settle(
         self, start: dict[str, Any], done: SourceOffset, ends: plan.Offsets
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
@@ -258,7 +274,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         ids = self._lookups.topic_ids({tp.topic for tp in ends})
         # What a log does not hold (it was truncated, or its topic is gone or made anew) is no offset to commit there.
         held = {
-            tp: commit
+            tp: self._with_epoch(tp, commit)
             for tp, commit in settlement.commits.items()
             if commit.offset <= ends.get(tp, -1) and not done.is_of_another_topic(tp.topic, ids)
         }
