@@ -226,6 +226,49 @@ def test_a_damaged_partition_is_offline_alone(tmp_path: Path) -> None:
     assert "bad-0" in running.log_path.read_text()
 
 
+def test_damaged_checkpoints_stop_nobody(tmp_path: Path) -> None:
+    """They save work and are about no record: without them logs are read from their begin."""
+    running = BrokerProcess(tmp_path).start()
+    with Wire(running.bootstrap) as wire:
+        create(wire, "flights")
+        produce(wire, "flights", [b"a", b"b"])
+    running.kill()
+    damaged = {
+        "recovery-point-offset-checkpoint": b"0\n1\nflights 0 many\n",
+        "log-start-offset-checkpoint": b"\xff\xfe",
+        "cleaner-offset-checkpoint": b"7\n0\n",
+    }
+    for name, content in damaged.items():
+        (running.data_dir / name).write_bytes(content)
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert end_offset(wire, "flights") == 2
+        assert produce(wire, "flights", [b"c"]).base_offset == 2
+    running.stop()
+    told = running.log_path.read_text()
+    assert all(name in told for name in damaged)
+    assert "Traceback" not in told
+    running.start()
+    running.stop()
+    assert running.log_path.read_text().count("goes without a checkpoint") == told.count("goes without a checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("node.id=one", "node.id 'one'"), ("directory.id=!", "directory.id '!'"), ("node.id=\xff", "is no text")],
+)
+def test_damaged_meta_properties_are_told_in_one_line(tmp_path: Path, line: str, told: str) -> None:
+    with BrokerProcess(tmp_path) as running:
+        pass
+    path = running.data_dir / "meta.properties"
+    name = line.partition("=")[0]
+    kept = [old for old in path.read_text().splitlines() if not old.startswith(name)]
+    path.write_bytes("\n".join([*kept, line]).encode("latin-1"))
+    message = refused(str(running.data_dir), "127.0.0.1:0")
+    assert "meta.properties" in message
+    assert told in message
+
+
 def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     # claim 2, behaviour 53
     running = own_broker()

@@ -1,7 +1,7 @@
 """The data directory: whose it is, the logs in it, the checkpoint files beside them.
 
-``topic-N`` holds a partition's log, ``topic-N.<32 hex digits>-delete`` one on its way out. Directories of topics the catalogue
-does not know are what a crash left of a deletion; they go at start.
+``topic-N`` holds a partition's log, ``topic-N.<32 hex digits>-delete`` one on its way out. Directories of topics the
+catalogue does not know are what a crash left of a deletion; they go at start.
 """
 
 from __future__ import annotations
@@ -83,11 +83,17 @@ class LogDirectory:
         return ""
 
     def _read_meta_properties(self, config: BrokerConfig) -> None:
-        found = checkpoints.read_meta_properties(self.path, self._files)
-        stored = found.get("node.id", "")
-        if stored and config.is_set("node.id") and config.node_id != int(stored):
+        path = self.path / checkpoints.META_PROPERTIES
+        try:
+            found = checkpoints.read_meta_properties(self.path, self._files)
+            stored = found.get("node.id", "")
+            self.node_id = int(stored) if stored else config.node_id
+        except ValueError:
+            raise StorageError(f"{path} is damaged: node.id {stored!r} is no number") from None
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+        if stored and config.is_set("node.id") and config.node_id != self.node_id:
             raise ConfigError(f"{self.path} belongs to node.id {stored}, not {config.node_id}")
-        self.node_id = int(stored) if stored else config.node_id
         if not found.get("cluster.id") or not found.get("directory.id"):
             found = {
                 "node.id": str(self.node_id),
@@ -97,7 +103,10 @@ class LogDirectory:
             }
             checkpoints.write_meta_properties(self.path, found, self._files)
         self.cluster_id = found["cluster.id"]
-        self._directory_id = checkpoints.decode_uuid(found["directory.id"])
+        try:
+            self._directory_id = checkpoints.decode_uuid(found["directory.id"])
+        except ValueError:
+            raise StorageError(f"{path} is damaged: directory.id {found['directory.id']!r} is no id") from None
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -117,8 +126,8 @@ class LogDirectory:
 
     def open_all(self, catalog: Catalog, config: BrokerConfig) -> None:
         """Opens the logs of every topic, recovering them after an unclean stop; removes strays."""
-        self._recovery_points = checkpoints.read_offsets(self.path / checkpoints.RECOVERY_POINT, self._files)
-        self._log_starts = checkpoints.read_offsets(self.path / checkpoints.LOG_START, self._files)
+        self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
+        self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
         checkpoints.remove_clean_shutdown(self.path, self._files)
         self._remove_strays(catalog)
         noted = self._recovery_points.keys() | self._log_starts.keys()
@@ -128,6 +137,18 @@ class LogDirectory:
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
         for topic in catalog.topics():
             self.open_topic(topic, log_config(config, catalog.topic_configs(topic.name)))
+
+    def _read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
+        """Nothing known instead of a file that is damaged: logs are checked from their first segment then."""
+        try:
+            return checkpoints.read_offsets(self.path / file, self._files)
+        except (StorageError, OSError) as error:
+            log.warning("recovery goes without a checkpoint: %s", error)
+        try:
+            checkpoints.write_offsets(self.path / file, {}, self._files)
+        except OSError as error:
+            log.error("%s could not be written: %s", self.path / file, error)
+        return {}
 
     def _remove_strays(self, catalog: Catalog) -> None:
         for name in self._files.list(self.path):
