@@ -10,19 +10,24 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import report
+from bench import ablation, report
 from bench.apache import Unavailable, class_path
 from bench.measures import MEASURES, Sizes, Values, one_round
 from bench.sides import Apache, Odradek, Side
 
+CORE = ("start", "idle", "commits", "records")
+ABLATION = "ablation"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", action="append", choices=sorted(MEASURES), help="only this measure (repeatable)")
+    names = [*MEASURES, ABLATION]
+    parser.add_argument("--only", action="append", choices=names, help="only this measure (repeatable)")
+    parser.add_argument("--all", action="store_true", help="every measure, not only those of the first page")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of both sides (default 5)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try things out")
+    parser.add_argument("--restart-gb", type=float, default=1.0, help="log to restart with after kill -9 (default 1)")
     parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: fetched by Maven, cached)")
     parser.add_argument("--no-kafka", action="store_true", help="odradek alone")
     parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
@@ -44,31 +49,49 @@ def kafka_jars(told: argparse.Namespace) -> tuple[str | None, str]:
         return None, f"Apache Kafka was left out: {error}."
 
 
+def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> None:
+    """The table and the plot, into the page and beside it."""
+    rounds = []
+    for number in range(told.rounds):
+        rounds.append(ablation.one_round(work / f"{number}-ablation", Sizes(told.scale)))
+        print(f"ablation {number + 1}: {rounds[-1]}", flush=True)
+    picture = told.out.with_name("ablation.svg")
+    picture.write_text(ablation.plot(rounds, report.shown))
+    shown = f"![What each mechanism is worth]({picture.name})"
+    text = "\n\n".join([report.head(told.rounds, command), ablation.table(rounds, report.spread), shown])
+    report.write(told.out, text, ABLATION)
+    print(text)
+
+
 def main() -> int:
     told = arguments()
     cp, why_not = kafka_jars(told)
     if why_not:
         print(why_not, flush=True)
-    names = [name for name in MEASURES if not told.only or name in told.only]
+    chosen = told.only or ([*MEASURES, ABLATION] if told.all else CORE)
+    names = [name for name in MEASURES if name in chosen]
     builds: list[tuple[str, Callable[[Path], Side]]] = [("odradek", Odradek)]
     if cp is not None:
         builds.append(("kafka", lambda directory: Apache(directory, cp)))
     rounds: dict[str, list[Values]] = {"odradek": [], "kafka": []}
     work = Path(tempfile.mkdtemp(prefix="odradek-bench-"))
+    command = " ".join(["python -m bench", *(word for word in sys.argv[1:])])
     try:
-        for number in range(told.rounds):
+        if ABLATION in chosen:
+            measure_ablation(told, work, command)
+        for number in range(told.rounds if names else 0):
             for label, build in builds if number % 2 == 0 else builds[::-1]:
-                values = one_round(build, work / f"{number}-{label}", names, Sizes(told.scale))
+                values = one_round(build, work / f"{number}-{label}", names, Sizes(told.scale, told.restart_gb))
                 rounds[label].append(values)
                 shutil.rmtree(work / f"{number}-{label}", ignore_errors=True)
                 line = "  ".join(f"{key} {report.shown(value)}" for key, value in values.items())
                 print(f"round {number + 1} {label}: {line}", flush=True)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    command = " ".join(["python -m bench", *(word for word in sys.argv[1:])])
-    text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, why_not)
-    report.write(told.out, text)
-    print(f"\n{text}\n\nwritten to {told.out}")
+    if names:
+        text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, why_not)
+        report.write(told.out, text, ", ".join(names) if told.only else "")
+        print(f"\n{text}\n\nwritten to {told.out}")
     return 0
 
 

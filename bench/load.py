@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from bench import raw
 from odradek.core.errors import ErrorCode
 from odradek.wire import frames
 
@@ -27,14 +28,21 @@ WINDOW = 1000
 RECORD = b"x" * 100
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int, configs: dict[str, str] | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=configs or {})])[topic].result(30)
     deadline = time.monotonic() + 30
     while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) != partitions:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{topic} did not appear")
         time.sleep(0.05)
+
+
+def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 # --- commits ----------------------------------------------------------------------------------------------------
@@ -130,6 +138,16 @@ def commits(bootstrap: str, connections: int, seconds: float, warm_up_s: float, 
     return {"per_s": answered / (time.perf_counter() - began), "count": answered}
 
 
+def so_many_commits(bootstrap: str, count: int, topic: str) -> dict[str, float]:
+    """At least ``count`` commits over eight connections."""
+    create_topic(bootstrap, topic, 1)
+    clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}") for n in range(8)]
+    done = 0
+    while done < count:
+        done += _together(clients, 0.5)
+    return {"count": done}
+
+
 def _together(clients: list[CommitConnection], seconds: float) -> int:
     answers: list[int] = []
     threads = [threading.Thread(target=lambda one=one: answers.append(one.run(seconds))) for one in clients]
@@ -176,6 +194,37 @@ def produce(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
     return {"per_s": rows / took, "count": rows}
 
 
+def compressed(bootstrap: str, rows: int, topic: str, codec: str) -> dict[str, float]:
+    """``rows`` JSON records of some 200 bytes with confluent-kafka, 4 partitions, acks=all."""
+    create_topic(bootstrap, topic, 4)
+    errors: list[Any] = []
+    options = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "compression.type": codec}
+    options |= {"batch.size": 1 << 17, "queue.buffering.max.messages": 500_000, "delivery.report.only.error": True}
+    producer = Producer({**options, "on_delivery": lambda error, _: errors.append(error)})
+    values = [
+        json.dumps(
+            {"flight": f"OD{n % 977:04}", "from": "PRG", "to": "VIE", "status": ("boarding", "departed")[n % 2],
+             "gate": f"B{n % 31}", "scheduled": f"2026-03-{n % 28 + 1:02}T{n % 24:02}:{n % 60:02}:00Z",
+             "passengers": n * 7919 % 331, "airline": "Odradek Air", "remarks": ""}
+        ).encode()
+        for n in range(10_000)
+    ]  # fmt: skip
+    began = time.perf_counter()
+    for n in range(rows):
+        while True:
+            try:
+                producer.produce(topic, values[n % 10_000], partition=n & 3)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    left = producer.flush(120)
+    took = time.perf_counter() - began
+    if left or errors:
+        raise RuntimeError(f"{left} records were not delivered, {len(errors)} failed: {errors[:1]}")
+    _expect_rows(bootstrap, topic, rows)
+    return {"per_s": rows / took, "count": rows, "value_bytes": sum(map(len, values)) / len(values)}
+
+
 def _expect_rows(bootstrap: str, topic: str, rows: int) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-count"})
     ends = [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=20)[1] for n in range(4)]
@@ -212,7 +261,17 @@ def consume(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
     return {"per_s": rows / took, "count": rows}
 
 
-LOADS: dict[str, Callable[..., dict[str, float]]] = {"commits": commits, "produce": produce, "consume": consume}
+LOADS: dict[str, Callable[..., dict[str, float]]] = {
+    "commits": commits,
+    "so_many_commits": so_many_commits,
+    "produce": produce,
+    "consume": consume,
+    "compressed": compressed,
+    "fill": raw.fill,
+    "batched": raw.batched,
+    "latency": raw.latency,
+    "fan_out": raw.fan_out,
+}
 
 
 def main() -> None:

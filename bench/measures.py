@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import raw
+from bench.apache import class_path, java
+from bench.load import create_topic, set_topic_config
 from bench.sides import Side, cpu_seconds, resident_bytes, start
 
 Values = dict[str, float]
@@ -21,6 +25,7 @@ class Sizes:
     """How much of each; ``scale`` 1 is the full size, less is for trying the harness out."""
 
     scale: float
+    restart_gb: float = 1.0
 
     @property
     def rows(self) -> int:
@@ -35,6 +40,23 @@ class Sizes:
         return max(0.2, 4 * self.scale)
 
     @property
+    def perf_rows(self) -> int:
+        return max(1000, int(1_000_000 * self.scale))
+
+    @property
+    def singles(self) -> int:
+        return max(200, int(10_000 * self.scale))
+
+    @property
+    def commits(self) -> int:
+        return max(1000, int(2_000_000 * self.scale))
+
+    @property
+    def log_mb(self) -> float:
+        """The topic that is fanned out, and the one that is compacted."""
+        return max(20, (1 << 30) / 1e6 * self.scale)
+
+    @property
     def idle_s(self) -> float:
         return max(0.5, 5 * self.scale)
 
@@ -46,18 +68,36 @@ class Column:
     title: str
     unit: str
     higher_is_better: bool = True
+    aim: float = 0
+    """How many times better than Apache Kafka it is to be; 0: no aim."""
+    most: float = 0
+    """What it may be at most, whatever Apache Kafka does; 0: anything."""
 
 
 COLUMNS: dict[str, Column] = {
-    "start": Column("start to first metadata answer", "s", higher_is_better=False),
-    "idle_rss": Column("idle memory, all processes (RSS)", "MB", higher_is_better=False),
+    "start": Column("start to first metadata answer", "s", higher_is_better=False, aim=8),
+    "idle_rss": Column("idle memory, all processes (RSS)", "MB", higher_is_better=False, aim=4),
+    "loaded_rss": Column("… after the commits and compaction below", "MB", higher_is_better=False, aim=4),
+    "peak_rss": Column("… most while compacting, cleaner's process included", "MB", higher_is_better=False),
     "commits_1": Column("OffsetCommit, pipelined, 1 connection", "requests/s"),
     "commits_8": Column("OffsetCommit, pipelined, 8 connections", "requests/s"),
     "commits_8_cpu": Column("… broker CPU per million of them", "s", higher_is_better=False),
-    "produce": Column("produce, confluent-kafka, acks=all", "rows/s"),
+    "produce": Column("produce, confluent-kafka, 100 B, acks=all", "rows/s", aim=1.5),
     "produce_cpu": Column("… broker CPU per million rows", "s", higher_is_better=False),
-    "consume": Column("consume, confluent-kafka", "rows/s"),
+    "producer_perf": Column("produce, Java ProducerPerformance, 1 KB", "rows/s", aim=1),
+    "producer_perf_cpu": Column("… broker CPU per million rows", "s", higher_is_better=False),
+    "latency_p50": Column("single produce of 100 B, one in flight, p50", "ms", higher_is_better=False, aim=2),
+    "latency_p99": Column("… p99", "ms", higher_is_better=False, aim=2),
+    "consume": Column("consume, confluent-kafka, 100 B", "rows/s", aim=1.3),
     "consume_cpu": Column("… broker CPU per million rows", "s", higher_is_better=False),
+    "consumer_perf_100": Column("consume, Java ConsumerPerformance, 100 B", "rows/s", aim=1.3),
+    "consumer_perf_1000": Column("consume, Java ConsumerPerformance, 1 KB", "rows/s", aim=1.3),
+    "fan_out_cpu": Column("8 raw consumers, one cached topic: broker CPU per GB", "s", higher_is_better=False, aim=2),
+    "fan_out": Column("… to all of them together", "GB/s"),
+    "restart": Column("restart after kill -9 to all end offsets", "s", higher_is_better=False, aim=2),
+    "compact": Column("compacting it, start to end", "s", higher_is_better=False),
+    "compact_p99": Column("p99 of single produces meanwhile", "ms", higher_is_better=False),
+    "compact_share": Column("… as a multiple of p99 before", "×", higher_is_better=False, most=2),
 }
 
 
@@ -70,6 +110,31 @@ def load(name: str, side: Side, **arguments: Any) -> tuple[Values, float]:
     if done.returncode != 0:
         raise RuntimeError(f"{name} against {side.name} failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout), cpu_seconds(side.pids) - before
+
+
+@dataclass
+class Running:
+    """A load process that goes on until ``finish``."""
+
+    process: subprocess.Popen[str]
+
+    def finish(self) -> Values:
+        out, err = self.process.communicate(timeout=600)  # which closes its stdin, and it ends
+        if self.process.returncode != 0:
+            raise RuntimeError(f"a load failed:\n{err[-2000:]}")
+        return dict(json.loads(out))
+
+
+def begin_load(name: str, side: Side, **arguments: Any) -> Running:
+    """Starts a load; returns when it has said that it is ready."""
+    told = json.dumps({"bootstrap": side.bootstrap, **arguments})
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", "bench.load", name, told]
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert process.stderr is not None
+    if process.stderr.readline() != "ready\n":
+        raise RuntimeError(f"{name} against {side.name} did not begin: {process.communicate()[1][-2000:]}")
+    return Running(process)
 
 
 def measure_start(side: Side, sizes: Sizes, started_s: float) -> Values:
@@ -106,12 +171,144 @@ def measure_records(side: Side, sizes: Sizes, started_s: float) -> Values:
     return found
 
 
+def _java_tool(side: Side, tool: str, *arguments: str) -> tuple[str, float]:
+    """What a tool of Apache Kafka prints, and the broker's CPU seconds meanwhile. Raises Unavailable without Java."""
+    command = [java(), "-Xmx512m", "-cp", class_path(), f"org.apache.kafka.tools.{tool}"]
+    before = cpu_seconds(side.pids)
+    command += ["--bootstrap-server", side.bootstrap, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode != 0:
+        raise RuntimeError(f"{tool} against {side.name} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout, cpu_seconds(side.pids) - before
+
+
+def measure_producer_perf(side: Side, sizes: Sizes, started_s: float) -> Values:
+    create_topic(side.bootstrap, "producer-perf", 4)
+    rows = sizes.perf_rows
+    told = ("--topic", "producer-perf", "--record-size", "1000", "--throughput", "-1", "--command-property", "acks=all")
+    _java_tool(side, "ProducerPerformance", *told, "--num-records", str(max(1000, rows // 10)))
+    out, cpu_s = _java_tool(side, "ProducerPerformance", *told, "--num-records", str(rows))
+    last = out.strip().splitlines()[-1]
+    found = re.match(r"(\d+) records sent, ([\d.]+) records/sec", last)
+    if found is None or int(found[1]) != rows:
+        raise RuntimeError(f"ProducerPerformance said: {last}")
+    return {"producer_perf": float(found[2]), "producer_perf_cpu": cpu_s / rows * 1e6}
+
+
+def measure_consumer_perf(side: Side, sizes: Sizes, started_s: float) -> Values:
+    found: Values = {}
+    for size, records in ((100, 500), (1000, 100)):
+        topic = f"consumer-perf-{size}"
+        create_topic(side.bootstrap, topic, 4)
+        told = {"partitions": 4, "record_bytes": size, "batch_records": records}
+        # Room for three seconds of it and more: shorter runs measure Java's start.
+        megabytes = max(20, (300 if size == 100 else 1000) * sizes.scale)
+        rows = int(load("fill", side, topic=topic, megabytes=megabytes, **told)[0]["count"])
+        arguments = ("--topic", topic, "--num-records", str(rows), "--timeout", "20000", "--hide-header")
+        out, _ = _java_tool(side, "ConsumerPerformance", *arguments)
+        row = out.strip().splitlines()[-1].split(", ")
+        if int(row[4]) != rows:
+            raise RuntimeError(f"ConsumerPerformance said: {row}, not {rows} records")
+        found[f"consumer_perf_{size}"] = float(row[9])  # without the wait for the group
+    return found
+
+
+def measure_latency(side: Side, sizes: Sizes, started_s: float) -> Values:
+    create_topic(side.bootstrap, "latency", 1)
+    answer, _ = load("latency", side, topic="latency", count=sizes.singles)
+    return {"latency_p50": answer["p50"], "latency_p99": answer["p99"]}
+
+
+def measure_fan_out(side: Side, sizes: Sizes, started_s: float) -> Values:
+    create_topic(side.bootstrap, "fan-out", 1)
+    filled, _ = load(
+        "fill", side, topic="fan-out", megabytes=sizes.log_mb, partitions=1, record_bytes=1000, batch_records=60
+    )
+    told = {"batch_bytes": int(filled["batch_bytes"]), "batch_records": 60, "records": int(filled["count"])}
+    answer, cpu_s = load("fan_out", side, topic="fan-out", consumers=8, **told)
+    return {"fan_out_cpu": cpu_s / answer["bytes"] * 1e9, "fan_out": answer["per_s"]}
+
+
+def measure_loaded(side: Side, sizes: Sizes, started_s: float) -> Values:
+    """Two million commits, then a gigabyte that is compacted while single records are produced."""
+    processes = len(side.pids)
+    load("so_many_commits", side, topic="loaded", count=sizes.commits)
+    create_topic(side.bootstrap, "beside", 1)
+    segment_bytes = max(2 << 20, int(sizes.log_mb * 1e6 / 16))
+    create_topic(
+        side.bootstrap, "compacted", 1, {"segment.bytes": str(segment_bytes), "min.cleanable.dirty.ratio": "0.01"}
+    )
+    load("fill", side, topic="compacted", megabytes=sizes.log_mb, partitions=1, record_bytes=1000, batch_records=100)
+    before, _ = load("latency", side, topic="beside", count=sizes.singles)
+    kept = 64 * 100 * 1100 + segment_bytes  # the keys there are, and the segment still written to
+    peak = 0
+    beside = begin_load("latency", side, topic="beside", count=0)
+    set_topic_config(side.bootstrap, "compacted", "cleanup.policy", "compact")
+    began = time.perf_counter()
+    while log_bytes(side, "compacted-0") > kept * 1.1:
+        peak = max(peak, resident_bytes(side.pids))
+        if time.perf_counter() - began > 300:
+            raise TimeoutError(f"{side.name} has not compacted {sizes.log_mb:.0f} MB in 300 s")
+        time.sleep(0.05)
+    took = time.perf_counter() - began
+    meanwhile = beside.finish()
+    until = time.monotonic() + 60
+    while len(side.pids) > processes and time.monotonic() < until:  # the cleaner's ends by itself
+        time.sleep(0.1)
+    time.sleep(sizes.idle_s)
+    return {
+        "loaded_rss": resident_bytes(side.pids) / 1e6,
+        "peak_rss": peak / 1e6,
+        "compact": took,
+        "compact_p99": meanwhile["p99"],
+        "compact_share": meanwhile["p99"] / before["p99"],
+    }
+
+
+def log_bytes(side: Side, partition: str) -> int:
+    """Bytes of a partition's segments on disk, those being written or thrown away left out."""
+    total = 0
+    for path in (side.data / partition).glob("*.log"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def measure_restart(side: Side, sizes: Sizes, started_s: float) -> Values:
+    create_topic(side.bootstrap, "restart", 4)
+    megabytes = max(20, sizes.restart_gb * 1000 * min(sizes.scale, 1))
+    told = {"partitions": 4, "record_bytes": 1000, "batch_records": 60}
+    load("fill", side, topic="restart", megabytes=megabytes, **told)
+    ends = raw.end_offsets(side.bootstrap, "restart", 4)
+    side.kill()
+    began = time.perf_counter()
+    side.spawn()
+    while True:
+        try:
+            if raw.end_offsets(side.bootstrap, "restart", 4) == ends:
+                return {"restart": time.perf_counter() - began}
+        except OSError:
+            pass
+        if time.perf_counter() - began > 600:
+            raise TimeoutError(f"{side.name} has not come back in 600 s with {ends}")
+        time.sleep(0.01)
+
+
 MEASURES: dict[str, Callable[[Side, Sizes, float], Values]] = {
     "start": measure_start,
     "idle": measure_idle,
     "commits": measure_commits,
     "records": measure_records,
+    "producer-perf": measure_producer_perf,
+    "latency": measure_latency,
+    "consumer-perf": measure_consumer_perf,
+    "fan-out": measure_fan_out,
+    "loaded": measure_loaded,
+    "restart": measure_restart,
 }
+"""In the order they run; ``restart`` is last, since the broker is another afterwards."""
 
 
 def one_round(build: Callable[[Path], Side], directory: Path, names: list[str], sizes: Sizes) -> Values:

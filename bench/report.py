@@ -12,7 +12,13 @@ from pathlib import Path
 from statistics import median
 
 from bench.apache import Unavailable, java
-from bench.measures import COLUMNS, Values
+from bench.measures import COLUMNS, Column, Values
+
+
+def marks(name: str) -> tuple[str, str]:
+    """What encloses a section of that name; "" is the section of a full run."""
+    return (f"<!-- bench writes {name} from here -->", f"<!-- {name} to here -->") if name else (BEGIN, END)
+
 
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
 
@@ -39,7 +45,7 @@ def ratios(ours: Sequence[float], theirs: Sequence[float], *, higher_is_better: 
 
 
 def table(ours: list[Values], theirs: list[Values], names: tuple[str, str]) -> str:
-    lines = [f"| figure | {names[0]} | {names[1]} | times better |", "|---|---|---|---|"]
+    lines = [f"| figure | {names[0]} | {names[1]} | times better | aim |", "|---|---|---|---|---|"]
     for key, column in COLUMNS.items():
         mine = [values[key] for values in ours if key in values]
         other = [values[key] for values in theirs if key in values]
@@ -48,9 +54,19 @@ def table(ours: list[Values], theirs: list[Values], names: tuple[str, str]) -> s
         times = ratios(mine, other, higher_is_better=column.higher_is_better) if len(other) == len(mine) else []
         lines.append(
             f"| {column.title}, {column.unit} | {spread(mine)} | {spread(other)} | "
-            f"{spread(times) + ' ×' if times else '–'} |"
+            f"{spread(times) + ' ×' if times else '–'} | {aim(column, mine, times)} |"
         )
     return "\n".join(lines)
+
+
+def aim(column: Column, mine: Sequence[float], times: Sequence[float]) -> str:
+    """What the figure is to be, and whether the median is."""
+    if column.most:
+        return f"≤ {column.most:g} × ({'met' if median(mine) <= column.most else 'missed'})"
+    if not column.aim:
+        return ""
+    told = f"≥ {column.aim:g} ×"
+    return told if not times else f"{told} ({'met' if median(times) >= column.aim else 'missed'})"
 
 
 def machine() -> str:
@@ -68,12 +84,16 @@ def versions() -> str:
     return ", ".join(told)
 
 
-def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], command: str, note: str) -> str:
+def head(rounds: int, command: str) -> str:
+    """When, where, with what."""
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    load = f"load average {os.getloadavg()[2]:.1f}"
+    return f"{when} · {machine()}, {load} · {versions()} · {rounds} round{'s' * (rounds != 1)} · `{command}`"
+
+
+def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], command: str, note: str) -> str:
     lines = [
-        BEGIN,
-        "",
-        f"{when} · {machine()} · {versions()} · {len(ours)} rounds · `{command}`",
+        head(len(ours), command),
         "",
         table(ours, theirs, names),
         "",
@@ -82,15 +102,17 @@ def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], co
     ]
     if note:
         lines += ["", note]
-    return "\n".join([*lines, "", END])
+    return "\n".join(lines)
 
 
-def write(page: Path, text: str) -> None:
-    """Replaces the section in a page; makes the page where there is none."""
+def write(page: Path, text: str, name: str = "") -> None:
+    """Replaces the section of that name in a page; makes the page where there is none."""
+    begin, end = marks(name)
+    text = f"{begin}\n\n{text}\n\n{end}"
     old = page.read_text() if page.exists() else INTRODUCTION
-    if BEGIN in old and END in old:
-        head, _, rest = old.partition(BEGIN)
-        page.write_text(head + text + rest.partition(END)[2])
+    if begin in old and end in old:
+        before, _, rest = old.partition(begin)
+        page.write_text(before + text + rest.partition(end)[2])
     else:
         page.write_text(old.rstrip("\n") + "\n\n" + text + "\n")
 
@@ -109,4 +131,13 @@ bound. Neither side forces data to disk per request (Kafka's default, and ours).
   connection, after a warm-up.
 - **produce, consume**: 100-byte records, 4 partitions, confluent-kafka with `acks=all` and `linger.ms=5`, after a
   warm-up. confluent-kafka itself takes the better part of a core, so the broker's own CPU is shown too.
+- **ProducerPerformance, ConsumerPerformance**: Apache Kafka's own tools in their own process, 4 partitions; the
+  consumer's figure is without its wait for the group.
+- **single produce**: hand-made requests of one 100-byte record, `acks=all`, each answered before the next.
+- **8 raw consumers**: eight connections read one partition, 1 MiB per fetch, and copy what comes into a buffer; the log
+  is in the page cache.
+- **restart after kill -9**: the log is loaded, the broker killed at once, and started; the time is until ListOffsets
+  tells the old end of every partition. `--restart-gb 10` gives the full size.
+- **compaction**: two million commits, then 1 GiB of 1 KB records over 6,400 keys in 16 segments; the topic is then set
+  to `cleanup.policy=compact` while single records are produced to another one.
 """

@@ -14,7 +14,7 @@ from odradek import __version__
 from odradek.testing.cluster import BrokerProcess
 from odradek.wire import frames
 
-CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
+CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0", "log.cleaner.backoff.ms": "1000"}
 METADATA = 3
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -24,6 +24,7 @@ class Side(Protocol):
 
     name: str
     bootstrap: str
+    data: Path
 
     def install(self) -> None:
         """What is done once, before any start."""
@@ -32,6 +33,8 @@ class Side(Protocol):
         """Starts the process; need not wait until it serves."""
 
     def stop(self) -> None: ...
+    def kill(self) -> None:
+        """kill -9."""
 
     @property
     def pids(self) -> list[int]: ...
@@ -42,9 +45,10 @@ class Odradek:
 
     name = f"odradek {__version__}"
 
-    def __init__(self, directory: Path) -> None:
-        self._process = BrokerProcess(directory, config=CONFIG, port=free_port())
+    def __init__(self, directory: Path, process: type[BrokerProcess] = BrokerProcess) -> None:
+        self._process = process(directory, config=CONFIG, port=free_port())
         self.bootstrap = self._process.bootstrap_servers
+        self.data = self._process.data_dir
 
     def install(self) -> None:
         pass
@@ -55,9 +59,21 @@ class Odradek:
     def stop(self) -> None:
         self._process.stop()
 
+    def kill(self) -> None:
+        self._process.kill()
+
     @property
     def pids(self) -> list[int]:
         return with_descendants([self._process.pid] if self._process.pid else [])
+
+
+class CopyingProcess(BrokerProcess):
+    """The broker with its ``sendfile`` path taken away: every record is read into Python and written from there."""
+
+    def _command(self) -> list[str]:
+        command = super()._command()
+        command[command.index("odradek.broker")] = "bench.copying"
+        return command
 
 
 class Apache:
@@ -68,6 +84,7 @@ class Apache:
     def __init__(self, directory: Path, cp: str) -> None:
         self._process = ApacheBroker(directory, CONFIG, cp=cp, heap="1g")
         self.bootstrap = self._process.bootstrap
+        self.data = directory / "data"
 
     def install(self) -> None:
         self._process.format()
@@ -77,6 +94,9 @@ class Apache:
 
     def stop(self) -> None:
         self._process.stop()
+
+    def kill(self) -> None:
+        self._process.kill()
 
     @property
     def pids(self) -> list[int]:
@@ -105,7 +125,11 @@ def resident_bytes(pids: list[int]) -> int:
     """Resident memory of all the processes together."""
     total = 0
     for pid in pids:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # one that is there for a short while only
+            continue
+        for line in status.splitlines():
             if line.startswith("VmRSS:"):
                 total += int(line.split()[1]) * 1024
     return total
@@ -115,7 +139,10 @@ def cpu_seconds(pids: list[int]) -> float:
     """User and system time the processes have used."""
     ticks = 0
     for pid in pids:
-        row = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        try:
+            row = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
         ticks += int(row[11]) + int(row[12])
     return ticks / _TICKS_PER_S
 

@@ -1,0 +1,12 @@
+"""``python -m bench.copying …``: ``odradek.broker`` without ``sendfile``, to see what that is worth."""
+
+from __future__ import annotations
+
+import sys
+
+from odradek.broker import __main__ as broker
+from odradek.broker.handlers import k01_fetch
+
+if __name__ == "__main__":
+    k01_fetch.FILE_FROM_BYTES = 1 << 62
+    sys.exit(broker.main(sys.argv[1:]))
