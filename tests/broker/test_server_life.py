@@ -18,7 +18,7 @@ from test_server_frames import create, fetch, produce
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
-from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.files import OsFiles
 from odradek.testing.cluster import BrokerProcess
 
@@ -267,6 +267,22 @@ def test_damaged_meta_properties_are_told_in_one_line(tmp_path: Path, line: str,
     message = refused(str(running.data_dir), "127.0.0.1:0")
     assert "meta.properties" in message
     assert told in message
+
+
+def test_a_start_that_fails_lets_the_directory_go(tmp_path: Path) -> None:
+    """In a thread, the process lives on, and may try again."""
+    path = tmp_path / "meta.properties"
+    path.write_text("node.id=one\n")
+
+    async def start() -> None:
+        broker = BrokerServer(BrokerConfig({}), tmp_path, ("127.0.0.1", 0))
+        await broker.start()
+        await broker.stop()
+
+    with pytest.raises(StorageError, match=r"node\.id 'one'"):
+        asyncio.run(start())
+    path.write_text("node.id=1\n")
+    asyncio.run(start())
 
 
 def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., RunningBroker], topic: str) -> None:

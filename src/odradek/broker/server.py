@@ -297,6 +297,7 @@ class BrokerServer:
             self.cleaning = Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
         except BaseException:
             listening.close()
+            self.directory.abandon()
             raise
         self._server = await loop.create_server(
             lambda: Connection(self), sock=listening, backlog=self.config.socket_listen_backlog_size
