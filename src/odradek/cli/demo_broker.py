@@ -82,7 +82,7 @@ class BrokerProcess:
             self.stop()
             return EXIT_FAILED, f"not ready after {_READY_S:.0f} s"
         lines = self._log.read_text(errors="replace").strip().splitlines() or [f"it ended with code {code}"]
-        return code, lines[-1].removeprefix("odradek serve: ").removeprefix("odradek: ")
+        return code, lines[-1].removeprefix("odradek: ")
 
 
 def _ready_address(process: subprocess.Popen[bytes]) -> str | None:

@@ -51,8 +51,10 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 def _refuse(error: Exception) -> int:
-    print(f"odradek serve: {error}", file=sys.stderr)
-    return 2
+    from odradek.cli.terminal import EXIT_BAD_INPUT, error_line
+
+    error_line(str(error))
+    return EXIT_BAD_INPUT
 
 
 def _say_ready(host: str, port: int) -> None:
