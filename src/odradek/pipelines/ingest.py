@@ -92,7 +92,7 @@ def ingest(spark: SparkSession, source: IngestSource, lake: Lake, advance: Calla
     started = time.monotonic()
     try:
         writer = source.stream(spark).writeStream.foreachBatch(add).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", lake.checkpoint.as_uri()).start()
+        query = writer.option("checkpointLocation", str(lake.checkpoint)).start()
         while not query.awaitTermination(_POLL_S):
             pass
     except PySparkException as error:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from odradek.core.errors import StorageError
+from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.demo_state import sync_directory
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Lake:
@@ -49,7 +49,7 @@ class Lake:
     def add(self, batch: DataFrame, batch_id: int) -> int:
         """Writes a batch and puts it into the table, in place of an earlier try; returns its rows."""
         staged = self._run / f"batch-{batch_id}"
-        batch.write.mode("overwrite").partitionBy(self._partition_by).parquet(staged.as_uri())
+        batch.write.mode("overwrite").partitionBy(self._partition_by).parquet(str(staged))
         return self.take_in(staged, self._prefix(batch_id))
 
     def take_in(self, staged: Path, prefix: str) -> int:
@@ -85,6 +85,20 @@ class Lake:
         """Batch numbers start anew with a new checkpoint, so the query's id goes with them."""
         metadata = json.loads((self.checkpoint / "metadata").read_text(encoding="utf-8"))
         return f"batch-{batch_id:06d}-{metadata['id'][:8]}"
+
+
+def check_spark_sees(spark: SparkSession, directory: Path) -> None:
+    """Whether Java finds a directory under the name we know it by. Raises ConfigError.
+
+    Hadoop takes a path as it stands: it decodes no ``%20``, so a ``file:`` URI made by Python would name another
+    directory, and we hand over plain paths. What is left is Java itself, which under an ASCII locale can name no ``ü``.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    if not jvm.java.io.File(str(directory)).isDirectory():
+        raise ConfigError(
+            f"Spark's Java does not find {directory} under this locale: set LC_ALL=C.UTF-8 or use a plain --data-dir"
+        )
 
 
 def _whole_files(root: Path) -> list[Path]:

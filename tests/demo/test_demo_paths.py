@@ -1,0 +1,79 @@
+"""Data directories with names that URIs and globs would read as something else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from demo_runs import command, read_table, run_demo
+
+from odradek.core.errors import ConfigError
+from odradek.pipelines.checks import count_with_spark
+from odradek.pipelines.lake import Lake, check_spark_sees
+from odradek.spark.session import session
+
+NAMES = [
+    "a b",
+    "ü",
+    "mit%41",
+    "100%",
+    "a#b",
+    "a:b",
+    "a[b]c",
+    "a{b,c}",
+    "a*b",
+    "a?b",
+    "a\\b",
+    "a'b\"c",
+    "日本😀",
+    "a&b=c",
+    "[a]:",
+    "a:{b}",
+]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Any:
+    return session("odradek demo paths")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spark_writes_and_reads_under_this_name(spark: Any, tmp_path: Path, name: str) -> None:
+    for sibling in ("a", "b", "abc", "a:b"):  # what a glob would match, or stumble over
+        pq.write_table(pa.table({"partition": [0]}), tmp_path / f"{sibling}.parquet")
+    lake = Lake(tmp_path / name, "month")
+    lake.prepare()
+    lake.checkpoint.mkdir()
+    (lake.checkpoint / "metadata").write_text('{"id": "12345678"}')
+    check_spark_sees(spark, lake.table)
+    columns = ["id AS offset", "0 AS partition", "7 AS distance", "id % 2 AS month"]
+    assert lake.add(spark.range(10).selectExpr(*columns), 0) == 10
+    assert {path.parent.name for path in lake.files()} == {"month=0", "month=1"}
+    assert tuple(vars(count_with_spark(spark, lake)).values()) == (10, 10, 70)
+    assert {path.name for path in (tmp_path / name).iterdir()} == {"table", "checkpoint", "staging"}
+
+
+def test_a_directory_that_java_does_not_find_is_said(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Spark.s Java does not find .*LC_ALL"):
+        check_spark_sees(spark, tmp_path / "missing")
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
+    done = subprocess.run(command(Path(name), []), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "UTF-8" in done.stderr
+
+
+def test_the_demo_in_a_directory_with_a_difficult_name(tmp_path: Path) -> None:
+    data_dir = tmp_path / "mit Leerzeichen ü %41 #[x]:"
+    done = run_demo(data_dir, "--events", "1500")
+    assert done.code == 0, done
+    assert read_table(data_dir)[:2] == (1500, 1500)
+    assert [path.name for path in tmp_path.iterdir()] == [data_dir.name]
