@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 from brokers import eventually
 from publish import create_topic, numbers, publish
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from odradek.batches.arrow import schema
+from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.client.admin import Admin
 from odradek.client.model import LATEST
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark.options import parse_options
 from odradek.spark.plan import DataLoss
-from odradek.spark.source import OdradekStreamReader
+from odradek.spark.source import OdradekStreamReader, source_schema
 
 Offset = dict[str, Any]
 
@@ -146,3 +149,10 @@ def test_a_reset_made_while_the_batch_is_planned_is_not_overwritten(
     assert query.read(first, second) == span(5, 10)
     assert query.commits()[0].offset == 5
     assert query.next(second) == second, "followed once"
+
+
+@pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers")])
+def test_batches_have_spark_s_own_arrow_schema(columns: tuple[str, ...]) -> None:
+    """Names and nullability included, since Spark compares them: so batches go to it as they were decoded."""
+    wanted = to_arrow_schema(source_schema("headers" in columns), timezone="UTC")
+    assert schema(columns).equals(wanted)

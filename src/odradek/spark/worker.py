@@ -36,8 +36,7 @@ def read_task(
             topic_id=topic_id,
         )
         try:
-            for batch in batches:
-                yield _as_spark_types(batch) if options.include_headers else batch
+            yield from batches
             return
         except OffsetOutOfRange as error:
             lost = (
@@ -66,14 +65,3 @@ def _forget_another_topic(config: ClientConfig, topic: str, topic_id: UUID | Non
 
 def _now(error: OffsetOutOfRange) -> str:
     return f"the log now reaches from {error.log_start_offset} to {error.log_end_offset}"
-
-
-def _as_spark_types(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark's schema lets the name of a header be null, ours does not; its check wants them equal. Copies nothing."""
-    import pyarrow as pa
-
-    headers = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
-    index = batch.schema.get_field_index("headers")
-    fields = batch.schema.set(index, pa.field("headers", headers))
-    columns = [column.cast(headers) if number == index else column for number, column in enumerate(batch.columns)]
-    return pa.RecordBatch.from_arrays(columns, schema=fields)
