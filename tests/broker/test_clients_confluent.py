@@ -444,11 +444,20 @@ def test_cooperative_members_keep_what_they_hold(bootstrap: str, topic: str, gro
         settled([one], 5)
         with Member("confluent", bootstrap, group, topic, assignor="cooperative-sticky") as two:
             settled([one, two], 5)
-            assert sorted([len(one.assigned), len(two.assigned)]) == [2, 3]
             kept = set(one.assigned)
-            two.leave()
-            settled([one], 5)
-            assert kept <= one.assigned
+            assert sorted([len(kept), len(two.assigned)]) == [2, 3]
+            with Member("confluent", bootstrap, group, topic, assignor="cooperative-sticky") as three:
+                held = [kept, set(two.assigned)]
+                settled([one, two, three], 5)
+                assert sorted(map(len, (one.assigned, two.assigned, three.assigned))) == [1, 2, 2]
+                # Afresh the third would get other shares; each of the two gives up no more than it must.
+                assert one.assigned <= held[0]
+                assert two.assigned <= held[1]
+                three.leave()
+                before = [set(one.assigned), set(two.assigned)]
+                settled([one, two], 5)
+                assert before[0] <= one.assigned
+                assert before[1] <= two.assigned
 
 
 # --- the offsets topic ------------------------------------------------------------------------------------------
