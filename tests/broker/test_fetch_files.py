@@ -1,0 +1,119 @@
+"""Fetch replies that go from the page cache to the socket: whole and in order on a real broker."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from brokers import RunningBroker, Wire, eventually
+from test_server_frames import create, fetch, produce
+
+from odradek.batches.header import crc_is_valid, scan
+from odradek.wire import frames
+
+VALUES = [bytes([n]) * 300_000 for n in range(12)]
+
+
+def write(wire: Wire, topic: str, values: list[bytes] = VALUES) -> None:
+    for value in values:
+        assert produce(wire, topic, [value]).error_code == 0
+
+
+def records_of(reply: object) -> bytes:
+    return bytes(reply.responses[0].partitions[0].records)  # type: ignore[attr-defined]
+
+
+def bases(data: bytes) -> list[int]:
+    """Base offsets of the whole batches in there; their CRCs are checked."""
+    found = list(scan(data))
+    assert all(crc_is_valid(data, position, header) for position, header in found)
+    return [header.base_offset for _, header in found]
+
+
+def test_large_and_small_replies_keep_their_order_on_one_connection(bootstrap: str, topic: str) -> None:
+    with Wire(bootstrap) as wire:
+        create(wire, topic)
+        write(wire, topic)
+        asked = []
+        for offset in (0, 11, 3, 12, 6, 9, 0):
+            asked.append((offset, wire.send(1, 11, fetch(topic, offset, max_wait_ms=0))))
+            asked.append((-1, wire.send(18, 0, {})))
+        for offset, correlation_id in asked:
+            if offset < 0:
+                assert wire.receive(18, 0, correlation_id).error_code == 0
+                continue
+            data = records_of(wire.receive(1, 11, correlation_id))
+            if offset == 12:
+                assert data == b""
+                continue
+            assert bases(data)[0] == offset
+            assert VALUES[offset] in data
+
+
+def test_all_partitions_of_one_reply_are_whole(bootstrap: str, topic: str) -> None:
+    """Heads and files by turns: one with a file, one with a little, one with nothing."""
+    with Wire(bootstrap) as wire:
+        create(wire, topic, partitions=3)
+        write(wire, topic, VALUES[:3])
+        produce(wire, topic, [b"little"], partition=1)
+        asked = fetch(topic, max_wait_ms=0)
+        part = asked["topics"][0]["partitions"][0]
+        asked["topics"][0]["partitions"] = [{**part, "partition": n} for n in (0, 1, 2, 0)]
+        for version in (4, 7, 11, 12):
+            parts = wire.call(1, version, asked).responses[0].partitions
+            sizes = [len(bytes(part.records or b"")) for part in parts]
+            assert sizes[0] == sizes[3] > 900_000
+            assert 0 < sizes[1] < 200
+            assert sizes[2] == 0
+            for part, value in zip(parts, (VALUES[2], b"little", b"", VALUES[2]), strict=True):
+                assert value in bytes(part.records or b"")
+
+
+def test_a_topic_deleted_while_it_is_sent_arrives_whole(bootstrap: str, topic: str) -> None:
+    """The reader has asked for three megabytes and takes them when the files are gone."""
+    host, _, port = bootstrap.rpartition(":")
+    with Wire(bootstrap) as wire, socket.socket() as slow:
+        create(wire, topic)
+        write(wire, topic)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.settimeout(20)
+        slow.connect((host, int(port)))
+        asked = fetch(topic, max_wait_ms=0)
+        asked["topics"][0]["partitions"][0]["partition_max_bytes"] = 50 << 20
+        slow.sendall(frames.encode_request(1, 11, 7, "slow", asked))
+        begun = slow.recv(4, socket.MSG_WAITALL)
+        assert wire.call(20, 5, {"topic_names": [topic], "timeout": 5000}).responses[0].error_code == 0
+        size = struct.unpack(">i", begun)[0]
+        data = b""
+        while len(data) < size:
+            piece = slow.recv(1 << 20)
+            assert piece
+            data += piece
+        _, reply = frames.decode_response(1, 11, data)
+        assert bases(records_of(reply)) == list(range(len(VALUES)))
+
+
+def test_readers_that_leave_in_the_middle_leave_nothing_behind(
+    own_broker: Callable[..., RunningBroker], topic: str
+) -> None:
+    running = own_broker()
+    descriptors = Path(f"/proc/{running.pid}/fd")  # type: ignore[attr-defined]
+    host, _, port = running.bootstrap.rpartition(":")
+    with Wire(running.bootstrap) as wire:
+        create(wire, topic)
+        write(wire, topic)
+        records_of(wire.call(1, 11, fetch(topic, max_wait_ms=0)))
+        before = len(os.listdir(descriptors))
+        asked = fetch(topic, max_wait_ms=0)
+        asked["topics"][0]["partitions"][0]["partition_max_bytes"] = 50 << 20
+        for _ in range(20):
+            with socket.socket() as leaving:
+                leaving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                leaving.connect((host, int(port)))
+                leaving.sendall(frames.encode_request(1, 11, 7, "leaving", asked) * 3)
+                assert leaving.recv(100)
+        eventually(lambda: len(os.listdir(descriptors)) <= before, what="descriptors are closed again")
+        assert bases(records_of(wire.call(1, 11, fetch(topic, max_wait_ms=0))))[0] == 0
