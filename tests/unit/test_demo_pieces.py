@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from odradek.client.model import EARLIEST, LATEST, ListedOffset
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines.checks import CheckReport, Count, count_rows, judge, read_rows
-from odradek.pipelines.demo_state import DemoState
+from odradek.pipelines.demo_state import DemoState, PendingRewind
 from odradek.pipelines.flights import Feed, Flights
 from odradek.pipelines.ingest import cause_of
 from odradek.pipelines.lake import Lake
 from odradek.pipelines.publish import event_number, missing_events
+from odradek.pipelines.reset_once import Query, Reset, reset_once
 from odradek.pipelines.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, plan_rewind
 
 TARGET = 600
@@ -103,6 +105,12 @@ class _Cluster:
     def __init__(self, committed: Mapping[int, int]) -> None:
         self.committed = {TopicPartition("flights", p): OffsetAndMetadata(o) for p, o in committed.items()}
 
+    def positions(self) -> dict[TopicPartition, int]:
+        return {place: commit.offset for place, commit in self.committed.items()}
+
+    def describe_topics(self, names: list[str], missing_ok: bool = False) -> dict[str, Any]:
+        return {name: None for name in names if name == "flights"}
+
     def partitions(self, topic: str) -> list[TopicPartition]:
         if topic != "flights":
             raise UnknownTopic(topic)
@@ -130,7 +138,7 @@ class _Cluster:
 )
 def test_a_reset_lands_inside_the_log(text: str, after: list[int]) -> None:
     cluster: Any = _Cluster({0: 10, 1: 400, 2: 0})
-    moves = plan_rewind(cluster, "g", "flights", parse_rewind(text))
+    moves = plan_rewind(cluster, "flights", parse_rewind(text), cluster.positions())
     assert [move.after for move in moves] == after
     execute_rewind(cluster, "g", "flights", moves)
     assert [cluster.committed[TopicPartition("flights", p)].offset for p in range(3)] == after
@@ -138,20 +146,153 @@ def test_a_reset_lands_inside_the_log(text: str, after: list[int]) -> None:
 
 def test_going_back_too_far_is_clamped_and_said() -> None:
     cluster: Any = _Cluster({0: 10, 1: 25, 2: 0})
-    moves = plan_rewind(cluster, "g", "flights", Rewind(RewindKind.BACK, 21))
+    moves = plan_rewind(cluster, "flights", Rewind(RewindKind.BACK, 21), cluster.positions())
     assert [move.clamped for move in moves] == [True, True, True]
     assert moves[1] == Move(partition=1, before=25, wanted=4, after=5)
 
 
 def test_a_time_after_the_last_record_means_the_end() -> None:
     cluster: Any = _Cluster({0: 10, 1: 25, 2: 0})
-    moves = plan_rewind(cluster, "g", "flights", Rewind(RewindKind.TIME, 10**15))
+    moves = plan_rewind(cluster, "flights", Rewind(RewindKind.TIME, 10**15), cluster.positions())
     assert [move.after for move in moves] == [50, 500, 0]
 
 
 def test_a_partition_without_a_commit_stands_at_its_start() -> None:
     cluster: Any = _Cluster({0: 10})
-    assert [move.before for move in plan_rewind(cluster, "g", "flights", parse_rewind("latest"))] == [10, 5, 0]
+    moves = plan_rewind(cluster, "flights", parse_rewind("latest"), cluster.positions())
+    assert [move.before for move in moves] == [10, 5, 0]
+
+
+# --- a rewind that a kill interrupts --------------------------------------------------------------------------------
+
+
+def _write_batch(checkpoint: Path, batch: int, positions: list[int], followed: str = "") -> None:
+    """What Spark notes of a batch before it reads it."""
+    end: dict[str, Any] = {"flights": {str(p): offset for p, offset in enumerate(positions)}}
+    if followed:
+        end["$odradek"] = {"followed": {"flights": {str(p): followed for p in range(len(positions))}}}
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    (checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
+
+
+def _commit(cluster: _Cluster, positions: list[int], mark: str = "odradek-spark:1:") -> None:
+    for p, offset in enumerate(positions):
+        metadata = f"{mark}{offset}" if mark else ""
+        cluster.committed[TopicPartition("flights", p)] = OffsetAndMetadata(offset, metadata=metadata)
+
+
+class _Demo:
+    """A group that has read up to 30, 300, 0, with its checkpoint; killed runs keep nothing but what is on disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.cluster: Any = _Cluster({})
+        self.query = Query("g", "flights", root / "checkpoint", root)
+        _write_batch(self.query.checkpoint, 4, [30, 300, 0])
+        _commit(self.cluster, [30, 300, 0])
+        DemoState(600).save(root)
+
+    def run(self, asked: str | None) -> Reset | None:
+        state = DemoState.load(self.query.data_dir)
+        assert state is not None
+        return reset_once(self.cluster, self.query, state, asked)
+
+    def positions(self) -> list[int]:
+        return [offset for _, offset in sorted(self.cluster.positions().items())]
+
+    def state(self) -> DemoState:
+        state = DemoState.load(self.query.data_dir)
+        assert state is not None
+        return state
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> _Demo:
+    return _Demo(tmp_path)
+
+
+@pytest.mark.parametrize("again", ["-20", None])
+def test_a_kill_after_the_reset_does_not_go_back_twice(killed: _Demo, again: str | None) -> None:
+    first = killed.run("-20")
+    assert first is not None
+    assert (first.continued, killed.positions()) == (False, [10, 280, 0])
+    reset = killed.run(again)
+    assert reset == Reset("-20", tuple(first.moves), continued=True)
+    assert killed.positions() == [10, 280, 0]
+
+
+def test_a_kill_before_the_reset_is_made_good(killed: _Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killed.cluster, "alter_group_offsets", _die)
+    with pytest.raises(KeyboardInterrupt):
+        killed.run("-20")
+    monkeypatch.undo()
+    assert killed.positions() == [30, 300, 0]
+    reset = killed.run(None)
+    assert reset is not None
+    assert reset.continued
+    assert killed.positions() == [10, 280, 0]
+
+
+def _die(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_reset_that_the_query_has_followed_is_not_made_again(killed: _Demo) -> None:
+    killed.run("-20")
+    _write_batch(killed.query.checkpoint, 5, [15, 285, 0], followed="id")
+    _commit(killed.cluster, [15, 285, 0])
+    reset = killed.run("-20")
+    assert reset is not None
+    assert reset.continued
+    assert killed.positions() == [15, 285, 0]
+
+
+def test_another_rewind_takes_the_place_of_one_that_was_not_followed(killed: _Demo) -> None:
+    killed.run("latest")
+    assert killed.positions() == [50, 500, 0]
+    reset = killed.run("-10")
+    assert reset is not None
+    assert not reset.continued
+    assert killed.positions() == [20, 290, 0], "counted from where the query is, not from a reset that is void"
+    assert killed.state().skipped == {}, "nothing was jumped over"
+
+
+def test_another_rewind_after_one_that_was_followed_counts_from_there(killed: _Demo) -> None:
+    killed.run("latest")
+    _write_batch(killed.query.checkpoint, 5, [50, 500, 0], followed="id")
+    _commit(killed.cluster, [50, 500, 0], "odradek-spark:1:")
+    killed.run("-10")
+    assert killed.positions() == [40, 490, 0]
+    assert killed.state().skipped == {0: [(30, 50)], 1: [(300, 500)]}
+
+
+def test_going_back_counts_from_the_checkpoint_where_the_group_is_behind(killed: _Demo) -> None:
+    """Killed between a batch and the group's commit, or in a batch that will come again."""
+    _write_batch(killed.query.checkpoint, 5, [40, 400, 0])
+    killed.run("-20")
+    assert killed.positions() == [20, 380, 0]
+
+
+def test_going_back_counts_from_the_checkpoint_where_the_group_has_expired(killed: _Demo) -> None:
+    killed.cluster.committed.clear()
+    killed.run("-20")
+    assert killed.positions() == [10, 280, 0]
+
+
+def test_going_back_counts_from_a_reset_by_another_tool(killed: _Demo) -> None:
+    _commit(killed.cluster, [25, 105, 0], mark="")
+    killed.run("-20")
+    assert killed.positions() == [5, 85, 0]
+
+
+def test_nothing_to_rewind_before_there_is_a_topic(killed: _Demo) -> None:
+    assert reset_once(killed.cluster, replace(killed.query, topic="none"), killed.state(), "-20") is None
+    assert killed.state().pending is None
+
+
+def test_a_checkpoint_that_is_none_is_one_error(killed: _Demo) -> None:
+    (killed.query.checkpoint / "offsets" / "5").write_text("v1\n{}\n-")
+    with pytest.raises(StorageError, match="offsets/5 is no offset of this query"):
+        killed.run("-20")
 
 
 # --- state ----------------------------------------------------------------------------------------------------------
@@ -162,8 +303,17 @@ def test_state_survives(tmp_path: Path) -> None:
     state.skip(3, 5, 9)
     state.skip(3, 9, 9)
     state.save(tmp_path)
-    assert DemoState.load(tmp_path) == DemoState(17, {3: [(5, 9)]})
+    assert DemoState.load(tmp_path) == DemoState(17, skipped={3: [(5, 9)]})
     assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
+
+
+def test_a_pending_rewind_survives_and_ends(tmp_path: Path) -> None:
+    state = DemoState(17, PendingRewind("latest", 4, (Move(0, 10, 50, 50), Move(1, 9, 3, 5))))
+    state.save(tmp_path)
+    assert DemoState.load(tmp_path) == state
+    state.end_rewind(followed=True)
+    state.save(tmp_path)
+    assert DemoState.load(tmp_path) == DemoState(17, skipped={0: [(10, 50)]})
 
 
 def test_no_state_yet(tmp_path: Path) -> None:
@@ -171,7 +321,15 @@ def test_no_state_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"version":9,"target":1,"skipped":{}}', '{"version":1,"target":null}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version":9,"target":1,"skipped":{}}',
+        '{"version":1,"target":null}',
+        '{"version":1,"target":1,"skipped":{},"pending":{"moves":[{}]}}',
+    ],
 )
 def test_a_foreign_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "demo.json").write_text(text)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from odradek.pipelines.checks import CheckReport
     from odradek.pipelines.demo_state import DemoState
     from odradek.pipelines.flights import Feed, Flights
-    from odradek.pipelines.rewind import Rewind
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ def run_demo(options: DemoOptions) -> int:
     """
     from odradek.pipelines.rewind import parse_rewind
 
-    rewind = parse_rewind(options.rewind) if options.rewind is not None else None
+    if options.rewind is not None:
+        parse_rewind(options.rewind)  # refused before anything starts
     data_dir = _prepare(options.data_dir or default_data_dir())
     timing = _Timing()
     broker = BrokerProcess(data_dir / "broker", data_dir / "broker.log")
@@ -80,7 +80,7 @@ def run_demo(options: DemoOptions) -> int:
         from odradek.client.admin import Admin
 
         with Admin(bootstrap) as admin:
-            return _Job(options, data_dir, bootstrap, admin, timing).run(rewind)
+            return _Job(options, data_dir, bootstrap, admin, timing).run()
     finally:
         broker.stop()
 
@@ -88,6 +88,11 @@ def run_demo(options: DemoOptions) -> int:
 def _prepare(data_dir: Path) -> Path:
     """Creates the directory where it is missing; one that cannot be used is the user's to mend."""
     data_dir = data_dir.expanduser().absolute()
+    try:
+        str(data_dir).encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(data_dir).decode(errors="backslashreplace")
+        raise CommandError(f"data directory {shown} cannot be used: Spark needs a name that is UTF-8") from error
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         next(data_dir.iterdir(), None)
@@ -115,7 +120,7 @@ class _Job:
         # meets the main thread, which can leave at once and in silence.
         self._workers = ThreadPoolExecutor(2, "demo")
 
-    def run(self, rewind: Rewind | None) -> int:
+    def run(self) -> int:
         """All steps; returns the exit code."""
         from odradek.pipelines.demo_state import DemoState
         from odradek.pipelines.flights import Flights
@@ -125,12 +130,17 @@ class _Job:
         note(f"A process of its own, at {self._bootstrap}, ready after {took:.1f} s.\nIts data: {self._data_dir}")
         flights = Flights.load()
         first = min(self._options.events or flights.rows, flights.rows)
-        state = DemoState.load(self._data_dir) or DemoState(target=first)
+        known = DemoState.load(self._data_dir)
+        state = known or DemoState(target=first)
         # Java takes seconds to start, and publishing needs none of it: both at once.
         starting = self._workers.submit(self._start_spark)
         try:
-            feed = self._publish(flights, state, rewind)
+            self._rewind(state)
+            feed = self._publish(flights, state, known is not None)
             processed = self._ingest(starting, feed)
+            if state.pending is not None:
+                state.end_rewind(followed=True)
+                state.save(self._data_dir)
             report = self._check(starting.result(), feed, state)
         finally:
             self._workers.shutdown(wait=False, cancel_futures=True)
@@ -138,26 +148,34 @@ class _Job:
         return self._conclude(report, processed, lag)
 
     def _start_spark(self) -> SparkSession:
+        from odradek.pipelines.lake import check_spark_sees
         from odradek.spark.session import LOG_FILE, session
 
-        return session("odradek demo", config={LOG_FILE: str(self._spark_log)})
+        spark = session("odradek demo", config={LOG_FILE: str(self._spark_log)})
+        check_spark_sees(spark, self._data_dir)
+        return spark
 
     # --- the topic --------------------------------------------------------------------------------------------
 
-    def _publish(self, flights: Flights, state: DemoState, rewind: Rewind | None) -> Feed:
-        """Rewinds the group when asked to, then brings the topic to its target."""
+    def _publish(self, flights: Flights, state: DemoState, rerun: bool) -> Feed:
+        """Brings the topic to its target."""
         from odradek.pipelines.flights import Feed
-        from odradek.pipelines.publish import publish
+        from odradek.pipelines.publish import prepare_topic, publish
 
-        if rewind is not None:
-            self._rewind(rewind, state)
-        state.target += self._options.more or 0
+        promised = state.target if rerun else 0
+        more = self._options.more or 0
+        state.target += more
         # Before anything is sent: a run that is killed from here on is completed by the next one.
         state.save(self._data_dir)
         feed = Feed(flights, state.target)
         heading("2. Publish flights")
+        with self._timing.step("prepare the topic"), waiting("looking at the topic"):
+            found = self._workers.submit(prepare_topic, self._bootstrap, feed).result()
+        if promised > sum(found):
+            then = f", then {more:,} more" if more else ""
+            note(f"Completing {promised - sum(found):,} events of an earlier run{then}.")
         with self._timing.step("publish"), progress("publishing", state.target, "events") as advance:
-            done = self._workers.submit(publish, self._bootstrap, feed, advance).result()
+            done = self._workers.submit(publish, self._bootstrap, feed, found, advance).result()
         if done.sent:
             rate = f"{done.sent / max(done.seconds, 1e-9):,.0f} a second"
             note(f"{done.sent:,} events sent to topic {feed.topic}, each acknowledged ({rate}).")
@@ -167,29 +185,31 @@ class _Job:
         note(f"{done.found:,} were there before.")
         return feed
 
-    def _rewind(self, rewind: Rewind, state: DemoState) -> None:
+    def _rewind(self, state: DemoState) -> None:
+        """Resets the group as asked for, or as a run that was killed had begun to."""
         from odradek.pipelines.flights import TOPIC
         from odradek.pipelines.ingest import GROUP
-        from odradek.pipelines.rewind import execute_rewind, plan_rewind, topic_exists
+        from odradek.pipelines.reset_once import Query, reset_once
 
+        asked = self._options.rewind
+        if asked is None and state.pending is None:
+            return
         heading("Rewind")
-        if not topic_exists(self._admin, TOPIC):
+        query = Query(GROUP, TOPIC, self._lake.checkpoint, self._data_dir)
+        reset = reset_once(self._admin, query, state, asked)
+        if reset is None:
             note(f"Nothing to rewind yet: topic {TOPIC} is not there, and group {GROUP} has read nothing.")
             return
-        moves = plan_rewind(self._admin, GROUP, TOPIC, rewind)
-        for move in moves:
-            state.skip(move.partition, move.before, move.after)
-        # Noted before it is done: should we die in between, the check merely allows a gap that is not there.
-        state.save(self._data_dir)
-        execute_rewind(self._admin, GROUP, TOPIC, moves)
+        if reset.continued:
+            note(f"Completing the rewind {reset.asked} that an earlier run began.")
         note(f"{'PARTITION':<10} {'BEFORE':>10} {'AFTER':>10}")
-        for move in moves:
+        for move in reset.moves:
             step = move.before - move.after
             effect = f"{step:,} to read again" if step > 0 else f"{-step:,} skipped" if step < 0 else "stays"
             clamped = f" (the log starts at {move.after})" if move.clamped else ""
             note(f"{move.partition:<10} {move.before:>10} {move.after:>10}  {effect}{clamped}")
-        again = sum(max(0, move.before - move.after) for move in moves)
-        skipped = sum(max(0, move.after - move.before) for move in moves)
+        again = sum(max(0, move.before - move.after) for move in reset.moves)
+        skipped = sum(max(0, move.after - move.before) for move in reset.moves)
         note(f"Group {GROUP} reset: {again:,} records to read again, {skipped:,} skipped.")
 
     # --- the table --------------------------------------------------------------------------------------------

@@ -1,18 +1,21 @@
 """What the demo has to remember between runs, in one small file that is replaced whole.
 
 ``target`` is how many events the topic shall hold. It is written before the first of them is published, so a run that
-was killed is completed by the next. ``skipped`` holds the ranges a rewind jumped over on purpose: the table may lack
-those, and only those.
+was killed is completed by the next. ``pending`` is a rewind that was decided and not carried through yet: the next run
+does that, in place of a second one of the same kind. ``skipped`` holds the ranges a rewind jumped over on purpose: the
+table may lack those, and only those.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.pipelines.rewind import Move
 
 _FILE = "demo.json"
 _VERSION = 1
@@ -21,17 +24,37 @@ _VERSION = 1
 Range = tuple[int, int]
 
 
+@dataclass(frozen=True)
+class PendingRewind:
+    """What was asked for, in the user's words, and what that means for each partition.
+
+    ``batch`` is the newest in the query's checkpoint at that time: once there is a newer one, the query has followed.
+    """
+
+    asked: str
+    batch: int
+    moves: tuple[Move, ...]
+
+
 @dataclass
 class DemoState:
     """The state of one data directory."""
 
     target: int
+    pending: PendingRewind | None = None
     skipped: dict[int, list[Range]] = field(default_factory=dict)
 
     def skip(self, partition: int, start: int, stop: int) -> None:
         """Notes that ``start … stop-1`` of a partition were jumped over."""
         if stop > start:
             self.skipped.setdefault(partition, []).append((start, stop))
+
+    def end_rewind(self, followed: bool) -> None:
+        """Forgets the pending rewind; one that was followed has jumped over what it meant to."""
+        if self.pending is not None and followed:
+            for move in self.pending.moves:
+                self.skip(move.partition, move.before, move.after)
+        self.pending = None
 
     @classmethod
     def load(cls, data_dir: Path) -> DemoState | None:
@@ -48,7 +71,7 @@ class DemoState:
             if stored["version"] != _VERSION:
                 raise ValueError(f"version {stored['version']}")
             skipped = {int(p): [(int(a), int(b)) for a, b in ranges] for p, ranges in stored["skipped"].items()}
-            return cls(target=int(stored["target"]), skipped=skipped)
+            return cls(int(stored["target"]), _pending_from(stored.get("pending")), skipped)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is no state of this demo ({error}); use another --data-dir") from error
 
@@ -57,7 +80,10 @@ class DemoState:
         path = data_dir / _FILE
         new = path.with_suffix(".new")
         skipped = {str(partition): ranges for partition, ranges in sorted(self.skipped.items()) if ranges}
-        text = json.dumps({"version": _VERSION, "target": self.target, "skipped": skipped}) + "\n"
+        stored = {"version": _VERSION, "target": self.target, "skipped": skipped}
+        if self.pending is not None:
+            stored["pending"] = asdict(self.pending)
+        text = json.dumps(stored) + "\n"
         try:
             with new.open("w", encoding="utf-8") as file:
                 file.write(text)
@@ -67,6 +93,15 @@ class DemoState:
             sync_directory(data_dir)
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error}") from error
+
+
+def _pending_from(stored: Any) -> PendingRewind | None:
+    """Raises TypeError, KeyError, ValueError."""
+    if stored is None:
+        return None
+    names = ("partition", "before", "wanted", "after")
+    moves = tuple(Move(*(int(move[name]) for name in names)) for move in stored["moves"])
+    return PendingRewind(str(stored["asked"]), int(stored["batch"]), moves)
 
 
 def sync_directory(path: Path) -> None:

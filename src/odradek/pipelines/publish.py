@@ -27,6 +27,9 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.flights import Feed, Integers
 
 _TIMEOUT_S = 30.0
+# No event acknowledged for so long means that no broker answers; on a slow machine a second's work may take one.
+_STALLED_S = 300.0
+_POLL_S = 0.2
 _REMEDY = "use another --data-dir"
 
 # librdkafka reports lost connections here; what matters comes back as a failed delivery.
@@ -48,14 +51,21 @@ class Published:
     seconds: float
 
 
-def publish(bootstrap: str, feed: Feed, advance: Callable[[int], None]) -> Published:
-    """Brings the topic to exactly the events of the feed; calls ``advance`` with counts of those that are there.
-
-    Raises PublishError.
-    """
+def prepare_topic(bootstrap: str, feed: Feed) -> list[int]:
+    """Creates the topic where it is missing; returns how many events each partition holds. Raises PublishError."""
     try:
         create_topic(bootstrap, feed.topic, feed.partition_count)
-        found = find_published(bootstrap, feed)
+    except KafkaException as error:
+        raise PublishError(f"topic {feed.topic} cannot be had: {error.args[0].str()}") from error
+    return find_published(bootstrap, feed)
+
+
+def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[[int], None]) -> Published:
+    """Brings the topic from the events it holds to exactly those of the feed; ``advance`` hears how many are there.
+
+    Raises PublishError. The topic then holds, in each partition, a beginning of what it should.
+    """
+    try:
         advance(sum(found))
         started = time.monotonic()
         sent = _send(bootstrap, feed, missing_events(feed.sequences, found), advance)
@@ -138,20 +148,24 @@ def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int],
     for (_, key, value), partition in zip(feed.flights.events(first, stop), places, strict=True):
         if partition < 0:
             continue
-        while True:
+        while deliveries.hopeful():
             try:
                 producer.produce(feed.topic, value, key, partition, on_delivery=deliveries)
                 break
             except BufferError:  # the queue is full: let deliveries come in
-                producer.poll(0.1)
+                producer.poll(_POLL_S)
         producer.poll(0)
         if deliveries.failure is not None:
             break
-    unsent = producer.flush(_TIMEOUT_S * 2) if deliveries.failure is None else 0
+    while deliveries.count < len(wanted) and deliveries.hopeful():
+        producer.poll(_POLL_S)
     if deliveries.failure is not None:
-        raise PublishError(f"an event could not be delivered to {feed.topic}: {deliveries.failure}")
-    if unsent or deliveries.count != len(wanted):
-        raise PublishError(f"{len(wanted) - deliveries.count} of {len(wanted)} events were not acknowledged")
+        # What still waits must not go out behind something that was given up.
+        producer.purge()
+        raise PublishError(
+            f"{len(wanted) - deliveries.count:,} of {len(wanted):,} events were not delivered to {feed.topic}:"
+            f" {deliveries.failure}; run the same again to complete them"
+        )
     deliveries.report()
     return deliveries.count
 
@@ -162,29 +176,40 @@ def _producer_config(bootstrap: str) -> Mapping[str, Any]:
         "client.id": "odradek-demo",
         "acks": "all",
         "enable.idempotence": True,
+        # A gap in a partition would be there for good. So an event is never given up while later ones are sent: its
+        # time does not run out (0), and any other failure that could leave a gap stops the producer.
+        "message.timeout.ms": 0,
+        "enable.gapless.guarantee": True,
         "linger.ms": 20,
         # A short queue: what was handed over and not yet acknowledged when the process dies stays small.
         "queue.buffering.max.messages": 50_000,
-        "message.timeout.ms": int(_TIMEOUT_S * 1000),
     }
 
 
 class _Deliveries:
-    """Counts acknowledged events, keeps the first failure."""
+    """Counts acknowledged events, keeps the first failure; no acknowledgement for a long time is one."""
 
-    __slots__ = ("_advance", "_reported", "count", "failure")
+    __slots__ = ("_advance", "_last", "_reported", "count", "failure")
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         self.count = 0
         self.failure: str | None = None
         self._advance = advance
         self._reported = 0
+        self._last = time.monotonic()
+
+    def hopeful(self) -> bool:
+        """Whether to go on waiting for acknowledgements."""
+        if self.failure is None and time.monotonic() - self._last > _STALLED_S:
+            self.failure = f"no answer from a broker for {_STALLED_S:.0f} s"
+        return self.failure is None
 
     def __call__(self, error: Any, message: Any) -> None:
         if error is not None:
             self.failure = self.failure or error.str()
             return
         self.count += 1
+        self._last = time.monotonic()
         if self.count - self._reported >= 2_000:
             self.report()
 

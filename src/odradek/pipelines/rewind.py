@@ -71,20 +71,19 @@ def parse_rewind(text: str) -> Rewind:
         ) from None
 
 
-def plan_rewind(admin: Admin, group: str, topic: str, rewind: Rewind) -> list[Move]:
-    """What the reset would do to each partition. One without a commit counts as standing at the start of its log.
+def plan_rewind(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[TopicPartition, int]) -> list[Move]:
+    """What the reset would do to each partition. One without a position stands at the start of its log.
 
     Raises UnknownTopic.
     """
     partitions = admin.partitions(topic)
-    committed = admin.list_group_offsets(group, partitions)
     starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
     found = admin.list_offsets(dict.fromkeys(partitions, rewind.amount)) if rewind.kind is RewindKind.TIME else {}
     moves = []
     for place in partitions:
         start, end = starts[place].offset, ends[place].offset
-        before = committed[place].offset if place in committed else start
+        before = positions.get(place, start)
         match rewind.kind:
             case RewindKind.EARLIEST:
                 wanted = start

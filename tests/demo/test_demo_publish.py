@@ -1,0 +1,83 @@
+"""Publishing to a broker that stops answering: no gap is left, and the next run completes the topic."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.client.config import ClientConfig
+from odradek.client.reader import PartitionReader
+from odradek.core.ids import TopicPartition
+from odradek.pipelines import publish as publishing
+from odradek.pipelines.flights import Feed, Flights
+from odradek.pipelines.publish import PublishError, event_number, find_published, prepare_topic, publish
+
+EVENTS = 30_000
+
+
+@pytest.fixture(scope="module")
+def feed() -> Feed:
+    return Feed(Flights.load(), EVENTS)
+
+
+def _stopper(pid: int, resume_after_s: float | None) -> Callable[[int], None]:
+    """Stops the broker when the first events are acknowledged."""
+    heard: list[int] = []
+
+    def advance(count: int) -> None:
+        heard.append(count)
+        if len(heard) == 2:  # the first call tells what was there before
+            os.kill(pid, signal.SIGSTOP)
+            if resume_after_s is not None:
+                threading.Timer(resume_after_s, os.kill, (pid, signal.SIGCONT)).start()
+
+    return advance
+
+
+def _assert_whole(bootstrap: str, feed: Feed) -> None:
+    for partition, sequence in enumerate(feed.sequences):
+        reader = PartitionReader(ClientConfig(bootstrap), TopicPartition(feed.topic, partition))
+        held = [event_number(row.value) for row in reader.read_rows(0, len(sequence))]
+        assert held == sequence.tolist()
+
+
+def test_a_broker_that_stops_answering(own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = own_broker()
+    monkeypatch.setattr(publishing, "_STALLED_S", 2.0)
+    found = prepare_topic(broker.bootstrap, feed)
+    assert found == [0] * 6
+    with pytest.raises(PublishError, match=r"no answer from a broker for 2 s; run the same again"):
+        publish(broker.bootstrap, feed, found, _stopper(broker.pid, None))
+    monkeypatch.undo()
+    broker.kill()  # as the end of the demo does
+    broker.start()
+    found = find_published(broker.bootstrap, feed)
+    assert 0 < sum(found) < EVENTS
+    assert publish(broker.bootstrap, feed, found, lambda count: None).sent == EVENTS - sum(found)
+    assert sum(find_published(broker.bootstrap, feed)) == EVENTS
+    _assert_whole(broker.bootstrap, feed)
+
+
+def test_a_broker_that_is_slow_beyond_a_request_s_time(
+    own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests time out and are repeated; nothing is given up, doubled or left out."""
+    broker = own_broker()
+    settings = dict(publishing._producer_config(broker.bootstrap)) | {"socket.timeout.ms": 1000}
+    monkeypatch.setattr(publishing, "_producer_config", lambda bootstrap: settings)
+    found = prepare_topic(broker.bootstrap, feed)
+    assert publish(broker.bootstrap, feed, found, _stopper(broker.pid, 2.5)).sent == EVENTS
+    _assert_whole(broker.bootstrap, feed)
+
+
+def test_an_event_never_expires_in_the_queue() -> None:
+    """librdkafka gives no promise about gaps for messages whose time runs out, so it must not."""
+    settings = publishing._producer_config("127.0.0.1:1")
+    assert settings["message.timeout.ms"] == 0
+    assert settings["enable.idempotence"] is True
+    assert settings["enable.gapless.guarantee"] is True
