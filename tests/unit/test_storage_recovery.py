@@ -8,7 +8,9 @@ import pytest
 from logs import T0, batch, code_of, open_log, put, rows_from, sequenced
 
 from odradek.core.errors import ErrorCode
+from odradek.storage.config import LogConfig
 from odradek.storage.files import Crash, MemoryFiles, OsFiles
+from odradek.storage.log import Log
 from odradek.storage.segment import Segment
 
 
@@ -145,3 +147,33 @@ def test_a_noted_start_beyond_the_end_costs_no_records(path: Path) -> None:  # c
     again = open_log(path, clean=True, log_start_offset=50)  # nothing to lose: as Kafka, it goes on behind
     assert (again.log_start_offset, again.log_end_offset) == (50, 50)
     assert put(again, batch()).base_offset == 50
+
+
+def test_leader_epochs_are_written_once_when_a_log_is_opened(path: Path) -> None:
+    class Counting(MemoryFiles):
+        writes = 0
+
+        def write(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+            self.writes += path.name == "leader-epoch-checkpoint"
+            super().write(path, data, sync=sync)
+
+    files = Counting()
+
+    def opened(epoch: int) -> int:
+        before = files.writes
+        files.crash()
+        log = Log.open(path, LogConfig(), T0, clean=False, leader_epoch=epoch, files=files)
+        assert log.epochs.entries == ((epoch, log.log_end_offset),)
+        return files.writes - before
+
+    assert opened(0) == 1
+    assert opened(0) == 0, "as it was"
+    assert opened(3) == 1
+    with_records = Log.open(path, LogConfig(), T0, clean=False, leader_epoch=3, files=files)
+    for epoch in (3, 4, 5):
+        put(with_records, batch(2), leader_epoch=epoch)
+    files.remove(path / "leader-epoch-checkpoint")
+    before = files.writes
+    again = Log.open(path, LogConfig(), T0, clean=False, leader_epoch=6, files=files)
+    assert again.epochs.entries == ((3, 0), (4, 2), (5, 4), (6, 6))
+    assert files.writes - before == 1

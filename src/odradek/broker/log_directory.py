@@ -212,10 +212,9 @@ class LogDirectory:
                 clean=self.clean or fresh,
                 recovery_point=0 if fresh else self._recovery_points.get(name, 0),
                 log_start_offset=None if fresh else self._log_starts.get(name),
+                leader_epoch=leader_epoch,
                 files=self._files,
             )
-            if opened.epochs.latest < leader_epoch:
-                opened.assign_epoch(leader_epoch)
         except (StorageError, KafkaError, OSError) as error:
             log.error("partition %s is offline: %s", name, error)
             return None, str(error)

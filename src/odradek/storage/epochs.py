@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -22,8 +24,8 @@ class EpochStart(NamedTuple):
 class LeaderEpochs:
     """Epochs and start offsets, both rising.
 
-    Every change is in the file before it returns, but synced only with the log's own flush: entries past the recovery
-    point are found again in the batches.
+    Every change is in the file before it returns (several of them inside ``written_once`` before that ends), but synced
+    only with the log's own flush: entries past the recovery point are found again in the batches.
     """
 
     def __init__(self, directory: Path, files: Files) -> None:
@@ -31,15 +33,26 @@ class LeaderEpochs:
         self._files = files
         self._entries: list[EpochStart] = []
         self._unsynced = False
+        self._held = False
         self._writing = Lock()  # several closed segments may be synced at once, each in a thread
-        for line in read_lines(self._path, files):
+        lines = read_lines(self._path, files)
+        self._in_file = lines if lines or files.exists(self._path) else None
+        for line in lines:
             try:
                 epoch, start = line.split()
                 self._entries.append(EpochStart(int(epoch), int(start)))
             except ValueError as error:
                 raise StorageError(f"{self._path}: {line!r} is no epoch and offset") from error
-        if not files.exists(self._path):
-            self._save()
+
+    @contextmanager
+    def written_once(self) -> Iterator[None]:
+        """Whatever changes inside is written when this ends, if it differs from the file. Not for several threads."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        self._save()
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:
@@ -108,7 +121,12 @@ class LeaderEpochs:
             self._save(sync=True)
 
     def _save(self, *, sync: bool = False) -> None:
+        if self._held:
+            return
         with self._writing:
             lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
+            if lines == self._in_file and not sync:
+                return
             write_lines(self._path, lines, self._files, sync=sync)
+            self._in_file = lines
             self._unsynced = not sync

@@ -25,6 +25,7 @@ from odradek.batches.encode import recompress
 from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
 from odradek.batches.rows import batch_rows
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_EPOCH
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Files, OsFiles
@@ -102,13 +103,14 @@ class Log:
         clean: bool,
         recovery_point: int = 0,
         log_start_offset: int | None = None,
+        leader_epoch: int = NO_EPOCH,
         files: Files = _OS_FILES,
     ) -> Log:
         """Opens or creates the log in directory ``path``.
 
         ``clean``: the last broker stopped in peace, so segments and indexes are trusted. Otherwise every batch from
         ``recovery_point`` on is checked, a torn tail is cut off and the indexes are rebuilt. ``log_start_offset`` is
-        the checkpointed one. Raises StorageError.
+        the checkpointed one. A ``leader_epoch`` newer than all known ones begins at the log's end. Raises StorageError.
         """
         loaded = load(
             path,
@@ -117,6 +119,7 @@ class Log:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            leader_epoch=leader_epoch,
             files=files,
         )
         return cls(path, config, files, loaded, now_ms)

@@ -82,6 +82,7 @@ def load(
     clean: bool,
     recovery_point: int,
     log_start_offset: int | None,
+    leader_epoch: int,
     files: Files,
 ) -> Loaded:
     """See ``Log.open``. Raises StorageError."""
@@ -89,24 +90,21 @@ def load(
         files.make_dirs(path)
         _sweep(path, files)
         epochs = LeaderEpochs(path, files)
-        segments = _load_segments(
-            path, config, now_ms, recovery_point=None if clean else recovery_point, epochs=epochs, files=files
-        )
-        start = max(log_start_offset or 0, segments[0].base_offset if segments else 0)
+        with epochs.written_once():
+            segments = _load_segments(
+                path, config, now_ms, recovery_point=None if clean else recovery_point, epochs=epochs, files=files
+            )
+            start = _start(path, segments, log_start_offset or 0)
+            if not segments:
+                segments = [Segment.create(path, start, config, files, now_ms)]
+            active = segments[-1]
+            active.open_for_append()
+            end_offset = active.next_offset
+            epochs.truncate_from_end(end_offset)
+            epochs.truncate_from_start(start)
+            if epochs.latest < leader_epoch:
+                epochs.assign(leader_epoch, end_offset)
         producers = Producers(path, files)
-        if segments and segments[-1].next_offset < start:
-            # Another log's number, or one whose records a power cut took. Records are never dropped for it.
-            base = segments[0].base_offset
-            end = segments[-1].next_offset
-            _log.warning("%s ends at %d, before its noted start %d: begins at %d", path, end, start, base)
-            start = base
-        if not segments:
-            segments = [Segment.create(path, start, config, files, now_ms)]
-        active = segments[-1]
-        active.open_for_append()
-        end_offset = active.next_offset
-        epochs.truncate_from_end(end_offset)
-        epochs.truncate_from_start(start)
         producers.remove_stray_snapshots({segment.base_offset for segment in segments})
         Loaded.rebuild_producers(producers, segments, config, now_ms)
     except CorruptRecord as error:
@@ -114,6 +112,20 @@ def load(
     except OSError as error:
         raise StorageError(f"{path}: {error}") from error
     return Loaded(segments, epochs, producers, start, end_offset if clean else min(recovery_point, end_offset))
+
+
+def _start(path: Path, segments: list[Segment], noted: int) -> int:
+    """Where the log begins. Records are never dropped for what was noted.
+
+    A number above the log's end is another log's, or that of one whose records a power cut took.
+    """
+    if not segments:
+        return noted
+    base, end = segments[0].base_offset, segments[-1].next_offset
+    if end < noted:
+        _log.warning("%s ends at %d, before its noted start %d: begins at %d", path, end, noted, base)
+        return base
+    return max(noted, base)
 
 
 def _sweep(path: Path, files: Files) -> None:
