@@ -622,7 +622,7 @@ def test_kill_9_under_load_loses_and_repeats_nothing(
 def test_a_subscribed_consumer_lives_through_kill_9_of_the_broker(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
 ) -> None:
-    # claim 31: a synchronous commit outlives the restart
+    # claim 31 (part): commits pass again after the restart; librdkafka leaves trying again to the caller
     broker = own_broker()
     create_topic(broker.bootstrap, topic)
     publish(broker.bootstrap, topic, numbers(10))

@@ -98,7 +98,7 @@ def test_the_first_poll_joins(bootstrap: str, ten: str, group: str) -> None:
 
 
 def test_commits_of_every_kind(bootstrap: str, topic: str, group: str) -> None:
-    # claim 29, claim 32, claim 39
+    # claims 29, 32 (part), claim 39
     create_topic(bootstrap, topic, 2)
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
     publish(bootstrap, topic, numbers(10))
@@ -229,7 +229,7 @@ def test_a_killed_member_is_replaced_when_its_session_ends(bootstrap: str, topic
 
 
 def test_a_member_that_does_not_poll_is_out(bootstrap: str, topic: str, group: str) -> None:
-    # claim 72, claim 75: its next commit fails and says so
+    # claim 72, claim 75 (part): its next commit fails and says so
     create_topic(bootstrap, topic, 4)
     slow = consumer(bootstrap, group, topic, auto_offset_reset="earliest", max_poll_interval_ms=3000)
     eventually(lambda: slow.partitions_for_topic(topic))  # see member.py

@@ -437,6 +437,6 @@ def _moves(group: str) -> bool:
 
 
 def test_min_insync_replicas_is_capped_at_the_replicas_there_are(wire: Wire, topic: str) -> None:
-    # claim 111: as Kafka 4.3 does; acks=all on one replica passes although two are asked for
+    # claim 111 (part): one broker; as Kafka 4.3 does; acks=all on one replica passes although two are asked for
     create(wire, topic, min_insync_replicas="2")
     assert produce(wire, topic, [b"a"]).error_code == 0

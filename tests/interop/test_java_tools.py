@@ -259,7 +259,7 @@ def test_topics(bootstrap: str, tool: Tool, stage: Stage) -> None:
 
 
 def test_console_producer_and_consumer(bootstrap: str, tool: Tool, topic: str, group: str) -> None:
-    # claims 31 and 60 as the Java client lives them: join, read, commit at close
+    # claims 31, 60 (part): the Java client joins, reads and commits at close; nothing fails meanwhile
     create_topic(bootstrap, topic)
     tool("ConsoleProducer", "--topic", topic, "--compression-codec", "zstd", stdin="one\ntwo\nthree\n")
     source = consumer(bootstrap, unique("group"), auto_offset_reset="earliest")

@@ -38,7 +38,7 @@ ALL = span(0, 0, 30) + span(1, 0, 10)
 
 
 def test_each_batch_is_committed_the_last_of_an_available_now_run_too(filled: StreamingRun) -> None:
-    # claim 102: what the checkpoint says, the group says
+    # claim 101 (part), claim 102: what the checkpoint says, the group says
     assert filled.rows() == ALL
     assert filled.committed() == {0: 30, 1: 10}
     assert [mark_of(commit) for commit in filled.commits().values()] == ["", ""]
@@ -188,7 +188,7 @@ def test_ignore_lets_the_checkpoint_win_and_fail_says_what_moved(filled: Streami
 
 
 def test_live_members_are_named_before_anything_is_read(filled: StreamingRun) -> None:
-    # behaviour 4, claim 69: nobody commits from outside of a group with members
+    # behaviour 4, claim 69 (part): nobody commits from outside of a group with members
     member = consumer(filled.bootstrap, filled.group or "", client_id="the-other-one")
     member.subscribe([filled.topic])
     eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
@@ -236,7 +236,7 @@ def test_records_that_retention_took_are_named(filled: StreamingRun) -> None:
 
 
 def test_a_partition_added_later_is_read_from_its_start(filled: StreamingRun) -> None:
-    # claim 56: "latest" would miss its first records
+    # claim 56 (part): "latest" would miss its first records
     assert filled.rows(startingOffsets="latest") == []
     admin(filled.bootstrap).create_partitions([NewPartitions(filled.topic, 3)])[filled.topic].result(30)
     eventually(lambda: len(filled.partitions()) == 3, what="the partition in metadata")

@@ -61,7 +61,7 @@ def test_members_are_checked(rig: Rig) -> None:  # behaviour 3
     assert rig.commit("g", "t", {0: 1}, member=member, generation=1) == {0: OK}
 
 
-def test_strangers_commit_only_to_an_empty_group(rig: Rig) -> None:  # behaviour 4, claim 69
+def test_strangers_commit_only_to_an_empty_group(rig: Rig) -> None:  # behaviour 4, claim 69 (part)
     (member,) = rig.stable("g")
     assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.unknown_member_id}
     rig.leave("g", member)
@@ -153,7 +153,7 @@ def test_committing_far_is_as_cheap_as_committing_near(rig: Rig) -> None:  # cla
     assert len(near) == len(far)
 
 
-def test_an_idle_committer_rewrites_one_key_for_ever(rig: Rig) -> None:  # claim 88
+def test_an_idle_committer_rewrites_one_key_for_ever(rig: Rig) -> None:  # claim 88 (part)
     for _ in range(10):
         rig.commit("g", "t", {0: 100})
         rig.advance(1_000)
@@ -163,7 +163,7 @@ def test_an_idle_committer_rewrites_one_key_for_ever(rig: Rig) -> None:  # claim
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_every_version_commits(rig: Rig, version: int) -> None:  # claim 115
+def test_every_version_commits(rig: Rig, version: int) -> None:  # claim 115 (part)
     assert rig.commit("g", "t", {0: version, 3: 1}, version=version, leader_epoch=4) == {0: OK, 3: OK}
     (topic,) = _fetch(rig, 9, "g", None).topics
     assert {row.partition_index: row.committed_offset for row in topic.partitions} == {0: version, 3: 1}

@@ -73,7 +73,7 @@ def test_unknown_options_pass_when_asked_to() -> None:
     "name", ["enable.auto.commit", "key.deserializer", "value.deserializer", "interceptor.classes"]
 )
 def test_what_spark_refuses_is_refused(name: str) -> None:
-    # claim 101
+    # claim 101 (part): not Flink
     for strict in ("true", "false"):
         with pytest.raises(ConfigError, match=f"option kafka.{name} is not supported"):
             parse_options(BASE | {f"kafka.{name}": "true", "strictOptions": strict}, streaming=True)

@@ -83,7 +83,7 @@ def test_claim_10_batches_are_stored_and_read_as_they_were_sent(path: Path) -> N
         assert struct.unpack_from(">qii", stored) == (info.base_offset, len(data) - 12, 3)
 
 
-def test_claim_7_a_log_grows_only_at_its_end(path: Path) -> None:  # claim 7
+def test_claim_7_a_log_grows_only_at_its_end(path: Path) -> None:  # claim 7 (part)
     files = MemoryFiles()
     log = open_log(path, files=files)
     before = b""
@@ -94,7 +94,7 @@ def test_claim_7_a_log_grows_only_at_its_end(path: Path) -> None:  # claim 7
         before = now
 
 
-def test_one_append_is_one_write_however_many_records(path: Path) -> None:  # claim 9
+def test_one_append_is_one_write_however_many_records(path: Path) -> None:  # claim 9 (part)
     files = MemoryFiles()
     log = open_log(path, files=files)
     log.assign_epoch(0)
@@ -157,7 +157,7 @@ def test_first_batch_comes_whole_unless_told_otherwise(path: Path) -> None:
     assert log.read(0, size, min_one=False).size == size
 
 
-def test_reads_stop_at_the_high_watermark_and_at_the_bound(path: Path) -> None:  # claim 4 (the log's part)
+def test_reads_stop_at_the_high_watermark_and_at_the_bound(path: Path) -> None:  # claim 4 (part)
     log = open_log(path)
     for _ in range(4):
         put(log, batch(5))

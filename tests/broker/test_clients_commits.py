@@ -1,0 +1,199 @@
+"""What commits do while replies are late, refused or not needed: ordinary clients against faults."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as PythonTopicPartition
+from brokers import eventually, unique
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PythonPartition
+from kafka.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError
+from publish import committed, consumer, create_topic, log_end, numbers, publish, read
+
+import odradek
+from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: odradek.Broker) -> odradek.Broker:
+    shared.faults.clear()
+    return shared
+
+
+def commits_so_far(servers: str, group: str) -> int:
+    """The end of the group's partition of the offsets topic: how many records it has taken."""
+    return log_end(servers, OFFSETS_TOPIC, partition_for_group(group, 50))
+
+
+def python_consumer(servers: str, group: str, topic: str, **settings: Any) -> KafkaConsumer:
+    made = KafkaConsumer(
+        bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest",
+        **({"enable_auto_commit": False, "consumer_timeout_ms": 1000, "retry_backoff_ms": 50} | settings),
+    )  # fmt: skip
+    made.assign([PythonPartition(topic, 0)])
+    return made
+
+
+def take(source: KafkaConsumer, count: int) -> None:
+    found = []
+    eventually(lambda: found.extend(r for rows in source.poll(200).values() for r in rows) or len(found) >= count)
+
+
+def test_one_commit_covers_all_that_was_returned(broker: odradek.Broker, topic: str, group: str) -> None:
+    # claim 29: 500 records in each of two partitions, one commit record a partition, at the position
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic, 2)
+    source = consumer(servers, group, auto_offset_reset="earliest")
+    for partition in (0, 1):
+        publish(servers, topic, numbers(500), partition=partition)
+    source.subscribe([topic])
+    read(source, 1000)
+    before = commits_so_far(servers, group)
+    source.commit(asynchronous=False)
+    assert commits_so_far(servers, group) == before + 2
+    both = [TopicPartition(topic, partition) for partition in (0, 1)]
+    assert committed(servers, group) == {(topic, 0): 500, (topic, 1): 500}
+    assert [row.offset for row in source.position(both)] == [500, 500]
+    source.close()
+
+
+def test_passing_errors_are_retried_by_a_synchronous_commit(broker: odradek.Broker, topic: str, group: str) -> None:
+    # claim 31: commit() of kafka-python is Java's commitSync; other errors are raised, and a time limit holds
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    publish(servers, topic, numbers(10))
+    source = python_consumer(servers, group, topic)
+    take(source, 10)
+    passing = ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"]
+    for code in passing:
+        broker.faults.error("OffsetCommit", code, topic=topic)
+    source.commit()
+    assert [(fault.kind, fault.api) for fault in broker.faults.fired][-3:] == [("error", "OffsetCommit")] * 3
+    assert committed(servers, group) == {(topic, 0): 10}
+    broker.faults.error("OffsetCommit", "ILLEGAL_GENERATION", topic=topic)
+    with pytest.raises(CommitFailedError):
+        source.commit()
+    broker.faults.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=None, topic=topic)
+    with pytest.raises(KafkaTimeoutError):
+        source.commit(timeout_ms=600)
+    broker.faults.clear()
+    source.close()
+
+
+def test_an_awaited_commit_outlives_a_restart(topic: str, group: str) -> None:
+    # claim 31: the broker is killed; one commit(), begun while it is down, ends well once it is back
+    async def commit_meanwhile(broker: odradek.Broker) -> float:
+        source = AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap_servers, group_id=group, enable_auto_commit=False, retry_backoff_ms=100
+        )
+        await source.start()
+        try:
+            where = PythonTopicPartition(topic, 0)
+            source.assign([where])
+            await source.commit({where: 1})
+            broker.kill()
+            began = time.monotonic()
+            back = asyncio.get_running_loop().call_later(1.0, threading.Thread(target=broker.start).start)
+            await asyncio.wait_for(source.commit({where: 10}), 20)
+            back.cancel()
+            return time.monotonic() - began
+        finally:
+            await source.stop()
+
+    with odradek.Broker() as broker:
+        create_topic(broker.bootstrap_servers, topic)
+        publish(broker.bootstrap_servers, topic, numbers(10))
+        assert asyncio.run(commit_meanwhile(broker)) >= 1
+        assert committed(broker.bootstrap_servers, group) == {(topic, 0): 10}
+
+
+def test_an_asynchronous_commit_returns_at_once_and_tells_later(broker: odradek.Broker, topic: str, group: str) -> None:
+    # claim 32: the reply is stalled; the callback comes in a later poll, with offsets, and with the error if any
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    told: list[tuple[Any, list[int]]] = []
+    source = consumer(servers, group, on_commit=lambda error, rows: told.append((error, [row.offset for row in rows])))
+    source.assign([TopicPartition(topic, 0, 0)])
+    source.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    told.clear()
+    broker.faults.delay("OffsetCommit", 1.5, topic=topic)
+    began = time.monotonic()
+    assert source.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=True) is None
+    assert time.monotonic() - began < 0.5
+    source.poll(0.1)
+    assert told == []
+    eventually(lambda: source.poll(0.1) is None and told)
+    assert time.monotonic() - began >= 1.5
+    assert told == [(None, [7])]
+    broker.faults.error("OffsetCommit", "OFFSET_METADATA_TOO_LARGE", topic=topic)
+    source.commit(offsets=[TopicPartition(topic, 0, 8)], asynchronous=True)
+    eventually(lambda: source.poll(0.1) is None and len(told) == 2)
+    assert told[1][0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert committed(servers, group) == {(topic, 0): 7}
+    source.close()
+
+
+def test_two_that_assign_themselves_both_read_all(broker: odradek.Broker, topic: str, group: str) -> None:
+    # claim 69: under one group id, outside of group assignment
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic, 2)
+    for partition in (0, 1):
+        publish(servers, topic, numbers(5), partition=partition)
+    readers = [consumer(servers, group) for _ in range(2)]
+    for reader in readers:
+        reader.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
+    everything = [(partition, offset) for partition in (0, 1) for offset in range(5)]
+    for reader in readers:
+        assert sorted((message.partition(), message.offset()) for message in read(reader, 10)) == everything
+    member = consumer(servers, group, auto_offset_reset="earliest")
+    member.subscribe([topic])
+    read(member, 10)
+    with pytest.raises(KafkaException) as raised:  # 4.3: beside live members nobody else commits
+        readers[0].commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+    assert raised.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
+    mixed = python_consumer(servers, unique("group"), topic)
+    with pytest.raises(IllegalStateError):
+        mixed.subscribe([topic])
+    mixed.close()
+    for source in (*readers, member):
+        source.close()
+
+
+def test_idle_auto_commit(broker: odradek.Broker, topic: str, group: str) -> None:
+    # claim 88: librdkafka commits what moved; a client as Java's (kafka-python) writes the same offset for ever
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    publish(servers, topic, numbers(100))
+    quiet = consumer(servers, group, auto_offset_reset="earliest", enable_auto_commit=True, auto_commit_interval_ms=200)
+    quiet.subscribe([topic])
+    read(quiet, 100)
+    eventually(lambda: quiet.poll(0.1) is None and committed(servers, group) == {(topic, 0): 100})
+    before, until = commits_so_far(servers, group), time.monotonic() + 2
+    while time.monotonic() < until:
+        assert quiet.poll(0.1) is None
+    assert commits_so_far(servers, group) == before
+    quiet.close()
+    other = unique("group")
+    busy = python_consumer(servers, other, topic, enable_auto_commit=True, auto_commit_interval_ms=200)
+    take(busy, 100)
+    eventually(lambda: busy.poll(100) == {} and committed(servers, other) == {(topic, 0): 100})
+    before, until = commits_so_far(servers, other), time.monotonic() + 2
+    while time.monotonic() < until:
+        assert busy.poll(50) == {}
+    assert 4 <= commits_so_far(servers, other) - before <= 12
+    assert committed(servers, other) == {(topic, 0): 100}
+    busy.close(autocommit=False)
