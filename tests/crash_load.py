@@ -21,7 +21,8 @@ from odradek.batches.header import CRC_OFFSET
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 
-PRODUCE, METADATA, OFFSET_COMMIT, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 0, 3, 8, 19, 20, 22
+PRODUCE, METADATA, OFFSET_COMMIT, CREATE_TOPICS, DELETE_TOPICS = 0, 3, 8, 19, 20
+DELETE_RECORDS, INIT_PRODUCER_ID = 21, 22
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 WINDOW = 4
 """Requests a raw worker has under way: fewer than the five batches a broker remembers of each producer."""
@@ -274,6 +275,80 @@ class TopicChurn(Worker):
         self.ledger.first_values[topic_id] = topic_id.bytes
 
 
+class Recreation(Worker):
+    """One name, one partition: created, written to, committed for, cut from the front, deleted, created again."""
+
+    def __init__(self, name: str, ledger: Ledger, dice: random.Random) -> None:
+        super().__init__(name, ledger)
+        self._dice = dice
+        self._number = 0
+        self.topic, self.group = unique(name), unique(f"{name}-group")
+        self.begin_life(exists=False)
+
+    def begin_life(self, *, exists: bool) -> None:
+        """Forgets the topic before this one; nothing that was true of it may be true of the next."""
+        self.may_exist, self.may_be_gone = exists, not exists
+        self.values: dict[int, bytes] = {}
+        self.starts = (0, 0)
+        """The log start that was acknowledged last, and the one asked for last."""
+        self.commits: list[int | None] = [None]
+        self.acknowledged_commit = 0
+
+    def run_once(self, wire: Wire) -> None:
+        if self.may_be_gone:
+            self._create(wire)
+        for _ in range(self._dice.randint(1, 5)):
+            self._produce(wire)
+        self._commit(wire)
+        choice = self._dice.random()
+        if choice < 0.4:
+            self._cut(wire)
+        elif choice < 0.6:
+            self._delete(wire)
+        self.ledger.acknowledged(self.name)
+
+    def _create(self, wire: Wire) -> None:
+        self.may_exist = True
+        row = {"name": self.topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        made = wire.call(CREATE_TOPICS, 7, {"topics": [row], "timeout": 5000, "validate_only": False}).topics[0]
+        assert made.error_code == 0, f"creation was refused: {made}"
+        self.begin_life(exists=True)
+
+    def _produce(self, wire: Wire) -> None:
+        self._number += 1
+        value = b"%s-%d" % (self.name.encode(), self._number)
+        part = {"index": 0, "records": encode_batch([Record(None, value)], now_ms=int(time.time() * 1000))}  # type: ignore[arg-type]
+        message = {"transactional_id": None, "acks": -1, "timeout": 5000,
+                   "topic_data": [{"name": self.topic, "partition_data": [part]}]}  # fmt: skip
+        answer = wire.call(PRODUCE, 9, message).responses[0].partition_responses[0]
+        assert answer.error_code == 0, f"produce was refused: {answer}"
+        self.values[answer.base_offset] = value
+
+    def _commit(self, wire: Wire) -> None:
+        self._number += 1
+        self.commits.append(self._number)
+        reply = wire.call(OFFSET_COMMIT, 8, _commit(self.group, [(self.topic, 0)], self._number))
+        code = reply.topics[0].partitions[0].error_code
+        assert code in (0, *NOT_YET), f"commit was refused: {code}"
+        if code == 0:
+            self.acknowledged_commit = len(self.commits) - 1
+
+    def _cut(self, wire: Wire) -> None:
+        start = self._dice.randint(self.starts[1], max(self.values))
+        self.starts = (self.starts[0], start)
+        part = {"partition_index": 0, "offset": start}
+        message = {"topics": [{"name": self.topic, "partitions": [part]}], "timeout": 5000}
+        row = wire.call(DELETE_RECORDS, 2, message).topics[0].partitions[0]
+        assert (row.error_code, row.low_watermark) == (0, start), f"DeleteRecords was refused: {row}"
+        self.starts = (start, start)
+
+    def _delete(self, wire: Wire) -> None:
+        self.may_be_gone = True
+        row = wire.call(DELETE_TOPICS, 5, {"topic_names": [self.topic], "timeout": 5000}).responses[0]
+        assert row.error_code == 0, f"deletion was refused: {row}"
+        self.begin_life(exists=False)
+
+
 class LibrdkafkaProducer:
     """confluent-kafka's producer; it lives through all crashes and sends again by itself."""
 
@@ -415,6 +490,8 @@ class Load:
             Committer("commits-2", ledger, own_dice(), self.groups[2:], commit_targets),
             TopicChurn("churn", ledger, own_dice()),
         ]
+        self.recreation = Recreation("again", ledger, own_dice())
+        self.workers.append(self.recreation)
         self._lasting: list[LibrdkafkaProducer | GroupReader] = []
 
     def begin_lasting(self) -> None:

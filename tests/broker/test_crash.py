@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from brokers import CONFIG, Wire, eventually
-from crash_load import NOT_YET, WINDOW, Ledger, Load, Where
+from crash_load import NOT_YET, WINDOW, Ledger, Load, Recreation, Where
 from publish import create_topic
 
 from odradek.batches.header import CRC_OFFSET, BatchHeader, crc_is_valid, scan
@@ -33,6 +33,7 @@ SETTINGS = CONFIG | {
     "offsets.topic.num.partitions": "4",
     "log.cleaner.backoff.ms": "100",
     "log.flush.offset.checkpoint.interval.ms": "300",
+    "log.flush.start.offset.checkpoint.interval.ms": "300",
 }
 SMALL_SEGMENTS = {"internal.segment.bytes": "6000", "index.interval.bytes": "512"}
 COMPACTED = SMALL_SEGMENTS | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
@@ -157,6 +158,7 @@ def verify(broker: BrokerProcess, load: Load) -> None:
         for group in load.groups:
             verify_commits(wire, ledger, group)
         verify_topics(wire, ledger, broker.data_dir)
+        verify_recreation(wire, load.recreation)
 
 
 def read_all(wire: Wire, where: Where) -> Found:
@@ -278,6 +280,30 @@ def verify_topics(wire: Wire, ledger: Ledger, data_dir: Path) -> None:
             told = ledger.first_values.get(now)
             assert values == [told] if told else values in ([], [now.bytes]), f"{name} holds {values}"
         ledger.topics[name] = {now}
+
+
+def verify_recreation(wire: Wire, again: Recreation) -> None:
+    """Nothing that was acknowledged for the topic of this name is lost, nothing of its predecessors is left."""
+    message = {"topics": [{"name": again.topic, "topic_id": None}], "allow_auto_topic_creation": False,
+               "include_topic_authorized_operations": False}  # fmt: skip
+    row = wire.call(METADATA, 12, message).topics[0]
+    offset, _ = committed(wire, again.group).get((again.topic, 0), (None, ""))
+    if row.error_code == 3:
+        assert again.may_be_gone, f"{again.topic} is gone"
+        assert offset is None, f"{again.topic} is gone, and {offset} is committed for it"
+        again.begin_life(exists=False)
+        return
+    assert again.may_exist, f"{again.topic} was deleted"
+    where = (again.topic, 0)
+    start, end = (list_offset(wire, where, timestamp) for timestamp in (-2, -1))
+    assert again.starts[0] <= start <= again.starts[1], f"{where} starts at {start}; may be {again.starts}"
+    assert end >= max(again.values, default=-1) + 1, f"{where} ends at {end}, before {max(again.values)}"
+    found = {row.offset: row.value for row in rows_of(read_all(wire, where))}
+    missing = [at for at, value in again.values.items() if at >= start and found.get(at) != value]
+    assert not missing, f"{where}: acknowledged at {missing}, but not there as sent"
+    may_be = again.commits[again.acknowledged_commit :]
+    assert offset in may_be, f"{where} is committed at {offset}; may be {may_be}"
+    again.may_exist, again.may_be_gone, again.starts = True, False, (start, start)
 
 
 # --- indexes ----------------------------------------------------------------------------------------------------
