@@ -203,5 +203,6 @@ def test_the_line_that_matters_is_found_in_what_spark_quotes() -> None:
         "odradek.spark.plan.DataLoss: data may have been lost: flights-0 is gone\n\n SQLSTATE: 38000"
     )
     assert reason(RuntimeError(quoted)) == "data may have been lost: flights-0 is gone"
+    assert reason(RuntimeError("org.apache.X: odradek.spark.plan.DataLoss: flights-1 is gone")) == "flights-1 is gone"
     assert reason(ConfigError("plain")) == "plain"
     assert reason(ValueError("somebody else's")) is None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from odradek.core.errors import OdradekError
 from odradek.pipelines.flights import EVENT_SCHEMA
 from odradek.pipelines.lake import Lake
+from odradek.spark.errors import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,16 +102,16 @@ def ingest(spark: SparkSession, source: IngestSource, lake: Lake, advance: Calla
 
 
 # The line that ends a Python traceback; Java's exceptions have a package and therefore dots in their names.
-_OURS = re.compile(r"^(?:\S*: )?odradek\.[\w.]+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 
 
 def cause_of(error: BaseException) -> str:
     """The one line of a Spark error that says what went wrong: the last of ours, else of Python's, else its first."""
+    ours = reason(error)
+    if ours is not None:
+        return ours
     text = str(error)
-    for pattern in (_OURS, _PYTHON):
-        found = pattern.findall(text)
-        if found:
-            return str(found[-1])
+    if found := _PYTHON.findall(text):
+        return str(found[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-# The last line of the traceback that Spark quotes: "odradek.spark.plan.DataLoss: data may have been lost: …".
-_QUOTED = re.compile(r"^(odradek\.[\w.]+): (.+)$", re.MULTILINE)
+# The last line of the traceback that Spark quotes: "odradek.spark.plan.DataLoss: data may have been lost: …", maybe
+# behind the name of a Java exception.
+_QUOTED = re.compile(r"^(?:\S*: )?(odradek\.[\w.]+): (.+)$", re.MULTILINE)
 
 
 def reason(error: BaseException) -> str | None:
