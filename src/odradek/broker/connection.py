@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
     def _has_room(self) -> bool:
         return (
             self._writable
-            and not self._sending
+            and (self._files is None or not self._files.busy)
             and len(self._slots) < MAX_IN_FLIGHT
             and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
             and self._ready_bytes < MAX_READY_BYTES
