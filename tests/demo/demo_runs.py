@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import pyarrow.dataset as ds
 
@@ -41,23 +42,67 @@ def run_demo(data_dir: Path, *options: str) -> Run:
     return Run(done.returncode, done.stdout, done.stderr)
 
 
-def signal_demo_when(
-    data_dir: Path, options: Sequence[str], reached: Callable[[], bool], number: int = signal.SIGKILL
-) -> Run:
-    """Starts the demo and signals it (the job's own process alone) once ``reached``; a run that ended first has code 0.
+def run_until(step: str, data_dir: Path, *options: str) -> Run:
+    """Runs the demo until a step of ``demo_child.py``, where it and all its children are killed."""
+    child = [sys.executable, str(Path(__file__).with_name("demo_child.py")), step, "--data-dir", str(data_dir)]
+    return _run_in_files([*child, *options], data_dir.parent, lambda process: None)
 
-    A killed run has code -9.
+
+def signal_demo_when(data_dir: Path, options: Sequence[str], reached: Callable[[], bool], *, whole: bool) -> Run:
+    """Starts the demo and kills it once ``reached``, with all its children or the first process alone.
+
+    A killed run has code -9, one that ended first has its own.
     """
-    with (data_dir.parent / "out.txt").open("w+") as out, (data_dir.parent / "err.txt").open("w+") as err:
-        process = subprocess.Popen(command(data_dir, options), stdout=out, stderr=err)
+
+    def watch(process: subprocess.Popen[str]) -> None:
         while not reached() and process.poll() is None:
             time.sleep(0.002)
         if process.poll() is None:
-            os.kill(process.pid, number)
+            if whole:
+                kill_tree(process.pid)
+            process.kill()
+
+    return _run_in_files(command(data_dir, options), data_dir.parent, watch)
+
+
+def _run_in_files(line: list[str], place: Path, watch: Callable[[subprocess.Popen[str]], None]) -> Run:
+    """Files, not pipes: children that outlive a killed run would hold a pipe open."""
+    with (place / "out.txt").open("w+") as out, (place / "err.txt").open("w+") as err:
+        process = subprocess.Popen(line, stdout=out, stderr=err, text=True)
+        watch(process)
         code = process.wait(RUN_S)
         out.seek(0)
         err.seek(0)
         return Run(code, out.read(), err.read())
+
+
+def kill_tree(root: int, report: TextIO | None = None) -> None:
+    """kill -9 of all that a process has started, directly or not. None of them sees another die first."""
+    stopped: dict[int, str] = {}
+    while fresh := [pid for pid in _descendants(root) if pid not in stopped]:
+        for pid in fresh:
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                stopped[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+                os.kill(pid, signal.SIGSTOP)
+    if report is not None:
+        print("\n".join(stopped.values()), file=report, flush=True)
+    for pid in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(root: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                parents[int(path.parent.name)] = int(parent)
+    found, family = [], {root}
+    while fresh := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= fresh
+        found += sorted(fresh)
+    return found
 
 
 def log_bytes(data_dir: Path) -> int:

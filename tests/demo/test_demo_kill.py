@@ -9,13 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import log_bytes, read_table, run_demo, signal_demo_when, table_files
+from demo_runs import Run, Table, read_table, run_demo, run_until, signal_demo_when, table_files
 
 from odradek.pipelines.flights import Flights
 
+EVENTS = 4_000
+SMALL = ["--events", str(EVENTS), "--batch-events", "1500"]
+# A rewind by 100 in each of six partitions.
+AGAIN = 600
 
-def _assert_right(data_dir: Path, events: int) -> None:
-    assert read_table(data_dir) == (events, events, int(Flights.load().distances_of(np.arange(events)).sum()))
+pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a process's children through /proc")
+
+
+def _assert_table(data_dir: Path, events: int, again: int = 0) -> None:
+    distance = int(Flights.load().distances_of(np.arange(events)).sum())
+    assert read_table(data_dir) == Table(events + again, events, distance)
 
 
 def _number(pattern: str, text: str) -> int:
@@ -23,31 +31,71 @@ def _number(pattern: str, text: str) -> int:
     return int(found.replace(",", ""))
 
 
-def test_killed_while_publishing(tmp_path: Path) -> None:
-    data_dir, events = tmp_path / "data", 60_000
-    options = ["--events", str(events)]
-    killed = signal_demo_when(data_dir, options, lambda: log_bytes(data_dir) > 3_000_000)
-    assert killed.code == -signal.SIGKILL, killed
-    again = run_demo(data_dir)
-    assert again.code == 0, again
-    found = _number("were there before", again.out)
-    assert 0 < found < events
-    assert _number("events sent", again.out) == events - found
-    _assert_right(data_dir, events)
+def _assert_killed(run: Run, *programs: str) -> None:
+    assert run.code == -signal.SIGKILL, run
+    for program in programs:
+        assert program in run.err, run
 
 
-def test_interrupted_then_killed_while_reading(tmp_path: Path) -> None:
-    data_dir, events = tmp_path / "data", 9_000
-    options = ["--events", str(events), "--batch-events", "3000"]
-    interrupted = signal_demo_when(data_dir, options, lambda: log_bytes(data_dir) > 0, signal.SIGINT)
+def _first_batches_killed(data_dir: Path) -> None:
+    """Leaves the second of three batches half moved in."""
+    _assert_killed(run_until("table-written:2", data_dir, *SMALL), "serve", "java", "pyspark")
+    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 2
+    assert {path.name for path in (data_dir / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
+    _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
+    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 1, "the earlier try is gone, half of this one is in"
+
+
+def test_killed_at_every_step(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    interrupted = run_until("interrupted", data_dir, *SMALL)
     assert (interrupted.code, interrupted.err) == (130, "")
-    # A batch leaves at most two files here, so with the third the second batch of three is at work or just done.
-    killed = signal_demo_when(data_dir, options, lambda: len(table_files(data_dir)) > 2)
+    _assert_killed(run_until("publishing", data_dir, *SMALL), "serve")
+    _first_batches_killed(data_dir)
+
+    # Both after the reset and before the query, and after --more was noted and before it was published.
+    further = [*SMALL, "--rewind", "-100", "--more", "300"]
+    killed = run_until("target-saved", data_dir, *further)
+    _assert_killed(killed, "serve")
+    assert f"{AGAIN} records to read again" in killed.out
+    again = run_demo(data_dir, *further)
+    assert again.code == 0, again
+    assert "Completing the rewind -100 that an earlier run began." in again.out
+    assert "Completing 300 events of an earlier run, then 300 more." in again.out
+    assert _number("were there before", again.out) == EVENTS
+    assert _number("events sent", again.out) == 600
+    _assert_table(data_dir, EVENTS + 600, AGAIN)
+
+
+@pytest.mark.slow
+def test_a_rewind_killed_at_every_step(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    _first_batches_killed(data_dir)
+    rewind = [*SMALL, "--rewind", "-100"]
+    _assert_killed(run_until("rewind-noted", data_dir, *rewind))
+    _assert_killed(run_until("rewound", data_dir, *rewind))
+    _assert_killed(run_until("batch-planned:2", data_dir, *rewind))  # the first is the batch that was killed
+    again = run_demo(data_dir, *rewind)
+    assert again.code == 0, again
+    assert "Completing the rewind -100 that an earlier run began." in again.out
+    _assert_table(data_dir, EVENTS, AGAIN)
+    once_more = run_demo(data_dir, *rewind)
+    assert once_more.code == 0, once_more
+    assert "Completing" not in once_more.out
+    _assert_table(data_dir, EVENTS, 2 * AGAIN)
+
+
+@pytest.mark.slow
+def test_killed_without_its_children(tmp_path: Path) -> None:
+    """Broker and Java find out by themselves; the next run waits for what is left of them."""
+    data_dir = tmp_path / "data"
+    options = ["--events", "9000", "--batch-events", "3000"]
+    killed = signal_demo_when(data_dir, options, lambda: len(table_files(data_dir)) > 2, whole=False)
     assert killed.code == -signal.SIGKILL, killed
     again = run_demo(data_dir, *options)
     assert again.code == 0, again
-    assert 0 < _number("events processed in this run", again.out) < events
-    _assert_right(data_dir, events)
+    assert 0 < _number("events processed in this run", again.out) < 9_000
+    _assert_table(data_dir, 9_000)
 
 
 @pytest.mark.slow
@@ -60,9 +108,10 @@ def test_killed_anywhere_again_and_again(tmp_path: Path, seed: int) -> None:
     for round_number in range(5):
         more = ["--more", "2000"] if round_number == 3 else []
         left = iter(range(chance.randrange(100, 9_000)))  # looks, about 2 ms apart
-        signal_demo_when(data_dir, [*options, *more], lambda left=left: next(left, None) is None)
+        whole = chance.random() < 0.7
+        signal_demo_when(data_dir, [*options, *more], lambda left=left: next(left, None) is None, whole=whole)
     again = run_demo(data_dir, *options)
     assert again.code == 0, again
     events = read_table(data_dir).distinct
     assert events in (target, target + 2_000)  # the kill may have come before --more was noted
-    _assert_right(data_dir, events)
+    _assert_table(data_dir, events)

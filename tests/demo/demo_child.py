@@ -1,0 +1,91 @@
+"""The demo in a process that kills itself and all it has started, broker, Java and Python workers, at a named step.
+
+``demo_child.py STEP[:N] DEMO-OPTIONS…``: at the Nth time that step is reached. What was killed goes to stderr first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from demo_runs import kill_tree, log_bytes
+
+from odradek.cli import main
+from odradek.pipelines import lake, publish, reset_once
+from odradek.pipelines.flights import Event, Flights
+
+
+def die() -> None:
+    kill_tree(os.getpid(), sys.stderr)
+    os.kill(os.getpid(), signal.SIGKILL)
+    threading.Event().wait()
+
+
+def before(place: Any, name: str, count: int) -> None:
+    work, times = getattr(place, name), itertools.count(1)
+
+    def wrapped(*arguments: Any) -> Any:
+        if next(times) == count:
+            die()
+        return work(*arguments)
+
+    setattr(place, name, wrapped)
+
+
+def after(place: Any, name: str, count: int) -> None:
+    work, times = getattr(place, name), itertools.count(1)
+
+    def wrapped(*arguments: Any) -> Any:
+        result = work(*arguments)
+        if next(times) == count:
+            die()
+        return result
+
+    setattr(place, name, wrapped)
+
+
+def while_publishing(act: Callable[[], None]) -> None:
+    """Acts when half of the events are handed to the producer and some are in the broker's log."""
+    events = Flights.events
+    data_dir = Path(sys.argv[sys.argv.index("--data-dir") + 1])
+
+    def wrapped(flights: Flights, start: int, stop: int) -> Iterator[Event]:
+        at = (start + stop) // 2
+        held = log_bytes(data_dir)
+        for event in events(flights, start, stop):
+            if event.number == at:
+                while log_bytes(data_dir) <= held:
+                    time.sleep(0.01)
+                act()
+            yield event
+
+    Flights.events = wrapped  # type: ignore[method-assign]
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+
+
+STEPS: dict[str, Callable[[int], None]] = {
+    "interrupted": lambda n: while_publishing(interrupt),
+    "publishing": lambda n: while_publishing(die),
+    "table-written": lambda n: after(lake.Lake, "take_in", n),  # Spark has not noted the batch as done
+    "moving-in": lambda n: before(lake, "_sync_file", n),  # between the removal of an earlier try and its last file
+    "rewind-noted": lambda n: before(reset_once, "execute_rewind", n),
+    "rewound": lambda n: after(reset_once, "execute_rewind", n),
+    "target-saved": lambda n: before(publish, "prepare_topic", n),
+    "batch-planned": lambda n: before(lake.Lake, "add", n),
+}
+
+if __name__ == "__main__":
+    step, _, number = sys.argv[1].partition(":")
+    STEPS[step](int(number or 1))
+    main.main(["demo", *sys.argv[2:]])
