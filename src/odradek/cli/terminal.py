@@ -8,7 +8,7 @@ Nothing here imports rich before something is drawn, so that ``odradek serve`` s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -97,14 +97,17 @@ def progress(label: str, total: int, unit: str) -> Iterator[Advance]:
 
 
 @contextmanager
-def waiting(label: str) -> Iterator[None]:
-    """A spinner while something of unknown length goes on; silent where stdout is no terminal."""
+def waiting(label: str) -> Iterator[Callable[[str], None]]:
+    """A spinner while something of unknown length goes on; silent where stdout is no terminal.
+
+    What it yields changes the label.
+    """
     console = _console()
     if not console.is_terminal:
-        yield
+        yield lambda label: None
         return
-    with console.status(label):
-        yield
+    with console.status(label) as status:
+        yield status.update
 
 
 def _console() -> Console:

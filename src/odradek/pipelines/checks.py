@@ -15,8 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset
 
+from odradek.core.errors import OdradekError
 from odradek.pipelines.demo_state import Range
 from odradek.pipelines.flights import Feed, Integers
+from odradek.pipelines.ingest import cause_of
 from odradek.pipelines.lake import Lake
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ _COLUMNS = ("partition", "offset", "event", "distance")
 _SCHEMA = pa.schema(
     [("partition", pa.int32()), ("offset", pa.int64()), ("event", pa.int64()), ("distance", pa.int32())]
 )
+
+
+class CheckError(OdradekError):
+    """The table cannot be read; the message names the file where the reader does."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,16 @@ class CheckReport:
 
 
 def check(spark: SparkSession, lake: Lake, feed: Feed, skipped: Mapping[int, Sequence[Range]]) -> CheckReport:
-    """Compares the table with the feed it was made from."""
-    return judge(read_rows(lake), count_with_spark(spark, lake), feed, skipped)
+    """Compares the table with the feed it was made from. Raises CheckError where it cannot be read."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return judge(read_rows(lake), count_with_spark(spark, lake), feed, skipped)
+    except (pa.ArrowException, OSError) as error:
+        raise CheckError(f"the table {lake.table} cannot be read: {error}") from error
+    except (PySparkException, Py4JError) as error:
+        raise CheckError(f"Spark cannot read the table {lake.table}: {cause_of(error)}") from error
 
 
 def judge(rows: pa.Table, by_spark: Count, feed: Feed, skipped: Mapping[int, Sequence[Range]]) -> CheckReport:

