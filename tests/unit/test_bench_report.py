@@ -1,0 +1,54 @@
+"""The benchmark's page: sections replaced one by one, aims judged, a plot that is XML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from bench import ablation, report
+from bench.measures import COLUMNS, MEASURES, Column
+
+
+def test_each_section_is_replaced_by_its_own_run_only(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    report.write(page, "first run")
+    report.write(page, "only fan-out", "fan-out")
+    page.write_text(page.read_text() + "\nwritten by hand\n")
+    report.write(page, "second run")
+    report.write(page, "fan-out again", "fan-out")
+    text = page.read_text()
+    assert text.startswith("# Benchmarks")
+    assert [part in text for part in ("first run", "only fan-out")] == [False, False]
+    assert text.index("second run") < text.index("fan-out again") < text.index("written by hand")
+
+
+def test_an_aim_is_met_by_the_median_of_the_ratios() -> None:
+    column = Column("t", "s", higher_is_better=False, aim=2)
+    mine, theirs = [1.0, 2.0, 1.0], [3.0, 2.0, 2.5]
+    times = report.ratios(mine, theirs, higher_is_better=False)
+    assert times == [3.0, 1.0, 2.5]
+    assert report.aim(column, mine, times) == "≥ 2 × (met)"
+    assert report.aim(column, mine, [1.0, 1.9, 3.0]) == "≥ 2 × (missed)"
+    assert report.aim(column, mine, []) == "≥ 2 ×"
+    assert report.aim(Column("t", "×", most=2), [1.0, 2.5, 3.0], []) == "≤ 2 × (missed)"
+
+
+def test_every_figure_of_issue_4_has_its_aim_in_the_table() -> None:
+    aims = {key: column.aim for key, column in COLUMNS.items() if column.aim}
+    assert aims == {
+        "start": 8, "idle_rss": 4, "loaded_rss": 4, "produce": 1.5, "producer_perf": 1, "latency_p50": 2,
+        "latency_p99": 2, "consume": 1.3, "consumer_perf_100": 1.3, "consumer_perf_1000": 1.3, "fan_out_cpu": 2,
+        "restart": 2,
+    }  # fmt: skip
+    assert COLUMNS["compact_share"].most == 2
+    assert list(MEASURES)[-1] == "restart", "the broker is another one after it"
+
+
+def test_the_plot_draws_every_bar_to_the_scale_of_its_group() -> None:
+    rounds = [{bar.key: float(n + 1) for n, bar in enumerate(ablation.BARS)}]
+    root = ElementTree.fromstring(ablation.plot(rounds, report.shown))
+    bars = [element for element in root.iter() if element.tag.endswith("rect")][1:]
+    assert len(bars) == len(ablation.BARS)
+    widths = dict(zip((bar.key for bar in ablation.BARS), (float(bar.get("width", 0)) for bar in bars), strict=True))
+    assert abs(widths["batch_1"] / widths["batch_1000"] - 1 / 4) < 0.01
+    assert ablation.table(rounds, report.spread).count("\n") == len(ablation.BARS) + 1
