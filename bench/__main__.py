@@ -24,7 +24,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = [*MEASURES, ABLATION]
     parser.add_argument("--only", action="append", choices=names, help="only this measure (repeatable)")
-    parser.add_argument("--all", action="store_true", help="every measure, not only those of the first page")
+    parser.add_argument("--core", action="store_true", help=f"only {', '.join(CORE)}")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of both sides (default 5)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try things out")
     parser.add_argument("--restart-gb", type=float, default=1.0, help="log to restart with after kill -9 (default 1)")
@@ -68,7 +68,7 @@ def main() -> int:
     cp, why_not = kafka_jars(told)
     if why_not:
         print(why_not, flush=True)
-    chosen = told.only or ([*MEASURES, ABLATION] if told.all else CORE)
+    chosen = told.only or (CORE if told.core else [*MEASURES, ABLATION])
     names = [name for name in MEASURES if name in chosen]
     builds: list[tuple[str, Callable[[Path], Side]]] = [("odradek", Odradek)]
     if cp is not None:
@@ -90,7 +90,7 @@ def main() -> int:
         shutil.rmtree(work, ignore_errors=True)
     if names:
         text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, why_not)
-        report.write(told.out, text, ", ".join(names) if told.only else "")
+        report.write(told.out, text, ", ".join(names) if told.only or told.core else "")
         print(f"\n{text}\n\nwritten to {told.out}")
     return 0
 

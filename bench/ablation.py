@@ -106,7 +106,7 @@ def _middle(rounds: list[Values], key: str) -> float:
 
 def table(rounds: list[Values], spread: Callable[[list[float]], str]) -> str:
     """``spread`` prints a list of figures."""
-    lines = ["| mechanism | variant | figure | against the first |", "|---|---|---|---|"]
+    lines = ["| mechanism | variant | figure | times better than the first |", "|---|---|---|---|"]
     first: dict[str, Bar] = {}
     for bar in BARS:
         base = first.setdefault(bar.group, bar)
@@ -115,7 +115,7 @@ def table(rounds: list[Values], spread: Callable[[list[float]], str]) -> str:
             for values in rounds
             if values[bar.key] and values[base.key]
         ]
-        against = "1" if base is bar else f"{spread(times)} × better"
+        against = "1" if base is bar else f"{spread(times)} ×"
         figure = f"{spread([values[bar.key] for values in rounds])} {bar.unit}"
         lines.append(f"| {bar.group if base is bar else ''} | {bar.label} | {figure} | {against} |")
     return "\n".join(lines)
