@@ -17,6 +17,7 @@ from bench.sides import Apache, Odradek, Side
 
 CORE = ("start", "idle", "commits", "records")
 ABLATION = "ablation"
+JAVA_TOOLS = {"producer-perf", "consumer-perf"}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
@@ -49,6 +50,15 @@ def kafka_jars(told: argparse.Namespace) -> tuple[str | None, str]:
         return None, f"Apache Kafka was left out: {error}."
 
 
+def tools_are_there() -> bool:
+    """Whether Java and Apache Kafka's own tools can be run, against whatever broker."""
+    try:
+        class_path()
+    except Unavailable:
+        return False
+    return True
+
+
 def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> None:
     """The table and the plot, into the page and beside it."""
     rounds = []
@@ -70,6 +80,9 @@ def main() -> int:
         print(why_not, flush=True)
     chosen = told.only or (CORE if told.core else [*MEASURES, ABLATION])
     names = [name for name in MEASURES if name in chosen]
+    if not tools_are_there() and not set(names).isdisjoint(JAVA_TOOLS):
+        why_not += " Its tools cannot be had either: the rows they measure are left out."
+        names = [name for name in names if name not in JAVA_TOOLS]
     builds: list[tuple[str, Callable[[Path], Side]]] = [("odradek", Odradek)]
     if cp is not None:
         builds.append(("kafka", lambda directory: Apache(directory, cp)))
