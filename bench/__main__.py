@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -75,6 +76,7 @@ def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> None
 
 def main() -> int:
     told = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers are stopped and files removed
     cp, why_not = kafka_jars(told)
     if why_not:
         print(why_not, flush=True)
