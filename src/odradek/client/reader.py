@@ -273,8 +273,14 @@ class _Source:
         """The next reply that holds bytes; None when it is proved that nothing is left below ``end``."""
         deadline = self.cluster.deadline()
         empty = 0
+        limit: int | None = None
         while True:
-            reply = await self.fetch(position, deadline)
+            try:
+                reply = await self.fetch(position, deadline)
+            except RequestTimedOut as error:
+                if limit is None:
+                    raise
+                raise self._kept_waiting(position, end, limit, deadline) from error
             if reply.records:
                 return reply
             limit = reply.last_stable_offset if self.isolation_level else reply.high_watermark
@@ -282,17 +288,21 @@ class _Source:
             if empty == 2 and await self._nothing_is_left(position, end, deadline):
                 return None
             if deadline.left_ms <= self.max_wait_ms + self.cluster.config.retry_backoff_ms:
-                if limit >= end:
-                    raise RecordsWithheld(
-                        f"{self.partition}: nothing came from offset {position} on within {deadline.limit_ms} ms, "
-                        f"although what can be read reaches {limit} and it is not known to be compacted"
-                    )
-                raise RequestTimedOut(
-                    f"{self.partition}: offset {end - 1} did not appear within {deadline.limit_ms} ms; "
-                    f"what can be read ends at {limit}"
-                )
-            if empty:  # the broker need not have waited before it sent nothing
-                await asyncio.sleep(self.cluster.config.retry_backoff_ms / 1000)
+                raise self._kept_waiting(position, end, limit, deadline)
+            # The broker need not have waited before it sent nothing.
+            await asyncio.sleep(self.cluster.config.retry_backoff_ms / 1000)
+
+    def _kept_waiting(self, position: int, end: int, limit: int, deadline: Deadline) -> RequestTimedOut:
+        """Why the time ran out, told by how far the last reply said one can read."""
+        if limit >= end:
+            return RecordsWithheld(
+                f"{self.partition}: nothing came from offset {position} on within {deadline.limit_ms} ms, "
+                f"although what can be read reaches {limit} and it is not known to be compacted"
+            )
+        return RequestTimedOut(
+            f"{self.partition}: offset {end - 1} did not appear within {deadline.limit_ms} ms; "
+            f"what can be read ends at {limit}"
+        )
 
     async def _nothing_is_left(self, position: int, end: int, deadline: Deadline) -> bool:
         """Whether the offsets from ``position`` to ``end`` are empty for good.
