@@ -25,7 +25,6 @@ from odradek.pipelines.flights import Event, Flights
 def die() -> None:
     kill_tree(os.getpid(), sys.stderr)
     os.kill(os.getpid(), signal.SIGKILL)
-    threading.Event().wait()
 
 
 def before(place: Any, name: str, count: int) -> None:
@@ -71,7 +70,7 @@ def while_publishing(act: Callable[[], None]) -> None:
 
 def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
-    threading.Event().wait()
+    threading.Event().wait(60)
 
 
 STEPS: dict[str, Callable[[int], None]] = {
@@ -86,6 +85,8 @@ STEPS: dict[str, Callable[[int], None]] = {
 }
 
 if __name__ == "__main__":
+    # Python leaves SIGINT ignored where it was so before, and shells start what runs in the background that way.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     step, _, number = sys.argv[1].partition(":")
     STEPS[step](int(number or 1))
     main.main(["demo", *sys.argv[2:]])

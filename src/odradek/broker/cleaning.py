@@ -12,6 +12,7 @@ tells all this, and whether a task has died, since a dead cleaner is how ``__con
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import subprocess
@@ -445,14 +446,17 @@ class _Worker:
             assert process.stdin is not None
             assert process.stdout is not None
             try:
-                process.stdin.write(self._job.to_json())
-                process.stdin.flush()
+                # One that died before it read its job is told by how it ended.
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(self._job.to_json())
+                    process.stdin.flush()
                 for line in process.stdout:
                     last = json.loads(line)
                     if "base_offset" in last:
                         on_segment(last)
                 is_stopped = self._ended
-                process.stdin.close()
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
                 process.wait(EXIT_TIMEOUT_S)
             finally:
                 self.end()

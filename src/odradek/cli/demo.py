@@ -164,6 +164,7 @@ class _Job:
         from odradek.spark.session import LOG_FILE, session
 
         try:
+            self._spark_log.open("ab").close()  # a Spark that runs already would not look at it
             spark = session("odradek demo", config={LOG_FILE: str(self._spark_log)})
         except OSError as error:
             raise CommandError(f"Spark cannot start: {error}") from error
