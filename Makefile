@@ -1,5 +1,7 @@
 # make setup | demo | test | check | test-long | bench | docs: each prepares what it needs.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# Processes that run tests; each has a broker and a Spark of its own.
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.odradek-ready
@@ -25,7 +27,7 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 
 test: check
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile
 
 test-long: check
 	$(BIN)/python -m pytest

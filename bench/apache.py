@@ -6,6 +6,7 @@ The tests of Kafka's own tools and the benchmarks share it. Nothing here is need
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import shutil
 import signal
@@ -67,14 +68,19 @@ def _fetch(home: Path, timeout_s: float) -> None:
         raise Unavailable(f"Kafka's jars are not cached in {home} and there is no mvn to fetch them")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        (home / "pom.xml").write_text(_POM)
-        command = [maven, "-q", "-B", "-f", str(home / "pom.xml"), _COPY, f"-DoutputDirectory={home / 'jars'}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        with (home / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in two processes
+            if (home / "done").exists():
+                return
+            (home / "pom.xml").write_text(_POM)
+            command = [maven, "-q", "-B", "-f", str(home / "pom.xml"), _COPY, f"-DoutputDirectory={home / 'jars'}"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+            if done.returncode == 0:
+                (home / "done").touch()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"fetching Kafka's jars failed: {error}") from error
     if done.returncode != 0:
         raise Unavailable(f"fetching Kafka's jars failed: {(done.stdout + done.stderr).strip()[-300:]}")
-    (home / "done").touch()
 
 
 _PROPERTIES = """\

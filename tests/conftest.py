@@ -22,6 +22,9 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, databas
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+# Every Spark here lives for seconds: Java's second compiler costs more time than its code saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 
 

@@ -75,7 +75,7 @@ class Broker:
         return client
 
     def close(self) -> None:
-        self._listening.close()
+        self.do(self._listening.close)
         for connection in self.connections:
             self.do(connection.abort)
         self.do(lambda: None)

@@ -32,6 +32,8 @@ LOG_FILE = "spark.odradek.log.file"
 _SCRATCH = "odradek-spark-"
 _JVM_START_S = 120.0
 _JVM_STOP_S = 15.0
+# The path of a Unix socket has 103 bytes at least everywhere; Spark's names in the directory take 43.
+_LONGEST_SOCKET_DIR_BYTES = 60
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -168,6 +170,13 @@ def _settings(app_name: str, master: str, config: dict[str, str], scratch: Path)
             "spark.local.dir": str(scratch),
             "spark.sql.shuffle.partitions": "8",  # 200, meant for clusters, costs seconds per aggregation here
         }
+        if os.name == "posix" and len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR_BYTES:
+            # Spark's TCP servers take one connection each: a client of another program that still looks for a server
+            # which had that port before would take Python's place.
+            chosen |= {
+                "spark.python.unix.domain.socket.enabled": "true",
+                "spark.python.unix.domain.socket.dir": str(scratch),
+            }
     chosen |= config
     options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", config.get("spark.driver.extraJavaOptions", "")]
     chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
