@@ -125,6 +125,30 @@ def encode_batch(
         base_sequence,
         len(items),
     )
+    return _sealed(checked, payload, base_offset, leader_epoch)
+
+
+def seal_batch(packed: Iterable[bytes], count: int, *, now_ms: int) -> bytes:
+    """One uncompressed batch of ``count`` records that are packed already and all have the time of the batch."""
+    return _sealed(_CHECKED.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count), b"".join(packed), 0, -1)
+
+
+def pack_record(item: KeyValue, delta: int) -> list[bytes]:
+    """A record without headers, packed for ``seal_batch``, as the ``delta``-th of its batch."""
+    key, value = item.key, item.value
+    body = (
+        b"\0\0",
+        varint(delta),
+        b"\1" if key is None else varint(len(key)),
+        key or b"",
+        b"\1" if value is None else varint(len(value)),
+        value or b"",
+        b"\0",
+    )
+    return [varint(sum(map(len, body))), *body]
+
+
+def _sealed(checked: bytes, payload: bytes, base_offset: int, leader_epoch: int) -> bytes:
     crc = crc32c(payload, crc32c(checked))
     length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
     return _PREFIX.pack(base_offset, length, leader_epoch, MAGIC, crc) + checked + payload
@@ -137,6 +161,4 @@ def recompress(data: Buffer, header: BatchHeader, codec: int) -> bytes:
     """
     payload = compress(codec, decompress(header.compression, memoryview(data)[HEADER_BYTES : header.size_in_bytes]))
     checked = _CHECKED.pack(header.attributes & ~COMPRESSION_MASK | codec, header.last_offset_delta, *header[7:])
-    length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
-    crc = crc32c(payload, crc32c(checked))
-    return _PREFIX.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc) + checked + payload
+    return _sealed(checked, payload, header.base_offset, header.leader_epoch)

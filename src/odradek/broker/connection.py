@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from odradek.broker.commit_lane import is_commit
 from odradek.broker.deferred import Deferred
 from odradek.broker.router import Hangup
 from odradek.broker.transport import FILE_FROM_BYTES, FileSender
@@ -36,13 +38,14 @@ class Abandonable(Protocol):
 
 
 class _Slot:
-    """The place of one request's reply in the order of replies; ``chunks`` is ``None`` until it is there."""
+    """The place of a reply, or of several, in the order of replies; ``chunks`` is ``None`` until they are there."""
 
-    __slots__ = ("chunks", "request_bytes")
+    __slots__ = ("chunks", "request_bytes", "requests")
 
-    def __init__(self, request_bytes: int) -> None:
-        self.chunks: list[Chunk] | None = None
+    def __init__(self, request_bytes: int, requests: int = 1) -> None:
+        self.chunks: Sequence[Chunk] | None = None
         self.request_bytes = request_bytes
+        self.requests = requests
 
 
 class Connection(asyncio.Protocol):
@@ -54,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader(server.config.socket_request_max_bytes)
         self._backlog: deque[bytes] = deque()
         self._slots: deque[_Slot] = deque()
+        self._in_flight = 0
         self._in_flight_bytes = 0
         self._ready_bytes = 0
         self._writable = True
@@ -153,7 +157,8 @@ class Connection(asyncio.Protocol):
         backlog = self._backlog
         while True:
             while backlog and self._has_room():
-                self._serve(backlog.popleft())
+                if not (is_commit(backlog[0]) and self._serve_commits()):
+                    self._serve(backlog.popleft())
                 if self._ready_bytes > _JOIN_BELOW:
                     self._flush()
             self._flush()
@@ -166,12 +171,29 @@ class Connection(asyncio.Protocol):
         return (
             self._writable
             and (self._files is None or not self._files.busy)
-            and len(self._slots) < MAX_IN_FLIGHT
+            and self._in_flight < MAX_IN_FLIGHT
             and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
             and self._ready_bytes < MAX_READY_BYTES
             and not self._gone
             and self._mute_timer is None
         )
+
+    def _serve_commits(self) -> bool:
+        """Serves the commits at the head of the backlog together, if they are such as were served before."""
+        lane, backlog = self._server.commit_lane, self._backlog
+        taken = lane.take(backlog, MAX_IN_FLIGHT - self._in_flight)
+        if taken is None:
+            return False
+        planned, commits = taken
+        count = len(commits)
+        slot = _Slot(count * len(backlog[0]), count)
+        for _ in range(count):
+            backlog.popleft()
+        self._slots.append(slot)
+        self._in_flight += count
+        self._in_flight_bytes += slot.request_bytes
+        lane.submit(planned, commits, lambda chunks: self._answer_later(slot, chunks))
+        return True
 
     def _serve(self, frame: bytes) -> None:
         slot = _Slot(len(frame))
@@ -185,17 +207,18 @@ class Connection(asyncio.Protocol):
             self._hang_up("see above")
             return
         self._slots.append(slot)
+        self._in_flight += 1
         self._in_flight_bytes += slot.request_bytes
         if isinstance(reply, Deferred):
             reply.then(lambda chunks: self._answer_later(slot, chunks))
         else:
             self._answer(slot, reply)
 
-    def _answer(self, slot: _Slot, chunks: list[Chunk]) -> None:
+    def _answer(self, slot: _Slot, chunks: Sequence[Chunk]) -> None:
         slot.chunks = chunks
         self._ready_bytes += sum(map(len, chunks))
 
-    def _answer_later(self, slot: _Slot, chunks: list[Chunk] | None) -> None:
+    def _answer_later(self, slot: _Slot, chunks: Sequence[Chunk] | None) -> None:
         if self._gone:
             return
         if chunks is None:
@@ -219,6 +242,7 @@ class Connection(asyncio.Protocol):
         out: list[Chunk] = []
         while slots and slots[0].chunks is not None:
             slot = slots.popleft()
+            self._in_flight -= slot.requests
             self._in_flight_bytes -= slot.request_bytes
             out.extend(slot.chunks or ())
         if out:

@@ -38,15 +38,17 @@ import heapq
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, Protocol, cast
 
-from odradek.batches.encode import encode_batch
+from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import Row, batch_rows
 from odradek.broker.deferred import Deferred
-from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer
+from odradek.core.effects import Block, CancelTimer, Complete, Park, Record, Result, SetTimer
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+from odradek.groups.commit_plan import CommitBlock
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import Request
 from odradek.groups.offsets import TopicIds
@@ -71,6 +73,12 @@ class Appended(Protocol):
 
     @property
     def base_offset(self) -> int: ...
+
+
+class Promise(Protocol):
+    """Whoever waits for a reply."""
+
+    def resolve(self, value: Any) -> None: ...
 
 
 class OffsetsPartition(Protocol):
@@ -152,10 +160,22 @@ class Runtime:
 
     def submit(self, index: int, request: Request) -> Deferred[Any]:
         """Handles a request; the promise holds the reply that belongs to it (see groups/messages)."""
+        promise: Deferred[Any] = Deferred()
+        self.submit_for(index, request, promise)
+        return promise
+
+    def submit_for(self, index: int, request: Request, promise: Promise) -> None:
+        """The same, for who brings something to resolve: now or later, once."""
         shard = self._shards.get(index)
         if shard is None:
-            return Deferred.of(request.failed(ErrorCode.not_coordinator))
-        return shard.submit(request)
+            promise.resolve(request.failed(ErrorCode.not_coordinator))
+        else:
+            shard.submit(request, promise)
+
+    def batch_bytes(self, index: int) -> int:
+        """How many bytes of records a batch of this partition takes at most; 0 where it is not here."""
+        shard = self._shards.get(index)
+        return 0 if shard is None else shard.batch_bytes
 
     def loaded(self) -> list[int]:
         """Partitions that this runtime serves or is reading, in order."""
@@ -243,8 +263,8 @@ class _Shard:
         self._runtime = runtime
         self._index = index
         self._partition = partition
-        self._parked: dict[Hashable, tuple[Request, Deferred[Any]]] = {}
-        self._records: list[Record] = []
+        self._parked: dict[Hashable, tuple[Request, Promise]] = {}
+        self._records: list[Record | Block] = []
         self._record_bytes = BATCH_HEADER_BYTES
         self._answers: list[_Answer] = []  # to go out when ``_records`` are in the log
         self._uncommitted: list[tuple[int, list[_Answer]]] = []  # in the log, above the high watermark
@@ -254,20 +274,26 @@ class _Shard:
 
     # --- requests ---------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> Deferred[Any]:
+    @property
+    def batch_bytes(self) -> int:
+        try:
+            return self._partition.max_message_bytes - BATCH_HEADER_BYTES
+        except (KafkaError, StorageError):
+            return 0
+
+    def submit(self, request: Request, promise: Promise) -> None:
         if self._records and not request.batched:
             self.flush()  # if that fails, a machine rebuilt from the log serves this one
         if self.error is not ErrorCode.none:
-            return Deferred.of(request.failed(self.error))
-        deferred: Deferred[Any] = Deferred()
+            promise.resolve(request.failed(self.error))
+            return
         try:
             result = self.machine.handle(self._runtime.clock(), request)
         except Exception:
             log.exception("%s: %s failed", self, type(request).__name__)
-            deferred.resolve(request.failed(ErrorCode.unknown_server_error))
-            return deferred
-        self._take(result, request, deferred)
-        return deferred
+            promise.resolve(request.failed(ErrorCode.unknown_server_error))
+            return
+        self._take(result, request, promise)
 
     def step(self, make: Callable[[GroupShard, int], Result]) -> None:
         """Lets the machine do something nobody asked for; its records may be spread over several batches."""
@@ -284,7 +310,7 @@ class _Shard:
     def on_timer(self, key: Hashable) -> None:
         self.step(lambda machine, now_ms: machine.on_timer(now_ms, key))
 
-    def _take(self, result: Result, request: Request | None, deferred: Deferred[Any] | None) -> None:
+    def _take(self, result: Result, request: Request | None, promise: Promise | None) -> None:
         answers: list[_Answer] = []
         for effect in result.effects:
             if isinstance(effect, SetTimer):
@@ -293,15 +319,19 @@ class _Shard:
                 self.timers.pop(effect.key, None)
             elif isinstance(effect, Park):
                 assert request is not None
-                assert deferred is not None
-                self._parked[effect.key] = (request, deferred)
+                assert promise is not None
+                self._parked[effect.key] = (request, promise)
             elif isinstance(effect, Complete):
                 waiting = self._parked.pop(effect.key, None)
                 if waiting is not None:
                     answers.append((*waiting, effect.reply))
-        if request is not None and deferred is not None and result.reply is not None:
-            answers.append((request, deferred, result.reply))
-        if result.records and not self._make_room(result.records, request, answers):
+        if request is not None and promise is not None and result.reply is not None:
+            answers.append((request, promise, result.reply))
+        if result.block is not None:
+            made: list[Record | Block] = [*result.records, result.block]
+            if not self._make_room(made, request, answers):
+                return
+        elif result.records and not self._make_room(result.records, request, answers):
             return
         if self._records:
             self._answers += answers  # in the order the log has things, even for those that wrote nothing
@@ -313,13 +343,10 @@ class _Shard:
         else:
             _resolve(answers)
 
-    def _make_room(self, records: Sequence[Record], request: Request | None, answers: list[_Answer]) -> bool:
+    def _make_room(self, records: Sequence[Record | Block], request: Request | None, answers: list[_Answer]) -> bool:
         """Adds records to the batch of this tick; a full batch is appended first. False: they never fit."""
         limit = self._partition.max_message_bytes
-        sizes = [
-            len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
-            for record in records
-        ]
+        sizes = [_most_bytes(record) for record in records]
         total = sum(sizes)
         if self._record_bytes + total > limit and not self.flush():
             _fail(answers, ErrorCode.not_coordinator)
@@ -357,7 +384,7 @@ class _Shard:
         records, answers = self._records, self._answers
         self._records, self._answers, self._record_bytes = [], [], BATCH_HEADER_BYTES
         try:
-            data = encode_batch(records, now_ms=self._runtime.clock())
+            data = _batch_of(records, self._runtime.clock())
             offset = self._partition.append(data).base_offset
         except (KafkaError, StorageError) as error:
             log.warning("%s: an append failed: %s", self, error)
@@ -366,8 +393,12 @@ class _Shard:
             return False
         try:
             for record in records:
-                self.machine.replay(offset, record)
-                offset += 1
+                if isinstance(record, Record):
+                    self.machine.replay(offset, record)
+                    offset += 1
+                else:
+                    self.machine.replay_block(offset, cast(CommitBlock, record))
+                    offset += record.count
         except Exception:
             log.exception("%s: the record at %d, just written, cannot be taken in", self, offset)
             _fail(answers, ErrorCode.unknown_server_error)
@@ -467,19 +498,47 @@ class _Shard:
         return f"{OFFSETS_TOPIC}-{self._index}"
 
 
-_Answer = tuple[Request, Deferred[Any], Any]
+_Answer = tuple[Request, Promise, Any]
+
+
+def _most_bytes(record: Record | Block) -> int:
+    """What it takes in a batch at most."""
+    if isinstance(record, Record):
+        return len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
+    return record.most_bytes
+
+
+def _batch_of(items: list[Record | Block], now_ms: int) -> bytes:
+    """All of them as one batch, in order."""
+    blocks = [item for item in items if not isinstance(item, Record)]
+    records = [item for item in items if isinstance(item, Record)]
+    if not blocks:
+        return encode_batch(records, now_ms=now_ms)
+    if any(record.timestamp_ms is not None for record in records):
+        every = [[item] if isinstance(item, Record) else item.records() for item in items]
+        return encode_batch(chain.from_iterable(every), now_ms=now_ms)
+    packed: list[bytes] = []
+    count = 0
+    for item in items:
+        if isinstance(item, Record):
+            packed += pack_record(item, count)
+            count += 1
+        else:
+            packed += item.pack(count)
+            count += item.count
+    return seal_batch(packed, count, now_ms=now_ms)
 
 
 def _resolve(answers: list[_Answer]) -> None:
-    for request, deferred, reply in answers:
+    for request, promise, reply in answers:
         try:
-            deferred.resolve(reply)
+            promise.resolve(reply)
         except Exception:  # whoever asked cannot take it; the others of the batch can
             log.exception("the answer to %s went nowhere", type(request).__name__)
 
 
 def _fail(answers: list[_Answer], error: ErrorCode) -> None:
-    _resolve([(request, deferred, request.failed(error)) for request, deferred, _ in answers])
+    _resolve([(request, promise, request.failed(error)) for request, promise, _ in answers])
 
 
 _APPEND_ERRORS = {

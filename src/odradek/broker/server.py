@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 from odradek.broker.cleaning import Cleaning
 from odradek.broker.clock import Alarms, Clock
+from odradek.broker.commit_lane import CommitLane
 from odradek.broker.config import BrokerConfig, check_topic_configs, log_config
 from odradek.broker.connection import Connection
 from odradek.broker.fetch_sessions import FetchSessions
@@ -69,6 +70,7 @@ class BrokerServer:
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.catalog: Catalog
         self.router: Router
+        self.commit_lane: CommitLane
         self.runtime: Runtime
         self.cleaning: Cleaning
         self._addresses: Counter[str] = Counter()
@@ -294,6 +296,7 @@ class BrokerServer:
             if offsets_topic is not None:
                 self._serve_groups(offsets_topic)
             self.router = Router(self)
+            self.commit_lane = CommitLane(self)
             self.cleaning = Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
         except BaseException:
             listening.close()

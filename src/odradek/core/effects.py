@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,6 +25,26 @@ class Record:
     key: bytes
     value: bytes | None
     timestamp_ms: int | None = None
+
+
+class Block(Protocol):
+    """Records made in bulk: what they mean, and how to write them, without an object for each.
+
+    Writing and replaying a block comes to the same as doing so with each of ``records()``.
+    """
+
+    @property
+    def count(self) -> int:
+        """How many records; at least one."""
+
+    @property
+    def most_bytes(self) -> int:
+        """What ``pack`` returns is no longer, wherever in a batch it stands."""
+
+    def records(self) -> list[Record]: ...
+
+    def pack(self, first: int) -> list[bytes]:
+        """The records as they stand in a batch of which they all have the time, from its ``first``-th record on."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,3 +95,4 @@ class Result:
     reply: Any = None
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    block: Block | None = None  # behind the records; passed to ``replay_block`` of machines that make any

@@ -13,12 +13,15 @@ Rules
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator
+from itertools import repeat
 
 from odradek.core.effects import Record, Result
 from odradek.core.errors import ErrorCode
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key, offset_value
 from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.commit_plan import COMMITTED, CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.membership import Membership
 from odradek.groups.messages import (
@@ -32,6 +35,9 @@ from odradek.groups.messages import (
 )
 
 NO_OFFSET = -1
+
+Stored = tuple[int, int, str, int, int, bytes | None]
+"""The fields of an ``OffsetCommitValue``, in their order."""
 
 TopicIds = Callable[[str], bytes | None]
 """The 16 bytes of the id a topic of this name has now; None: there is none."""
@@ -59,20 +65,15 @@ class Offsets:
         self._config = config
         self._groups = groups
         self._membership = membership
-        self._by_group: dict[str, dict[str, dict[int, OffsetCommitValue]]] = {}
+        # Plain tuples of what an OffsetCommitValue holds: the collector forgets those, and a million are nothing to it.
+        self._by_group: dict[str, dict[str, dict[int, Stored]]] = {}
 
     # --- the store --------------------------------------------------------------------------------------------
 
     def replay(self, key: OffsetKey, value: OffsetCommitValue | None) -> None:
         group_id, topic, partition = key
         if value is not None:
-            by_topic = self._by_group.get(group_id)
-            if by_topic is None:
-                by_topic = self._by_group[group_id] = {}
-            by_partition = by_topic.get(topic)
-            if by_partition is None:
-                by_partition = by_topic[topic] = {}
-            by_partition[partition] = value
+            self._of_topic(group_id, topic)[partition] = value[:]
             return
         by_topic = self._by_group.get(group_id, {})
         by_partition = by_topic.get(topic, {})
@@ -82,8 +83,30 @@ class Offsets:
         if not by_topic:
             self._by_group.pop(group_id, None)
 
+    def replay_block(self, block: CommitBlock) -> None:
+        """Takes in all of a block's records: of commits of the same partitions, the last one holds."""
+        group_id, at = block.plan.request.group_id, 0
+        offsets, epochs = block.last
+        for topic, partitions, metadatas, topic_id in block.plan.keys:
+            end = at + len(partitions)
+            values = zip(
+                offsets[at:end], epochs[at:end], metadatas, repeat(block.now_ms), repeat(-1), repeat(topic_id)
+            )  # without strict: repeat has no end
+            self._of_topic(group_id, topic).update(zip(partitions, values, strict=False))
+            at = end
+
+    def _of_topic(self, group_id: str, topic: str) -> dict[int, Stored]:
+        by_topic = self._by_group.get(group_id)
+        if by_topic is None:
+            by_topic = self._by_group[group_id] = {}
+        by_partition = by_topic.get(topic)
+        if by_partition is None:
+            by_partition = by_topic[sys.intern(topic)] = {}
+        return by_partition
+
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
-        return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+        stored = self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+        return None if stored is None else OffsetCommitValue._make(stored)
 
     def items(self) -> Iterator[tuple[OffsetKey, OffsetCommitValue]]:
         for group_id in self._by_group:
@@ -92,18 +115,15 @@ class Offsets:
     def _of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, OffsetCommitValue]]:
         for topic, by_partition in self._by_group.get(group_id, {}).items():
             for partition, value in by_partition.items():
-                yield OffsetKey(group_id, topic, partition), value
+                yield OffsetKey(group_id, topic, partition), OffsetCommitValue._make(value)
 
     # --- OffsetCommit -----------------------------------------------------------------------------------------
 
     def handle_commit(self, now_ms: int, request: OffsetCommit) -> Result:
-        group = self._groups.get(request.group_id)
-        error = _refuse_commit(group, request)
+        out = Result()
+        error = self._accept(now_ms, request, out)
         if error is not ErrorCode.none:
             return Result(OffsetCommitReply(error))
-        out = Result()
-        if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
-            self._membership.renew_session(now_ms, group, request.member_id, out)
         limit = self._config.offset_metadata_max_bytes
         has_expiry = request.retention_time_ms != -1
         expire_ms = now_ms + request.retention_time_ms if has_expiry else -1
@@ -123,6 +143,23 @@ class Offsets:
                 records.append(Prepared(offset_key(group_id, topic, partition), offset_value(value), decoded))
         out.reply = OffsetCommitReply(ErrorCode.none, refused)
         return out
+
+    def handle_planned(self, now_ms: int, request: PlannedCommits) -> Result:
+        """The same for commits of which only the offsets are new: see groups/commit_plan."""
+        out = Result(COMMITTED)
+        error = self._accept(now_ms, request.plan.request, out)
+        if error is not ErrorCode.none:
+            return Result(OffsetCommitReply(error))
+        out.block = request.block(now_ms)
+        return out
+
+    def _accept(self, now_ms: int, request: OffsetCommit, out: Result) -> ErrorCode:
+        """Whether the one who commits may; it is seen to be alive then."""
+        group = self._groups.get(request.group_id)
+        error = _refuse_commit(group, request)
+        if error is ErrorCode.none and group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+            self._membership.renew_session(now_ms, group, request.member_id, out)
+        return error
 
     # --- OffsetFetch ------------------------------------------------------------------------------------------
 
@@ -241,10 +278,10 @@ def _commit_time(value: OffsetCommitValue) -> int:
     return value.commit_timestamp_ms
 
 
-def _fetched(partition: int, value: OffsetCommitValue | None) -> FetchedOffset:
+def _fetched(partition: int, value: Stored | None) -> FetchedOffset:
     if value is None:
         return FetchedOffset(partition, NO_OFFSET, -1, "", ErrorCode.none)
-    return FetchedOffset(partition, value.offset, value.leader_epoch, value.metadata, ErrorCode.none)
+    return FetchedOffset(partition, value[0], value[1], value[2], ErrorCode.none)
 
 
 def _tombstone(key: OffsetKey) -> Record:

@@ -27,6 +27,7 @@ from odradek.core.records import (
     group_key,
 )
 from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.commit_plan import CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.membership import JOIN, SESSION, SYNC, Membership
 from odradek.groups.messages import (
@@ -71,6 +72,7 @@ class GroupShard:
         self._offsets = Offsets(config, self.groups, self._membership)
         self._handlers: dict[type, Callable[[int, Any], Result]] = {
             OffsetCommit: self._offsets.handle_commit,
+            PlannedCommits: self._offsets.handle_planned,
             OffsetFetch: self._offsets.handle_fetch,
             OffsetDelete: self._offsets.handle_delete,
             JoinGroup: self._membership.handle_join,
@@ -92,7 +94,7 @@ class GroupShard:
         """
         if isinstance(request, SyncGroup):
             return self._membership.take_back_sync(now_ms, request)
-        if isinstance(request, OffsetCommit | OffsetDelete | DeleteGroups):
+        if isinstance(request, OffsetCommit | PlannedCommits | OffsetDelete | DeleteGroups):
             return Result()  # they change nothing but through their records
         return None
 
@@ -120,13 +122,20 @@ class GroupShard:
         else:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
 
+    def replay_block(self, offset: int, block: CommitBlock) -> None:
+        """Takes over a block, just written; ``offset`` is that of its first record."""
+        self._ensure_group(block.plan.request.group_id, block.now_ms)
+        self._offsets.replay_block(block)
+
     def _replay_offset(self, decoded: OffsetCommitRecord) -> None:
         key, value = decoded
-        if value is not None and key.group not in self.groups:
-            # A simple group: it has no record of its own.
-            since_ms = value.commit_timestamp_ms
-            self.groups[key.group] = ClassicGroup(key.group, State.EMPTY, since_ms)
+        if value is not None:
+            self._ensure_group(key.group, value.commit_timestamp_ms)
         self._offsets.replay(key, value)
+
+    def _ensure_group(self, group_id: str, since_ms: int) -> None:
+        if group_id not in self.groups:  # a simple group: it has no record of its own
+            self.groups[group_id] = ClassicGroup(group_id, State.EMPTY, since_ms)
 
     def _replay_group(self, decoded: GroupRecord) -> None:
         group_id, value = decoded.key.group, decoded.value

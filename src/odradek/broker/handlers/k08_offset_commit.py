@@ -7,6 +7,7 @@ clients are told ILLEGAL_GENERATION. 10: topics by id.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from odradek.wire.schemas import milliseconds
 if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
+    from odradek.catalog.shard import Topic
 
 API_KEY = 8
 VERSIONS = (2, 10)
@@ -26,10 +28,46 @@ VERSIONS = (2, 10)
 Refused = dict[tuple[str, int], ErrorCode]
 
 
+@dataclass(slots=True)
+class Commit:
+    """A request taken apart: what the coordinator is asked, and how its answer is packed.
+
+    ``request`` is None where no partition is left to ask for; ``unknown`` lists those that do not exist.
+    """
+
+    version: int
+    request: OffsetCommit | None
+    rows: list[tuple[Topic, list[int]]]  # topics and their partitions, as the reply lists them
+    unknown: list[CommittedTopic]
+
+    def is_current(self, broker: BrokerServer) -> bool:
+        """Whether its topics are still the same."""
+        catalog = broker.catalog
+        return all(catalog.topic(topic.name) is topic for topic, _ in self.rows)
+
+    def shard(self, broker: BrokerServer) -> int:
+        """The partition of the offsets topic that the group is kept in."""
+        assert self.request is not None
+        return broker.runtime.group_partition(self.request.group_id)
+
+    def pack(self, reply: OffsetCommitReply) -> bytes:
+        committed = [
+            CommittedTopic(topic.name, cast(UUID, topic.id), _codes(topic.name, indexes, reply))
+            for topic, indexes in self.rows
+        ]
+        return offset_commit_response(self.version, _merged(self.unknown, committed) if self.unknown else committed)
+
+
 def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Deferred[bytes]:
-    version = context.version
+    commit = commit_of(broker, context.version, message)
+    if commit.request is None:
+        return offset_commit_response(context.version, commit.unknown)
+    return broker.runtime.submit(commit.shard(broker), commit.request).map(commit.pack)
+
+
+def commit_of(broker: BrokerServer, version: int, message: Any) -> Commit:
     topics: list[TopicCommit] = []
-    rows: list[tuple[str, Any, list[int]]] = []  # name, id and partitions of each topic, as the reply lists them
+    rows: list[tuple[Topic, list[int]]] = []
     unknown: list[CommittedTopic] = []
     for topic in message.topics:
         found = broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id)
@@ -46,24 +84,19 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Defe
             unknown.append(_refused(found.name, topic_id, missing, ErrorCode.unknown_topic_or_partition))
         if partitions:
             topics.append(TopicCommit(found.name, topic_id.bytes, partitions))
-            rows.append((found.name, topic_id, [partition[0] for partition in partitions]))
-    if not topics:
-        return offset_commit_response(version, unknown)
-    request = OffsetCommit(
-        message.group_id,
-        topics,
-        message.member_id,
-        message.generation_id_or_member_epoch,
-        message.group_instance_id if version >= 7 else None,
-        milliseconds(message.retention_time) if version <= 4 else -1,
-        version >= 9,
-    )
-
-    def pack(reply: OffsetCommitReply) -> bytes:
-        committed = [CommittedTopic(name, topic_id, _codes(name, indexes, reply)) for name, topic_id, indexes in rows]
-        return offset_commit_response(version, _merged(unknown, committed) if unknown else committed)
-
-    return broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).map(pack)
+            rows.append((found, [partition[0] for partition in partitions]))
+    request = None
+    if topics:
+        request = OffsetCommit(
+            message.group_id,
+            topics,
+            message.member_id,
+            message.generation_id_or_member_epoch,
+            message.group_instance_id if version >= 7 else None,
+            milliseconds(message.retention_time) if version <= 4 else -1,
+            version >= 9,
+        )
+    return Commit(version, request, rows, unknown)
 
 
 def _partitions(partitions: Any, count: int, version: int) -> tuple[list[PartitionCommit], list[int]]:

@@ -1,0 +1,198 @@
+"""The short way of OffsetCommit: for who commits the same partitions again and again, which is what consumers do.
+
+A frame whose bytes are those of an earlier commit, but for correlation id, offsets and leader epochs, need not be taken
+apart: its plan (groups/commit_plan) is found by the bytes that are the same, and such frames that stand one behind the
+other on a connection are handled as one. What is answered and what is written is what the long way (router, k08) would
+have made of each of them; every commit goes that way at first, and any that is new, unusual or refused in part.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.broker.handlers import k08_offset_commit
+from odradek.broker.quotas import REQUEST_PERCENTAGE
+from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
+from odradek.groups.messages import OffsetCommitReply
+from odradek.wire import schemas
+from odradek.wire.frames import read_request_head, response_head
+from odradek.wire.hot_commit import OFFSET_COMMIT, Commit, Layout, Same, layout_of
+from odradek.wire.schemas import Kind
+
+if TYPE_CHECKING:
+    from odradek.broker.server import BrokerServer
+
+MAX_PLANNED_PARTITIONS = 200_000
+MAX_SEEN = 20_000
+MAX_LAYOUTS_PER_LENGTH = 8
+MAX_LENGTHS = 4096
+
+Answer = Callable[[list[bytes]], None]
+
+
+class Planned(NamedTuple):
+    """A plan with what it takes to serve it: the topics as they were when it was made, and how to reply."""
+
+    plan: CommitPlan
+    commit: k08_offset_commit.Commit
+    version: int
+    most_bytes: int
+    reply_start: bytes  # of the reply to a commit that was taken whole: up to its correlation id
+    reply_rest: bytes
+
+
+class Run:
+    """The place of the replies to a run of commits; who was promised them is told all of them at once."""
+
+    __slots__ = ("_answer", "_correlation_ids", "_planned")
+
+    def __init__(self, planned: Planned, correlation_ids: list[bytes], answer: Answer) -> None:
+        self._planned = planned
+        self._correlation_ids = correlation_ids
+        self._answer = answer
+
+    def resolve(self, value: OffsetCommitReply) -> None:
+        planned = self._planned
+        start, rest = planned.reply_start, planned.reply_rest
+        if value is not COMMITTED:
+            start, rest = _reply_parts(planned.version, planned.commit.pack(value))
+        self._answer([start + (rest + start).join(self._correlation_ids) + rest])
+
+
+class CommitLane:
+    """The plans of one broker. Their number is bounded: beyond it, all are forgotten and made anew as they are used."""
+
+    def __init__(self, broker: BrokerServer) -> None:
+        self._broker = broker
+        self._layouts: dict[int, list[Layout]] = {}
+        self._plans: dict[tuple[bytes, Same], Planned] = {}
+        self._planned_partitions = 0
+        self._seen: set[int] = set()
+
+    def take(self, backlog: deque[bytes], room: int) -> tuple[Planned, list[Commit]] | None:
+        """The commits at the head of the backlog that are of one plan, at most ``room``; None: take the long way.
+
+        They stay in the backlog: who takes them removes as many.
+        """
+        frame = backlog[0]
+        layouts = self._layouts.get(len(frame), ())
+        for layout in layouts:
+            found = layout.read(frame)
+            if found is None:
+                continue
+            same, commit = found
+            planned = self._plans.get((layout.head, same))
+            if planned is not None:
+                break
+        else:
+            self._learn(frame)
+            return None
+        broker = self._broker
+        if broker.router.faults is not None or broker.quotas.limited(REQUEST_PERCENTAGE):
+            return None
+        if not planned.commit.is_current(broker):  # to be learnt anew
+            del self._plans[layout.head, same]
+            self._planned_partitions -= planned.plan.count
+            return None
+        commits = [commit]
+        limit = broker.runtime.batch_bytes(planned.commit.shard(broker)) // planned.most_bytes
+        room = min(room, len(backlog), max(limit, 1))
+        size = len(frame)
+        for number in range(1, room):
+            frame = backlog[number]
+            if len(frame) != size:
+                break
+            found = layout.read(frame)
+            if found is None or found[0] != same:
+                break
+            commits.append(found[1])
+        return planned, commits
+
+    def submit(self, planned: Planned, commits: list[Commit], answer: Answer) -> None:
+        """Has the coordinator handle them; ``answer`` is called with their replies, now or later."""
+        if len(commits) == 1:
+            correlation_id, offsets, epochs = commits[0]
+            correlation_ids = [correlation_id]
+        else:
+            correlation_ids = [commit[0] for commit in commits]
+            offsets = _joined([commit[1] for commit in commits])
+            some = commits[0][2]
+            epochs = None if some is None else _joined([commit[2] for commit in commits])
+        request = PlannedCommits(planned.plan, offsets, epochs)
+        run = Run(planned, correlation_ids, answer)
+        self._broker.runtime.submit_for(planned.commit.shard(self._broker), request, run)
+
+    def _learn(self, frame: bytes) -> None:
+        """Makes a plan of what comes for the second time."""
+        layout = self._layout(frame)
+        found = None if layout is None else layout.read(frame)
+        if layout is None or found is None:
+            return
+        key = (layout.head, found[0])
+        mark = hash(key)
+        if mark not in self._seen:
+            if len(self._seen) >= MAX_SEEN:
+                self._seen.clear()
+            self._seen.add(mark)
+            return
+        planned = self._plan(frame, found[1])
+        if planned is None:
+            return
+        self._planned_partitions += planned.plan.count
+        if self._planned_partitions > MAX_PLANNED_PARTITIONS:
+            self._plans.clear()
+            self._planned_partitions = planned.plan.count
+        self._plans[key] = planned
+
+    def _layout(self, frame: bytes) -> Layout | None:
+        made = layout_of(frame)
+        if made is None:
+            return None
+        known = self._layouts.get(len(frame))
+        if known is None:
+            if len(self._layouts) >= MAX_LENGTHS:
+                self._layouts.clear()
+            known = self._layouts[len(frame)] = []
+        for layout in known:
+            if layout.head == made.head and layout.positions == made.positions:
+                return layout
+        if len(known) >= MAX_LAYOUTS_PER_LENGTH:
+            known.pop(0)
+        known.append(made)
+        return made
+
+    def _plan(self, frame: bytes, read: Commit) -> Planned | None:
+        """None for what the long way has to look at each time."""
+        head = read_request_head(frame)
+        try:
+            message, _ = schemas.decode(head.api_key, head.version, Kind.REQUEST, frame, head.body)
+        except ValueError:
+            return None
+        commit = k08_offset_commit.commit_of(self._broker, head.version, message)
+        request = commit.request
+        limit = self._broker.runtime.config.offset_metadata_max_bytes
+        if request is None or commit.unknown or request.retention_time_ms != -1:
+            return None
+        rows = [row for topic in request.topics for row in topic.partitions]
+        epochs = tuple(row[2] for row in rows) if read.leader_epochs is not None else None
+        if any(len(row[3] or "") > limit for row in rows) or read[1:] != (tuple(row[1] for row in rows), epochs):
+            return None
+        plan = CommitPlan(request)
+        start, rest = _reply_parts(head.version, commit.pack(COMMITTED))
+        return Planned(plan, commit, head.version, plan.most_bytes, start, rest)
+
+
+def _reply_parts(version: int, message: bytes) -> tuple[bytes, bytes]:
+    """A reply up to its correlation id, and behind it."""
+    head = response_head(k08_offset_commit.API_KEY, version, 0)
+    return (len(head) + len(message)).to_bytes(4, "big"), head[4:] + message
+
+
+def _joined(parts: list[Any]) -> tuple[int, ...]:
+    return tuple([number for part in parts for number in part])
+
+
+def is_commit(frame: bytes) -> bool:
+    return frame[:2] == OFFSET_COMMIT

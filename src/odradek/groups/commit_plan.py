@@ -1,0 +1,185 @@
+"""Commits of the same partitions over and over: what stays the same from one to the next is made once.
+
+A ``CommitPlan`` holds what a commit's records have besides offset, leader epoch and time, packed as they stand in a
+batch. ``PlannedCommits`` are requests of one plan that came together, ``CommitBlock`` the records they become: equal,
+byte for byte, to those that ``Offsets.handle_commit`` makes of each (held by a property test).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import ClassVar
+
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode
+from odradek.core.records import OffsetCommitValue, offset_key, offset_value
+from odradek.groups.messages import OffsetCommit, OffsetCommitReply
+
+COMMITTED = OffsetCommitReply()
+"""The reply to commits of which every partition was taken."""
+
+_OFFSET_AND_EPOCH = struct.Struct(">qi").pack
+_METADATA_AT = 14  # behind version, offset, leader epoch
+_DELTA_STEPS = (64, 8192, 1 << 20)  # from here on, an offset delta takes a byte more
+
+_deltas: list[bytes] = []
+
+
+def _varint(value: int) -> bytes:
+    """A number that is not negative, as a zigzag varint."""
+    rest = value << 1
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def _delta_bytes(first: int, end: int) -> list[bytes]:
+    """The offset deltas of a batch's records ``first`` to ``end``; made once, as far as any batch went."""
+    if end > len(_deltas):
+        _deltas.extend(_varint(number) for number in range(len(_deltas), max(end, 1024)))
+    return _deltas[first:end]
+
+
+class CommitPlan:
+    """``request`` is one commit of the plan; of another, only offsets and leader epochs may differ.
+
+    It may not carry a retention time, and its metadata is not too long.
+    """
+
+    __slots__ = ("_heads", "_sizes", "_tail_ends", "_tails", "_tails_ms", "count", "keys", "middles", "request")
+
+    def __init__(self, request: OffsetCommit) -> None:
+        self.request = request
+        self.keys: list[tuple[str, list[int], list[str], bytes | None]] = [
+            (topic, [row[0] for row in rows], [row[3] or "" for row in rows], topic_id)
+            for topic, topic_id, rows in request.topics
+        ]
+        self.middles: list[bytes] = []  # what stands in each record between its offset delta and the offset committed
+        self._tail_ends: list[tuple[bytes, bytes]] = []
+        self._sizes: list[int] = []  # of each record, without its length, its offset delta
+        for topic, partitions, metadatas, topic_id in self.keys:
+            for partition, metadata in zip(partitions, metadatas, strict=True):
+                key = offset_key(request.group_id, topic, partition)
+                value = offset_value(OffsetCommitValue(0, 0, metadata, 0, -1, topic_id))
+                ends_at = (
+                    len(value) - len(offset_value(OffsetCommitValue(0, 0, "", 0, -1, topic_id))) + _METADATA_AT + 1
+                )
+                self._tail_ends.append((value[_METADATA_AT:ends_at], value[ends_at + 8 :] + b"\0"))
+                packed = _varint(len(key)) + key + _varint(len(value)) + value[:2]
+                self.middles.append(packed)
+                self._sizes.append(2 + len(packed) + len(value) - 2 + 1)
+        self.count = len(self.middles)
+        self._heads: dict[int, list[bytes]] = {}
+        self._tails: list[bytes] = []
+        self._tails_ms: int | None = None
+
+    @property
+    def most_bytes(self) -> int:
+        """The records of one commit take no more than this in a batch."""
+        return sum(self._sizes) + 10 * self.count
+
+    def heads(self, delta_bytes: int) -> list[bytes]:
+        """What stands in front of each record's offset delta, when that takes so many bytes."""
+        made = self._heads.get(delta_bytes)
+        if made is None:
+            made = self._heads[delta_bytes] = [_varint(size + delta_bytes) + b"\0\0" for size in self._sizes]
+        return made
+
+    def tails(self, now_ms: int) -> list[bytes]:
+        """What stands behind each record's leader epoch, for commits made at ``now_ms``."""
+        if now_ms != self._tails_ms:
+            time = now_ms.to_bytes(8, "big", signed=True)
+            made = {ends: ends[0] + time + ends[1] for ends in set(self._tail_ends)}
+            self._tails = [made[ends] for ends in self._tail_ends]
+            self._tails_ms = now_ms
+        return self._tails
+
+
+class PlannedCommits:
+    """Commits of one plan that came one behind the other; ``offsets`` has ``plan.count`` for each of them, in order."""
+
+    __slots__ = ("leader_epochs", "offsets", "plan")
+    batched: ClassVar[bool] = True
+
+    def __init__(self, plan: CommitPlan, offsets: Sequence[int], leader_epochs: Sequence[int] | None) -> None:
+        self.plan = plan
+        self.offsets = offsets
+        self.leader_epochs = leader_epochs  # None: not known
+
+    def failed(self, error: ErrorCode) -> OffsetCommitReply:
+        return self.plan.request.failed(error)
+
+    def block(self, now_ms: int) -> CommitBlock:
+        epochs = self.leader_epochs
+        return CommitBlock(self.plan, now_ms, self.offsets, (-1,) * len(self.offsets) if epochs is None else epochs)
+
+
+class CommitBlock:
+    """The records of ``PlannedCommits``; a ``core.effects.Block``."""
+
+    __slots__ = ("_epochs", "_offsets", "now_ms", "plan")
+
+    def __init__(self, plan: CommitPlan, now_ms: int, offsets: Sequence[int], epochs: Sequence[int]) -> None:
+        self.plan = plan
+        self.now_ms = now_ms
+        self._offsets = offsets
+        self._epochs = epochs
+
+    @property
+    def count(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def most_bytes(self) -> int:
+        return self.plan.most_bytes * (len(self._offsets) // self.plan.count)
+
+    @property
+    def last(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Offsets and leader epochs of the last commit: those that hold in the end."""
+        return self._offsets[-self.plan.count :], self._epochs[-self.plan.count :]
+
+    def records(self) -> list[Record]:
+        plan, group_id = self.plan, self.plan.request.group_id
+        rows = [
+            (topic, partition, metadata, topic_id)
+            for topic, partitions, metadatas, topic_id in plan.keys
+            for partition, metadata in zip(partitions, metadatas, strict=True)
+        ]
+        every = chain.from_iterable(repeat(rows, self.count // plan.count))
+        return [
+            Record(
+                offset_key(group_id, topic, partition),
+                offset_value(OffsetCommitValue(offset, epoch, metadata, self.now_ms, -1, topic_id)),
+            )
+            for (topic, partition, metadata, topic_id), offset, epoch in zip(
+                every, self._offsets, self._epochs, strict=True
+            )
+        ]
+
+    def pack(self, first: int) -> list[bytes]:
+        plan, count = self.plan, len(self._offsets)
+        end, times = first + count, count // plan.count
+        parts: list[bytes] = [b""] * (5 * count)
+        at = first
+        for size, step in enumerate((*_DELTA_STEPS, end), 1):
+            until = min(step, end)
+            if at < until:
+                parts[5 * (at - first) : 5 * (until - first) : 5] = _cycle(plan.heads(size), at - first, until - first)
+                at = until
+        parts[1::5] = _delta_bytes(first, end)
+        parts[2::5] = plan.middles * times
+        parts[3::5] = map(_OFFSET_AND_EPOCH, self._offsets, self._epochs)
+        parts[4::5] = plan.tails(self.now_ms) * times
+        return parts
+
+
+def _cycle(items: list[bytes], start: int, end: int) -> list[bytes]:
+    """Elements ``start`` to ``end`` of ``items`` repeated without end."""
+    count = len(items)
+    first = start // count
+    return (items * (-(-end // count) - first))[start - first * count : end - first * count]

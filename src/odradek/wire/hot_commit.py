@@ -1,0 +1,138 @@
+"""OffsetCommit requests that differ in their offsets only, read without looking at the rest twice.
+
+A member commits the same partitions again and again: from one request to the next nothing changes but the correlation
+id, the offsets and, at times, the leader epochs. A ``Layout`` knows where these stand in a frame of one length; what
+stands between them is the ``same`` of a commit, by which what was made of it the first time is found again.
+
+Whatever is unusual in a frame (tagged fields, lengths that do not add up) gives no layout, and is left to the general
+codec in ``wire.schemas``, which also says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+OFFSET_COMMIT = b"\0\x08"
+NEWEST = 10
+_HEAD_END = 8  # api key, version, correlation id
+_INT16 = struct.Struct(">h").unpack_from
+_INT32 = struct.Struct(">i").unpack_from
+
+Same = tuple[bytes, ...]
+
+
+class Commit(NamedTuple):
+    """What changes from commit to commit; offsets and epochs in the order of the request."""
+
+    correlation_id: bytes  # 4 bytes
+    offsets: tuple[int, ...]
+    leader_epochs: tuple[int, ...] | None  # None: the version has none
+
+
+class Layout:
+    """Where correlation id, offsets and leader epochs stand in the requests of one version and length."""
+
+    __slots__ = ("_stride", "_struct", "head", "positions", "size")
+
+    def __init__(self, frame: bytes, positions: tuple[int, ...]) -> None:
+        self.head = frame[:4]
+        self.positions = positions
+        self.size = len(frame)
+        has_epochs = int.from_bytes(frame[2:4], "big") >= 6
+        self._stride = 3 if has_epochs else 2
+        taken, field = (12, "qi") if has_epochs else (8, "q")
+        code, at = [">4s4s"], _HEAD_END
+        for position in positions:
+            code.append(f"{position - at}s{field}")
+            at = position + taken
+        code.append(f"{len(frame) - at}s")
+        self._struct = struct.Struct("".join(code))
+
+    def read(self, frame: bytes) -> tuple[Same, Commit] | None:
+        """A frame of this length; None if it is one of another API or version."""
+        fields = self._struct.unpack(frame)
+        if fields[0] != self.head:
+            return None
+        if self._stride == 3:
+            return fields[2::3], Commit(fields[1], fields[3::3], fields[4::3])
+        return fields[2::2], Commit(fields[1], fields[3::2], None)
+
+
+def layout_of(frame: bytes) -> Layout | None:
+    """The layout of an OffsetCommit request (a frame without its length), or None where it has anything unusual."""
+    try:
+        version = _INT16(frame, 2)[0]
+        if not 2 <= version <= NEWEST or frame[:2] != OFFSET_COMMIT:
+            return None
+        positions, end = _walk(frame, version)
+    except (IndexError, struct.error):
+        return None
+    return Layout(frame, tuple(positions)) if end == len(frame) and positions else None
+
+
+def _walk(frame: bytes, version: int) -> tuple[list[int], int]:
+    """The positions of all committed offsets, and where the message ends; an end of -1: something unusual."""
+    flexible = version >= 8
+    positions: list[int] = []
+    at = _HEAD_END + 2 + max(_INT16(frame, _HEAD_END)[0], 0)  # the client id is never compact
+    if flexible:
+        if frame[at]:
+            return positions, -1
+        at += 1
+    at = _skip(frame, at, flexible) + 4  # group id, generation
+    at = _skip(frame, at, flexible)  # member id
+    if version >= 7:
+        at = _skip(frame, at, flexible)  # group instance id
+    if version <= 4:
+        at += 8  # retention time
+    fixed = 16 if version >= 6 else 12  # index, offset, leader epoch
+    topics, at = _length(frame, at, flexible)
+    for _ in range(topics):
+        at = at + 16 if version >= 10 else _skip(frame, at, flexible)
+        count, at = _length(frame, at, flexible)
+        for _ in range(count):
+            positions.append(at + 4)
+            at = _skip(frame, at + fixed, flexible)  # metadata
+            if flexible:
+                if frame[at]:
+                    return positions, -1
+                at += 1
+        if flexible:
+            if frame[at]:
+                return positions, -1
+            at += 1
+    if flexible:
+        if frame[at]:
+            return positions, -1
+        at += 1
+    return positions, at
+
+
+def _length(frame: bytes, at: int, flexible: bool) -> tuple[int, int]:
+    """An array's length and the position behind it; IndexError for one that cannot be."""
+    count, at = _uvarint(frame, at) if flexible else (_INT32(frame, at)[0] + 1, at + 4)
+    if count < 1 or count > len(frame) - at + 1:
+        raise IndexError(count)
+    return count - 1, at
+
+
+def _skip(frame: bytes, at: int, flexible: bool) -> int:
+    """The position behind a string, which may be null."""
+    if flexible:
+        size, at = _uvarint(frame, at)
+        return at + size - 1 if size else at
+    return at + 2 + max(_INT16(frame, at)[0], 0)
+
+
+def _uvarint(frame: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 28:
+            raise IndexError(at)

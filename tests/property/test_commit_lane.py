@@ -1,0 +1,349 @@
+"""The short way of OffsetCommit against the long one: same replies, records and state, for any mix of commits."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from group_rig import Rig
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.batches.encode import encode_batch
+from odradek.broker.commit_lane import CommitLane, is_commit
+from odradek.broker.deferred import Deferred
+from odradek.broker.handlers import k08_offset_commit
+from odradek.broker.runtime import _batch_of
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups.commit_plan import CommitPlan, PlannedCommits
+from odradek.groups.config import GroupConfig
+from odradek.groups.messages import OffsetCommit, TopicCommit
+from odradek.groups.shard import GroupShard
+from odradek.wire import frames, schemas
+from odradek.wire.hot_commit import layout_of
+from odradek.wire.schemas import Kind
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+int32 = st.integers(-(2**31), 2**31 - 1)
+texts = st.text(st.characters(codec="utf-8"), max_size=40) | st.just("m" * 130)
+
+
+# --- the codec --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> dict[str, Any]:
+    row = st.fixed_dictionaries(
+        {
+            "partition_index": int32,
+            "committed_offset": int64,
+            "committed_leader_epoch": int32,
+            "committed_metadata": st.none() | texts,
+        }
+    )
+    topic = st.fixed_dictionaries(
+        {"name": texts, "topic_id": st.uuids(version=4), "partitions": st.lists(row, max_size=4)}
+    )
+    return {
+        "group_id": draw(texts),
+        "generation_id_or_member_epoch": draw(int32),
+        "member_id": draw(texts),
+        "group_instance_id": draw(st.none() | texts),
+        "retention_time": -1,
+        "topics": draw(st.lists(topic, max_size=3)),
+    }
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+@given(message=messages(), client_id=st.none() | texts, correlation_id=int32)
+@settings(max_examples=40)
+def test_a_layout_reads_what_the_schemas_read(
+    version: int, message: dict[str, Any], client_id: str | None, correlation_id: int
+) -> None:
+    frame = frames.encode_request(8, version, correlation_id, client_id, message)[4:]
+    rows = [row for topic in message["topics"] for row in topic["partitions"]]
+    layout = layout_of(frame)
+    if not rows:
+        assert layout is None
+        return
+    assert layout is not None
+    found = layout.read(frame)
+    assert found is not None
+    same, commit = found
+    assert commit.correlation_id == correlation_id.to_bytes(4, "big", signed=True)
+    assert commit.offsets == tuple(row["committed_offset"] for row in rows)
+    expected = tuple(row["committed_leader_epoch"] for row in rows) if version >= 6 else None
+    assert commit.leader_epochs == expected
+    # Another commit of the same: only offsets, epochs and correlation id differ, and what is the same is.
+    for row in rows:
+        row["committed_offset"] ^= 0x55
+        row["committed_leader_epoch"] ^= 0x55
+    again = layout.read(frames.encode_request(8, version, correlation_id ^ 1, client_id, message)[4:])
+    assert again is not None
+    assert again[0] == same
+    assert again[1].offsets == tuple(offset ^ 0x55 for offset in commit.offsets)
+    # Anything else that differs shows.
+    message["member_id"] += "x"
+    other = frames.encode_request(8, version, correlation_id, client_id, message)[4:]
+    assert len(other) > len(frame)
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+@given(message=messages(), at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
+@settings(max_examples=40)
+def test_a_damaged_frame_gives_no_layout_or_one_that_tells_the_same(
+    version: int, message: dict[str, Any], at: float, byte: int
+) -> None:
+    frame = bytearray(frames.encode_request(8, version, 7, "c", message)[4:])
+    frame[int(at * len(frame))] = byte
+    damaged = bytes(frame)
+    layout = layout_of(damaged)
+    if layout is None:
+        return
+    found = layout.read(damaged)
+    assert found is not None
+    try:
+        head = frames.read_request_head(damaged)
+        decoded, _ = schemas.decode(8, head.version, Kind.REQUEST, damaged, head.body)
+    except ValueError:
+        return  # the long way, on which every plan is made, refuses it
+    assert found[1].offsets == tuple(row.committed_offset for topic in decoded.topics for row in topic.partitions)
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_tagged_fields_take_the_long_way(version: int) -> None:
+    row = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": ""}
+    topic = {"name": "t", "topic_id": None, "partitions": [row]}
+    message = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [topic],
+    }
+    frame = frames.encode_request(8, version, 1, "c", message)[4:]
+    assert layout_of(frame) is not None
+    assert layout_of(frame[:-1] + b"\x01\x05\x01\x00") is None
+    assert layout_of(frame[:-1]) is None
+    assert layout_of(frame + b"\0") is None
+
+
+# --- the records ------------------------------------------------------------------------------------------------
+
+plans = st.lists(
+    st.tuples(
+        st.sampled_from(["t", "topic-two", "ü" * 20]),
+        st.none() | st.binary(min_size=16, max_size=16).filter(any),
+        st.lists(st.tuples(st.integers(0, 2**31 - 1), st.none() | texts), min_size=1, max_size=5),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(
+    topics=plans,
+    times=st.integers(1, 5),
+    before=st.sampled_from([0, 1, 60, 63, 64, 8188, 8191]),
+    behind=st.integers(0, 2),
+    numbers=st.randoms(use_true_random=False),
+    knows_epochs=st.booleans(),
+)
+@settings(max_examples=80)
+def test_a_block_is_its_records(
+    topics: Any, times: int, before: int, behind: int, numbers: Any, knows_epochs: bool
+) -> None:
+    now_ms = 1_700_000_000_000
+    rows = [
+        TopicCommit(name, topic_id, [(partition, 0, 0, metadata) for partition, metadata in partitions])
+        for name, topic_id, partitions in topics
+    ]
+    plan = CommitPlan(OffsetCommit("gruppe-ö", rows))
+    commits, offsets, epochs = [], [], []
+    for _ in range(times):
+        made = []
+        for name, topic_id, partitions in rows:
+            values = [
+                (row[0], numbers.randrange(-1, 2**63), numbers.randrange(-1, 2**31) if knows_epochs else -1, row[3])
+                for row in partitions
+            ]
+            offsets += [value[1] for value in values]
+            epochs += [value[2] for value in values]
+            made.append(TopicCommit(name, topic_id, values))
+        commits.append(OffsetCommit("gruppe-ö", made))
+    machine = GroupShard(GroupConfig())
+    planned = machine.handle(now_ms, PlannedCommits(plan, tuple(offsets), tuple(epochs) if knows_epochs else None))
+    generated = [machine.handle(now_ms, commit) for commit in commits]
+    expected = [record for result in generated for record in result.records]
+    block = planned.block
+    assert block is not None
+    assert planned.reply == generated[0].reply
+    assert [(r.key, r.value) for r in block.records()] == [(r.key, r.value) for r in expected]
+    filler = [Record(b"\0\2\0\1g", None)]
+    packed = _batch_of([*filler * before, block, *filler * behind], now_ms)
+    assert packed == encode_batch([*filler * before, *expected, *filler * behind], now_ms=now_ms)
+    assert block.most_bytes >= sum(map(len, block.pack(before)))
+    # Replaying it is replaying them.
+    other = GroupShard(GroupConfig())
+    machine.replay_block(0, block)  # type: ignore[arg-type]
+    for offset, record in enumerate(expected):
+        other.replay(offset, Record(record.key, record.value))
+    assert machine.durable_state() == other.durable_state()
+
+
+# --- the whole way ----------------------------------------------------------------------------------------------
+
+
+class Line:
+    """One connection's way through a rig: frames in, replies out, in order."""
+
+    def __init__(self, *, short: bool) -> None:
+        self.rig = Rig(partition_count=2)
+        self.rig.catalog.add("t", 4)
+        self.rig.catalog.add("topic-two", 3)
+        self.rig.router = SimpleNamespace(faults=None)  # type: ignore[attr-defined]
+        self.rig.quotas = SimpleNamespace(limited=lambda key: False)  # type: ignore[attr-defined]
+        self.lane = CommitLane(self.rig) if short else None  # type: ignore[arg-type]
+        self.slots: list[list[bytes]] = []
+        self.taken = 0
+
+    def feed(self, sent: list[bytes]) -> None:
+        backlog = deque(sent)
+        while backlog:
+            slot: list[bytes] = []
+            self.slots.append(slot)
+            assert is_commit(backlog[0])
+            found = None if self.lane is None else self.lane.take(backlog, 1000)
+            if found is not None and self.lane is not None:
+                for _ in found[1]:
+                    backlog.popleft()
+                self.taken += len(found[1])
+                self.lane.submit(*found, slot.extend)
+            else:
+                self._long_way(backlog.popleft(), slot)
+
+    def _long_way(self, frame: bytes, slot: list[bytes]) -> None:
+        head = frames.read_request_head(frame)
+        message, _ = schemas.decode(8, head.version, Kind.REQUEST, frame, head.body)
+
+        def answer(reply: bytes) -> None:
+            slot.append(frames.frame(frames.response_head(8, head.version, head.correlation_id), reply))
+
+        reply = k08_offset_commit.handle(self.rig, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
+        reply.then(answer) if isinstance(reply, Deferred) else answer(reply)
+
+    def replies(self) -> bytes:
+        assert all(self.slots), "a commit was not answered"
+        return b"".join(chunk for slot in self.slots for chunk in slot)
+
+
+kinds = st.tuples(
+    st.sampled_from(["g", "h", "longer-name"]),
+    st.sampled_from([2, 5, 6, 7, 8, 9, 10]),
+    st.sampled_from(
+        [
+            (("t", (0,)),),
+            (("t", (1, 2)),),
+            (("t", (3, 2, 1, 0)), ("topic-two", (0, 2))),
+            (("t", (0, 9)),),  # one that does not exist
+            (("gone", (0,)),),
+            (("t", (1, 1)),),
+        ]
+    ),
+    st.sampled_from(["", "x", None, "y" * 5000]),
+    st.sampled_from([-1, -1, -1, 0, 1]),
+)
+events = st.lists(
+    st.tuples(kinds, st.integers(1, 6)) | st.sampled_from(["tick", "fail", "recreate", "load", "advance"]), max_size=25
+)
+
+
+def _frame(line: Line, kind: Any, number: int) -> bytes:
+    group, version, topics, metadata, generation = kind
+    listed = []
+    for name, indexes in topics:
+        topic = line.rig.catalog.topic(name)
+        rows = [
+            {
+                "partition_index": index,
+                "committed_offset": number * 100 + index,
+                "committed_leader_epoch": number % 3,
+                "committed_metadata": metadata,
+            }
+            for index in indexes
+        ]
+        listed.append({"name": name, "topic_id": None if topic is None else topic.id, "partitions": rows})
+    message = {
+        "group_id": group,
+        "generation_id_or_member_epoch": generation,
+        "member_id": "" if generation < 0 else "nobody",
+        "group_instance_id": None,
+        "retention_time": -1,
+        "topics": listed,
+    }
+    return frames.encode_request(8, version, number, "c", message)[4:]
+
+
+def _play(line: Line, script: list[Any]) -> None:
+    number = 0
+    for event in script:
+        if isinstance(event, tuple):
+            kind, times = event
+            sent = []
+            for _ in range(times):
+                number += 1
+                sent.append(_frame(line, kind, number))
+            line.feed(sent)
+        elif event == "fail":
+            line.rig.scheduler.settle()
+            for partition in line.rig.partitions:
+                partition.fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+        elif event == "recreate":
+            line.rig.scheduler.settle()
+            line.rig.catalog.remove("t")
+            line.rig.runtime.on_topics_deleted(["t"])
+            line.rig.scheduler.settle()
+            line.rig.catalog.add("t", 4)
+        elif event == "load":
+            line.rig.scheduler.settle()
+            line.rig.runtime.load(0, line.rig.partitions[0])  # not awaited: commits meet a shard that is being read
+        elif event == "advance":
+            line.rig.advance(1000)
+        else:
+            line.rig.scheduler.settle()
+    line.rig.scheduler.settle()
+
+
+@given(script=events)
+@settings(max_examples=120)
+def test_the_short_way_is_the_long_way(script: list[Any]) -> None:
+    short, long = Line(short=True), Line(short=False)
+    for line in (short, long):
+        _play(line, script)
+    assert short.replies() == long.replies()
+    for one, other in zip(short.rig.partitions, long.rig.partitions, strict=True):
+        assert one.raw() == other.raw()
+    for index in range(2):
+        machines = [line.rig.runtime.machine(index) for line in (short, long)]
+        assert machines[0] is not None
+        assert machines[1] is not None
+        assert machines[0].durable_state() == machines[1].durable_state()
+        live = machines[0].durable_state()
+        short.rig.runtime.load(index, short.rig.partitions[index])
+        short.rig.scheduler.settle()
+        reloaded = short.rig.runtime.machine(index)
+        assert reloaded is not None
+        assert reloaded.durable_state() == live
+
+
+def test_commits_of_one_kind_take_the_short_way_from_the_third_on() -> None:
+    line = Line(short=True)
+    kind = ("g", 8, (("t", (0, 1)),), "", -1)
+    line.feed([_frame(line, kind, number) for number in range(50)])
+    assert line.taken == 48
+    line.rig.scheduler.settle()
+    assert line.replies()
+    assert [len(line.rig.partition_of("g").batches), len(line.rig.partition_of("g").raw())] == [1, 100]
