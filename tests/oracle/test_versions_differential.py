@@ -11,7 +11,7 @@ from scenarios_versions import apis_served
 NOT_SERVED = {
     "security": {17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51},
     "transactions": {24, 25, 26, 27, 28, 65, 66},
-    "groups of KIP-848 and after": {68, 69, 76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92},
+    "share and streams groups": {76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92},
     "more brokers than one": {64, 80, 81},
 }
 

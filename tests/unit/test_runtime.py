@@ -378,7 +378,7 @@ def test_what_cannot_be_read_is_skipped_counted_and_told(
     rig.commit("g", "t", {0: 1})
     good = records.offset_value(OffsetCommitValue(5, -1, "", START_MS))
     log.put((None, b"keyless"), (b"\x7f\x00\0\1g", b"\0\0"), (records.offset_key("g", "t", 1), b"\0\4\0"))
-    log.put((records.offset_key("g", "t", 2), b"\0\x09" + good[2:]), (b"\0\3\0\1g", b"\0\0\0\0\0\1\0"))
+    log.put((records.offset_key("g", "t", 2), b"\0\x09" + good[2:]), (b"\0\x0b\0\1g", bytes(6) + bytes(9)))
     log.put((records.offset_key("g", "t", 3), good))
     with caplog.at_level(logging.WARNING):
         rig.restart()

@@ -203,6 +203,9 @@ def _nearest(name: str, names: list[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
+
+
 class BrokerConfig:
     """A broker's settings: typed attributes for those that act, ``texts`` for what was set.
 
@@ -246,6 +249,12 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_initial_rebalance_delay_ms: int
+    group_consumer_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_migration_policy: str
     quota_window_num: int
     quota_window_size_seconds: int
     controller_quota_window_num: int
@@ -267,6 +276,7 @@ class BrokerConfig:
                 raise ConfigError(f"{name} is set by {option}, not by --config")
         self._apply()
         self._check_advertised()
+        self._check_groups()
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> BrokerConfig:
@@ -283,6 +293,16 @@ class BrokerConfig:
         for name, key in broker_keys().items():
             text = self.text(name)
             setattr(self, name.replace(".", "_"), None if text is None else key.parse(text))
+
+    def _check_groups(self) -> None:
+        for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+            name, least, most = (f"group.consumer.{end}{what}" for end in ("", "min.", "max."))
+            low, value, high = (getattr(self, key.replace(".", "_")) for key in (least, name, most))
+            if not low <= value <= high:
+                raise ConfigError(f"{name} of {value} must lie between {least} ({low}) and {most} ({high})")
+        policy = self.group_consumer_migration_policy
+        if policy.lower() not in MIGRATION_POLICIES:
+            raise ConfigError(f"group.consumer.migration.policy must be one of {MIGRATION_POLICIES}, not {policy!r}")
 
     def _check_advertised(self) -> None:
         self.advertised_address()

@@ -1,7 +1,8 @@
 """Settings of what is neither topic nor broker: groups, subscriptions to clients' metrics, loggers.
 
-Groups' and subscriptions' are stored in the catalogue; neither has effect yet (groups with settings of their own and
-the collecting of clients' metrics do not exist here). A logger's level holds until the broker ends, as in Kafka.
+Groups' and subscriptions' are stored in the catalogue; KIP-848 groups heed theirs, the others have no effect yet (share
+and streams groups and the collecting of clients' metrics do not exist here). A logger's level holds until the broker
+ends, as in Kafka.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ streams.initial.rebalance.delay.ms | int | group.streams.initial.rebalance.delay
 streams.num.standby.replicas | int | group.streams.num.standby.replicas | 0..
 streams.session.timeout.ms | int | group.streams.session.timeout.ms | 1..
 """
-_NO_SUCH_GROUPS = "Groups with settings of their own do not exist yet."
+_NO_SUCH_GROUPS = "Groups of this kind do not exist yet."
 
 _CLIENT_METRICS = """
 interval.ms | int | 300000 | 100..3600000
@@ -56,10 +57,18 @@ def _keys(kind: int) -> dict[str, ConfigKey]:
     for row in table.strip().splitlines():
         name, type_name, default, limits = (cell.strip() for cell in row.split("|"))
         falls_back = (default,) if default.startswith("group.") else ()
+        doc = ""
         if falls_back:
-            default = find_broker_key(default).default or ""
+            broker_key = find_broker_key(default)
+            default, doc = broker_key.default or "", broker_key.doc
         keys[name] = ConfigKey(
-            name, ConfigType[type_name.upper()], default, limits, falls_back=falls_back, inert=reason
+            name,
+            ConfigType[type_name.upper()],
+            default,
+            limits,
+            doc,
+            falls_back=falls_back,
+            inert="" if name.startswith("consumer.") else reason,
         )
     return keys
 

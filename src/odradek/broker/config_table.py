@@ -68,6 +68,18 @@ offsets.topic.compression.codec | int | 0 | 0..4 | Codec of batches of commits: 
 group.min.session.timeout.ms | int | 6000 | | The shortest session timeout a member may ask for.
 group.max.session.timeout.ms | int | 1800000 | | The longest.
 group.max.size | int | 2147483647 | 1.. | Members of a group.
+group.consumer.session.timeout.ms | int | 45000 | 1.. | How long a KIP-848 member may be silent.
+group.consumer.min.session.timeout.ms | int | 45000 | 1.. | The shortest a group may set for itself.
+group.consumer.max.session.timeout.ms | int | 60000 | 1.. | The longest.
+group.consumer.heartbeat.interval.ms | int | 5000 | 1.. | How often KIP-848 members are told to heartbeat.
+group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. | The shortest a group may set for itself.
+group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | The longest.
+group.consumer.assignment.interval.ms | int | 1000 | 0.. | The least time between two assignments of a KIP-848 group.
+group.consumer.min.assignment.interval.ms | int | 0 | 0.. | The shortest a group may set for itself.
+group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | The longest.
+group.consumer.max.size | int | 2147483647 | 1.. | Members of a KIP-848 group.
+group.consumer.assignors | list | uniform,range | list uniform,range | The server's assignors; the first is the default.
+group.consumer.migration.policy | string | bidirectional | | Ways groups change sides: upgrade, downgrade, disabled.
 quota.window.num | int | 11 | 1.. | Windows over which a client's rate is taken.
 quota.window.size.seconds | int | 1 | 1.. | Length of each of them.
 controller.quota.window.num | int | 11 | 1.. | Windows whose permits to create and delete partitions add up.

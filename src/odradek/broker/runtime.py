@@ -7,6 +7,7 @@ What the broker does with it::
     runtime.load(index, partition)          # for each partition led here; again after it came back
     runtime.unload(index)                   # no longer led here, or the topic was deleted
     runtime.on_topics_deleted(["flights"])  # their committed offsets get tombstones
+    runtime.on_topics_changed(["flights"])  # also when they were created or have more partitions
     runtime.on_clock_moved()                # after a clock that users can move was moved
     runtime.stop()                          # before the logs close: who waits is answered NOT_COORDINATOR
 
@@ -22,6 +23,7 @@ the one thread that everything here runs on; asyncio and the simulator alike sup
 it; machines are told of a jump, and move what they hold of it along. Without ``steady`` the clock counts as steady.
 
 ``topic_id(name)`` tells the id of a topic: what a shard has committed for others is deleted once it is loaded.
+``surroundings`` is what KIP-848 groups see of the topics.
 
 ``partition`` is anything that satisfies ``OffsetsPartition`` below. ``submit`` never raises for what a client can
 cause: a partition that is not here gives NOT_COORDINATOR, one still being read COORDINATOR_LOAD_IN_PROGRESS.
@@ -50,6 +52,7 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageErr
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 from odradek.groups.commit_plan import CommitBlock
 from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_group import Surroundings
 from odradek.groups.messages import Request
 from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import GroupShard
@@ -113,9 +116,11 @@ class Runtime:
         clock: Callable[[], int],
         steady: Callable[[], int] | None = None,
         topic_id: TopicIds | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.config = config
         self.topic_id = topic_id
+        self.surroundings = surroundings
         self.partition_count: int | None = None
         self.skipped_records = 0
         self.call_soon = call_soon
@@ -191,6 +196,11 @@ class Runtime:
         for shard in list(self._shards.values()):
             shard.step(lambda machine, _: machine.on_topics_deleted(topics))
 
+    def on_topics_changed(self, topics: Collection[str], *, created: bool = False) -> None:
+        """Topics were created, deleted, or have more partitions: KIP-848 groups that read them assign anew."""
+        for shard in self._shards.values():
+            shard.machine.on_topics_changed(topics, created=created)
+
     def on_high_watermark(self, index: int) -> None:
         """The partition's high watermark moved: replies that waited for it may go."""
         shard = self._shards.get(index)
@@ -257,7 +267,7 @@ class _Shard:
     """
 
     def __init__(self, runtime: Runtime, index: int, partition: OffsetsPartition) -> None:
-        self.machine = GroupShard(runtime.config)
+        self.machine = GroupShard(runtime.config, runtime.surroundings)
         self.timers: dict[Hashable, int] = {}
         self.error = ErrorCode.coordinator_load_in_progress
         self._runtime = runtime
@@ -430,7 +440,7 @@ class _Shard:
         """What the machine knows may be ahead of the log: it is built anew from it."""
         self.stop(error)
         self._is_rebuilt = True
-        self.machine = GroupShard(self._runtime.config)
+        self.machine = GroupShard(self._runtime.config, self._runtime.surroundings)
         self.start_load()
 
     # --- loading ----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from odradek.broker.commit_lane import CommitLane
 from odradek.broker.config import BrokerConfig, check_topic_configs, log_config
 from odradek.broker.connection import Connection
 from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.group_surroundings import CatalogSurroundings
 from odradek.broker.log_directory import LogDirectory
 from odradek.broker.metadata_log import Catalog
 from odradek.broker.partition import Partition
@@ -64,7 +65,7 @@ class BrokerServer:
         self.clock = clock or Clock()
         self.directory = LogDirectory(data_dir, self.clock.now_ms)
         self.address = listen
-        self.features: Mapping[str, int] = {}
+        self.features: Mapping[str, int] = {"group.version": 1}  # 1: KIP-848 groups
         self.connections: set[Connection] = set()
         self.quotas = Quotas(config, self.clock.steady_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
@@ -148,6 +149,7 @@ class BrokerServer:
         topic = self.catalog.topic(name)
         assert topic is not None
         self._open(topic)
+        self.runtime.on_topics_changed([name], created=True)
         if name == OFFSETS_TOPIC:
             if topic.partition_count == config.offsets_topic_num_partitions:
                 self._serve_groups(topic)
@@ -183,6 +185,7 @@ class BrokerServer:
             self.runtime.partition_count = None
         self.directory.drop_topic(topic.name, topic.partition_count)
         self.cleaning.forget_dropped()
+        self.runtime.on_topics_changed([topic.name])
         if topic.name != OFFSETS_TOPIC:
             self.runtime.on_topics_deleted([topic.name])
 
@@ -195,6 +198,7 @@ class BrokerServer:
         topic = self.catalog.topic(request.name)
         assert topic is not None
         self._open(topic)
+        self.runtime.on_topics_changed([topic.name])
 
     def alter_configs(self, request: AlterConfigs, *, validate_only: bool) -> None:
         """Values are checked by the caller. Raises KafkaError."""
@@ -264,6 +268,12 @@ class BrokerServer:
             group_max_session_timeout_ms=config.group_max_session_timeout_ms,
             group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             group_max_size=config.group_max_size,
+            consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+            consumer_max_size=config.group_consumer_max_size,
+            consumer_assignors=config.group_consumer_assignors,
+            consumer_migration_policy=config.group_consumer_migration_policy.lower(),
         )
 
     # --- living -------------------------------------------------------------------------------------------------
@@ -290,6 +300,7 @@ class BrokerServer:
                 clock=self.now_ms,
                 steady=self.clock.steady_ms,
                 topic_id=self._topic_id,
+                surroundings=CatalogSurroundings(self.catalog, self.config),
             )
             self.clock.on_moved.append(self.runtime.on_clock_moved)
             offsets_topic = self.catalog.topic(OFFSETS_TOPIC)

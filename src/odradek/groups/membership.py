@@ -45,7 +45,7 @@ class Membership:
 
     def handle_join(self, now_ms: int, request: JoinGroup) -> Result:
         out = Result()
-        error = self._refuse_join(request)
+        error = self.refuse_join(request)
         if error is not ErrorCode.none:
             out.reply = JoinGroupReply(error, member_id=request.member_id)
             return out
@@ -71,7 +71,8 @@ class Membership:
             out.records.append(Record(group_key(group.group_id), group_value(empty)))
         return out
 
-    def _refuse_join(self, request: JoinGroup) -> ErrorCode:
+    def refuse_join(self, request: JoinGroup) -> ErrorCode:
+        """What is wrong with a request whatever group it is for."""
         if not request.group_id:
             return ErrorCode.invalid_group_id
         config = self._config
@@ -440,6 +441,25 @@ class Membership:
         if member.session_timer_ms is None or deadline_ms < member.session_timer_ms:
             member.session_timer_ms = deadline_ms
             out.effects.append(SetTimer((SESSION, group.group_id, member.member_id), deadline_ms))
+
+    # --- groups that change sides -----------------------------------------------------------------------------
+
+    def dissolve(self, group: ClassicGroup, out: Result) -> None:
+        """The group goes on as a KIP-848 group: who waits joins again, and finds it."""
+        for member in group.members.values():
+            again = ErrorCode.rebalance_in_progress
+            self._answer_join(member, JoinGroupReply(again, member_id=member.member_id), out)
+            self._answer_sync(member, SyncGroupReply(again), out)
+        for member_id in {*group.members, *group.pending_joins}:
+            out.effects.append(CancelTimer((SESSION, group.group_id, member_id)))
+        out.effects += [CancelTimer((JOIN, group.group_id)), CancelTimer((SYNC, group.group_id))]
+
+    def adopt(self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result) -> None:
+        """A Stable group that was a KIP-848 group until now."""
+        for member in group.members.values():
+            self._renew(group, member, now_ms + member.session_timeout_ms, out)
+        if rebalances:
+            self._prepare_rebalance(now_ms, group, out)
 
     # --- parked requests --------------------------------------------------------------------------------------
 

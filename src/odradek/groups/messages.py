@@ -73,6 +73,8 @@ class OffsetFetch:
     group_id: str
     topics: Sequence[tuple[str, Sequence[int]]] | None = None
     require_stable: bool = False
+    member_id: str | None = None  # v9 on: a KIP-848 member says who it is and in which epoch
+    member_epoch: int = -1
 
     def failed(self, error: ErrorCode) -> OffsetFetchReply:
         remapped = {

@@ -6,15 +6,17 @@ Rules
   a group without members, anybody who names no generation: consumers that assign partitions themselves, and tools.
   The latter create the group: a "simple" one, which has no record of its own and exists through its offsets.
 * A commit carries no check of the offset: any number is taken.
+* A KIP-848 group says itself who may commit and fetch (groups/consumer_group).
 * Expiry: an offset with an expiry of its own at that time; else ``offsets.retention`` after the group became empty
-  (groups that had members), after the commit (simple groups, and topics a Stable group does not read any more).
+  (groups that had members), after the commit (simple and KIP-848 groups, and topics a Stable group does not read any
+  more).
   Nothing expires while a group rebalances.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import repeat
 
 from odradek.core.effects import Record, Result
@@ -23,6 +25,7 @@ from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKe
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.commit_plan import COMMITTED, CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.membership import Membership
 from odradek.groups.messages import (
     FetchedOffset,
@@ -35,6 +38,8 @@ from odradek.groups.messages import (
 )
 
 NO_OFFSET = -1
+
+Group = ClassicGroup | ConsumerGroup
 
 Stored = tuple[int, int, str, int, int, bytes | None]
 """The fields of an ``OffsetCommitValue``, in their order."""
@@ -61,9 +66,16 @@ class Prepared(Record):
 class Offsets:
     """The offsets of one shard's groups."""
 
-    def __init__(self, config: GroupConfig, groups: dict[str, ClassicGroup], membership: Membership) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        groups: dict[str, ClassicGroup],
+        membership: Membership,
+        consumer_groups: Mapping[str, ConsumerGroup],
+    ) -> None:
         self._config = config
         self._groups = groups
+        self._consumer_groups = consumer_groups
         self._membership = membership
         # Plain tuples of what an OffsetCommitValue holds: the collector forgets those, and a million are nothing to it.
         self._by_group: dict[str, dict[str, dict[int, Stored]]] = {}
@@ -156,6 +168,10 @@ class Offsets:
     def _accept(self, now_ms: int, request: OffsetCommit, out: Result) -> ErrorCode:
         """Whether the one who commits may; it is seen to be alive then."""
         group = self._groups.get(request.group_id)
+        if group is None:
+            consumer_group = self._consumer_groups.get(request.group_id)
+            if consumer_group is not None:
+                return consumer_group.refuse_commit(request, self._config.offset_metadata_max_bytes)
         error = _refuse_commit(group, request)
         if error is ErrorCode.none and group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
             self._membership.renew_session(now_ms, group, request.member_id, out)
@@ -164,6 +180,11 @@ class Offsets:
     # --- OffsetFetch ------------------------------------------------------------------------------------------
 
     def handle_fetch(self, now_ms: int, request: OffsetFetch) -> Result:
+        consumer_group = self._consumer_groups.get(request.group_id)
+        if consumer_group is not None:
+            error = consumer_group.refuse_fetch(request.member_id, request.member_epoch)
+            if error is not ErrorCode.none:
+                return Result(OffsetFetchReply(error))
         by_topic = self._by_group.get(request.group_id, {})
         if request.topics is None:
             everything = [
@@ -180,10 +201,11 @@ class Offsets:
     # --- deletion ---------------------------------------------------------------------------------------------
 
     def handle_delete(self, now_ms: int, request: OffsetDelete) -> Result:
-        group = self._groups.get(request.group_id)
+        classic = self._groups.get(request.group_id)
+        group = classic or self._consumer_groups.get(request.group_id)
         if group is None or group.state is State.DEAD:
             return Result(OffsetDeleteReply(ErrorCode.group_id_not_found))
-        if group.state is not State.EMPTY and not group.is_consumer_group:
+        if classic is not None and classic.state is not State.EMPTY and not classic.is_consumer_group:
             return Result(OffsetDeleteReply(ErrorCode.non_empty_group))
         out = Result()
         topics = []
@@ -219,7 +241,7 @@ class Offsets:
 
     # --- expiry -----------------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int, group: ClassicGroup, records: list[Record]) -> bool:
+    def expire(self, now_ms: int, group: Group, records: list[Record]) -> bool:
         """Appends tombstones of what expired to ``records``; says whether nothing of the group is left."""
         group_id = group.group_id
         if group_id not in self._by_group:
@@ -262,8 +284,10 @@ def _refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCo
     return ErrorCode.rebalance_in_progress if group.state is State.COMPLETING_REBALANCE else ErrorCode.none
 
 
-def _retention_start(group: ClassicGroup) -> Callable[[OffsetCommitValue], int] | None:
+def _retention_start(group: Group) -> Callable[[OffsetCommitValue], int] | None:
     """From when an offset's retention counts; None: nothing of the group expires now."""
+    if isinstance(group, ConsumerGroup):
+        return _commit_time
     if group.protocol_type is None:
         return _commit_time
     if group.state is State.EMPTY:

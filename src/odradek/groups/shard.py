@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from odradek.core.effects import Record, Result, SetTimer
 from odradek.core.errors import ErrorCode
 from odradek.core.records import (
+    CoordinatorRecord,
     GroupMetadata,
     GroupRecord,
     OffsetCommitRecord,
@@ -26,9 +27,15 @@ from odradek.core.records import (
     decode,
     group_key,
 )
-from odradek.groups.classic import ClassicGroup, State
+from odradek.groups import consumer_records
+from odradek.groups.classic import CONSUMER, ClassicGroup, State
 from odradek.groups.commit_plan import CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_classic import ClassicMembers
+from odradek.groups.consumer_group import ConsumerGroup, Nowhere, Surroundings
+from odradek.groups.consumer_membership import ConsumerMembership
+from odradek.groups.consumer_messages import ConsumerHeartbeat, DescribeConsumerGroup
+from odradek.groups.consumer_timers import KINDS
 from odradek.groups.membership import JOIN, SESSION, SYNC, Membership
 from odradek.groups.messages import (
     DeleteGroups,
@@ -37,6 +44,7 @@ from odradek.groups.messages import (
     DescribeGroup,
     Heartbeat,
     JoinGroup,
+    JoinGroupReply,
     LeaveGroup,
     ListedGroup,
     ListGroups,
@@ -54,31 +62,40 @@ CLASSIC = "classic"
 
 
 class DurableState(NamedTuple):
-    """What the log alone determines: each group's last record (None: it has offsets only), and all offsets."""
+    """What the log alone determines: each classic group's last record (None: it has offsets only), all offsets, and
+    what KIP-848 groups are."""
 
     groups: dict[str, GroupMetadata | None]
     offsets: dict[OffsetKey, OffsetCommitValue]
+    consumer_groups: dict[str, tuple[Any, ...]]
 
 
 class GroupShard:
     """See the module's docstring, and core/effects for the contract."""
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(self, config: GroupConfig, surroundings: Surroundings | None = None) -> None:
         self.config = config
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumer_groups: dict[str, ConsumerGroup] = {}  # of KIP-848; no group is in both
         self.skipped: Counter[str] = Counter()
         self._loaded = False
         self._membership = Membership(config, self.groups)
-        self._offsets = Offsets(config, self.groups, self._membership)
+        self._offsets = Offsets(config, self.groups, self._membership, self.consumer_groups)
+        self._consumers = ConsumerMembership(
+            config, surroundings or Nowhere(), self.consumer_groups, self.groups, self._membership
+        )
+        self._classic_members = ClassicMembers(self._consumers)
         self._handlers: dict[type, Callable[[int, Any], Result]] = {
             OffsetCommit: self._offsets.handle_commit,
             PlannedCommits: self._offsets.handle_planned,
             OffsetFetch: self._offsets.handle_fetch,
             OffsetDelete: self._offsets.handle_delete,
-            JoinGroup: self._membership.handle_join,
-            SyncGroup: self._membership.handle_sync,
-            Heartbeat: self._membership.handle_heartbeat,
-            LeaveGroup: self._membership.handle_leave,
+            JoinGroup: self._join,
+            SyncGroup: self._sync,
+            Heartbeat: self._heartbeat,
+            LeaveGroup: self._leave,
+            ConsumerHeartbeat: self._consumers.handle_heartbeat,
+            DescribeConsumerGroup: self._consumers.handle_describe,
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroups: self._delete,
@@ -104,9 +121,46 @@ class GroupShard:
 
     def durable_state(self) -> DurableState:
         offsets = dict(self._offsets.items())
-        groups: dict[str, GroupMetadata | None] = {key.group: None for key in offsets}
+        simple = (key.group for key in offsets if key.group not in self.consumer_groups)
+        groups: dict[str, GroupMetadata | None] = dict.fromkeys(simple)
         groups |= {name: group.persisted for name, group in self.groups.items() if group.persisted is not None}
-        return DurableState(groups, offsets)
+        consumers = {name: group.durable_state() for name, group in self.consumer_groups.items()}
+        return DurableState(groups, offsets, consumers)
+
+    # --- the classic protocol, whichever kind the group is ----------------------------------------------------
+
+    def _join(self, now_ms: int, request: JoinGroup) -> Result:
+        group = self.consumer_groups.get(request.group_id)
+        if group is None or self._membership.refuse_join(request) is not ErrorCode.none:
+            return self._membership.handle_join(now_ms, request)
+        if not group.is_empty:
+            return self._classic_members.handle_join(now_ms, group, request)
+        if request.member_id:
+            return Result(JoinGroupReply(ErrorCode.unknown_member_id, member_id=request.member_id))
+        gone = Result()
+        self._consumers.delete(group, gone)
+        del self.consumer_groups[request.group_id]  # at once: who joins may have to wait in the classic group
+        out = self._membership.handle_join(now_ms, request)
+        out.records = gone.records + out.records
+        return out
+
+    def _sync(self, now_ms: int, request: SyncGroup) -> Result:
+        group = self.consumer_groups.get(request.group_id)
+        if group is None or group.is_empty:
+            return self._membership.handle_sync(now_ms, request)
+        return self._classic_members.handle_sync(now_ms, group, request)
+
+    def _heartbeat(self, now_ms: int, request: Heartbeat) -> Result:
+        group = self.consumer_groups.get(request.group_id)
+        if group is None:
+            return self._membership.handle_heartbeat(now_ms, request)
+        return self._classic_members.handle_heartbeat(now_ms, group, request)
+
+    def _leave(self, now_ms: int, request: LeaveGroup) -> Result:
+        group = self.consumer_groups.get(request.group_id)
+        if group is None:
+            return self._membership.handle_leave(now_ms, request)
+        return self._classic_members.handle_leave(now_ms, group, request)
 
     # --- log --------------------------------------------------------------------------------------------------
 
@@ -119,6 +173,8 @@ class GroupShard:
             self._replay_group(decoded)
         elif isinstance(decoded, UnknownRecord):
             self.skipped[decoded.reason] += 1
+        elif decoded.kind.number in consumer_records.TYPES:
+            self._replay_consumer_group(decoded)
         else:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
 
@@ -134,7 +190,7 @@ class GroupShard:
         self._offsets.replay(key, value)
 
     def _ensure_group(self, group_id: str, since_ms: int) -> None:
-        if group_id not in self.groups:  # a simple group: it has no record of its own
+        if group_id not in self.groups and group_id not in self.consumer_groups:  # a simple group, without a record
             self.groups[group_id] = ClassicGroup(group_id, State.EMPTY, since_ms)
 
     def _replay_group(self, decoded: GroupRecord) -> None:
@@ -146,13 +202,29 @@ class GroupShard:
         elif self._loaded and group_id in self.groups:
             self.groups[group_id].persisted = value
         else:
+            self.consumer_groups.pop(group_id, None)  # of what it was before, a cleaned log may have lost the end
             self.groups[group_id] = ClassicGroup.from_metadata(group_id, value)
+
+    def _replay_consumer_group(self, decoded: CoordinatorRecord) -> None:
+        number, group_id, value = decoded.kind.number, decoded.key["group_id"], decoded.value
+        group = self.consumer_groups.get(group_id)
+        if value is None:
+            if group is None:
+                return  # it is gone, or a classic group already
+            if number == consumer_records.GROUP:
+                del self.consumer_groups[group_id]
+                return
+        elif group is None:
+            self.groups.pop(group_id, None)
+            group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
+        group.replay(number, decoded.key, value)
 
     def on_loaded(self, now_ms: int) -> Result:
         """The log was read to its end: members get time to find us, and expiry starts its rounds."""
         self._loaded = True
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
         self._membership.on_loaded(now_ms, out)
+        self._consumers.on_loaded(now_ms, out)
         return out
 
     # --- timers and events ------------------------------------------------------------------------------------
@@ -162,6 +234,8 @@ class GroupShard:
             return self._expire(now_ms)
         assert isinstance(key, tuple)
         kind, group_id = key[:2]
+        if kind in KINDS:
+            return self._consumers.on_timer(now_ms, key)
         group = self.groups.get(group_id)
         if group is None:
             return Result()
@@ -178,6 +252,10 @@ class GroupShard:
             nothing_left = self._offsets.expire(now_ms, group, out.records)
             if nothing_left and group.state is State.EMPTY:
                 out.records.append(Record(group_key(group.group_id), None))
+        for consumer_group in self.consumer_groups.values():
+            nothing_left = self._offsets.expire(now_ms, consumer_group, out.records)
+            if nothing_left and consumer_group.is_empty:
+                self._consumers.delete(consumer_group, out)
         return out
 
     def on_clock_jumped(self, by_ms: int) -> None:
@@ -187,6 +265,11 @@ class GroupShard:
                 member.session_deadline_ms += by_ms
                 if member.session_timer_ms is not None:
                     member.session_timer_ms += by_ms
+        self._consumers.timers.shift(by_ms)
+
+    def on_topics_changed(self, topics: Collection[str], *, created: bool) -> None:
+        """Topics came, went or grew: groups that read them assign anew at their next heartbeat."""
+        self._consumers.on_topics_changed(topics, created=created)
 
     def on_topics_deleted(self, topics: Collection[str]) -> Result:
         """Their offsets go, for every group."""
@@ -201,11 +284,12 @@ class GroupShard:
     def _describe(self, now_ms: int, request: DescribeGroup) -> Result:
         group = self.groups.get(request.group_id)
         if group is None:
+            why = "is not a classic group" if request.group_id in self.consumer_groups else "not found"
             return Result(
                 DescribedGroup(
                     request.group_id,
                     ErrorCode.group_id_not_found,
-                    f"Group {request.group_id} not found.",
+                    f"Group {request.group_id} {why}.",
                     state=State.DEAD.value,
                 )
             )
@@ -232,14 +316,20 @@ class GroupShard:
         )
 
     def _list(self, now_ms: int, request: ListGroups) -> Result:
-        if request.types and CLASSIC not in request.types:
-            return Result(ListGroupsReply())
-        listed = [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
-            for group in self.groups.values()
-            if not request.states or group.state.value.lower() in request.states
-        ]
-        return Result(ListGroupsReply(groups=listed))
+        groups: list[ListedGroup] = []
+        if not request.types or CLASSIC in request.types:
+            groups += [
+                ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
+                for group in self.groups.values()
+            ]
+        if not request.types or CONSUMER in request.types:
+            groups += [
+                ListedGroup(group.group_id, CONSUMER, group.state.value, CONSUMER)
+                for group in self.consumer_groups.values()
+            ]
+        if request.states:
+            groups = [group for group in groups if group.state.lower() in request.states]
+        return Result(ListGroupsReply(groups=groups))
 
     def _delete(self, now_ms: int, request: DeleteGroups) -> Result:
         out = Result()
@@ -247,7 +337,7 @@ class GroupShard:
         for group_id in request.group_ids:
             group = self.groups.get(group_id)
             if group is None:
-                answers.append((group_id, ErrorCode.group_id_not_found))
+                answers.append((group_id, self._delete_consumer_group(group_id, out)))
             elif group.state is not State.EMPTY:
                 answers.append((group_id, ErrorCode.non_empty_group))
             else:
@@ -256,3 +346,13 @@ class GroupShard:
                 answers.append((group_id, ErrorCode.none))
         out.reply = answers
         return out
+
+    def _delete_consumer_group(self, group_id: str, out: Result) -> ErrorCode:
+        group = self.consumer_groups.get(group_id)
+        if group is None:
+            return ErrorCode.group_id_not_found
+        if not group.is_empty:
+            return ErrorCode.non_empty_group
+        out.records += self._offsets.delete_all(group_id)
+        self._consumers.delete(group, out)
+        return ErrorCode.none

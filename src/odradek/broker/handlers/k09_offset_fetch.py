@@ -44,6 +44,8 @@ def _fetch(broker: BrokerServer, version: int, asked: Any, require_stable: bool)
             named.append((name, topic.topic_id if by_id else None, list(topic.partition_indexes)))
         topics = [(name, partitions) for name, _, partitions in named if name or not by_id]
     request = OffsetFetch(asked.group_id, topics, require_stable)
+    if version >= 9:
+        request.member_id, request.member_epoch = asked.member_id, asked.member_epoch
 
     def pack(reply: OffsetFetchReply) -> Fields:
         if reply.error is not ErrorCode.none:

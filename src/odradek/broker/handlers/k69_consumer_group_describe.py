@@ -1,0 +1,81 @@
+"""ConsumerGroupDescribe 0 and 1: KIP-848 groups from inside. 1: which protocol a member speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.broker.deferred import Deferred, gather
+from odradek.broker.handlers.k15_describe_groups import ALL_GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from odradek.core.errors import ErrorCode
+from odradek.groups.consumer_member import ConsumerMember, Partitions
+from odradek.groups.consumer_messages import DescribeConsumerGroup, DescribedConsumerGroup
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+API_KEY = 69
+VERSIONS = (0, 1)
+
+CLASSIC, CONSUMER = 0, 1
+Fields = dict[str, Any]
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[Fields]:
+    groups: list[Deferred[DescribedConsumerGroup]] = [
+        broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeConsumerGroup(group_id))
+        for group_id in message.group_ids
+    ]
+    asked = message.include_authorized_operations
+
+    def pack(answers: list[DescribedConsumerGroup]) -> Fields:
+        return {"groups": [_pack(broker, asked, group) for group in answers]}
+
+    return gather(groups).map(pack)
+
+
+def _pack(broker: BrokerServer, operations_asked: bool, group: DescribedConsumerGroup) -> Fields:
+    found = group.error is ErrorCode.none
+    return {
+        "error_code": group.error,
+        "error_message": group.error_message,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor,
+        "members": [_member(broker, member, target) for member, target in group.members],
+        "authorized_operations": ALL_GROUP_OPERATIONS if operations_asked and found else OPERATIONS_NOT_ASKED,
+    }
+
+
+def _member(broker: BrokerServer, member: ConsumerMember, target: Partitions) -> Fields:
+    owned: dict[bytes, list[int]] = {}
+    for source in (member.assigned, member.to_revoke):
+        for topic_id, partitions in source.items():
+            owned.setdefault(topic_id, []).extend(partitions)
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.topics),
+        "subscribed_topic_regex": member.pattern,
+        "assignment": _assignment(broker, owned),
+        "target_assignment": _assignment(broker, target),
+        "member_type": CONSUMER if member.classic is None else CLASSIC,
+    }
+
+
+def _assignment(broker: BrokerServer, partitions: Mapping[bytes, Iterable[int]]) -> Fields:
+    """Of topics that exist."""
+    rows = []
+    for topic_id, numbers in partitions.items():
+        topic = broker.catalog.topic_by_id(UUID(bytes=topic_id))
+        if topic is not None:
+            rows.append({"topic_id": topic.id, "topic_name": topic.name, "partitions": sorted(numbers)})
+    return {"topic_partitions": rows}

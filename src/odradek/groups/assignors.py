@@ -1,0 +1,331 @@
+"""The server's assignors: who gets which partitions of a KIP-848 group. Pure functions; the same input, the same plan.
+
+uniform  Everybody gets the same number of partitions, give or take one, and keeps what it has where that allows it.
+         Where all members read the same topics that is one pass; where they do not, partitions nobody has go to the
+         least loaded that may read them, then partitions move from the most to the least loaded, topic by topic.
+range    Each topic by itself: consecutive partitions, the members in order of their ids, static members first.
+
+Where the rules leave a choice it falls as in Apache Kafka 4.3, which goes through Java hash maps: ``hash_order`` knows
+their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from odradek.core.ids import java_string_hash
+
+UNIFORM, RANGE = "uniform", "range"
+ASSIGNORS = (UNIFORM, RANGE)
+
+Partitions = Mapping[bytes, frozenset[int]]
+"""Topic id (16 bytes) to partitions."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+_MAX_ROUNDS = 16
+
+
+class MemberSpec(NamedTuple):
+    """What an assignor knows of a member: the ids of the topics it reads, and its last target."""
+
+    topics: frozenset[bytes]
+    assigned: Partitions
+    instance_id: str | None = None
+
+
+def assign(
+    assignor: str, members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int], *, homogeneous: bool
+) -> dict[str, Partitions]:
+    """The plan, by member id. ``partition_counts`` knows every topic that a member reads.
+
+    ``homogeneous``: all members read the same topics.
+    """
+    if not members:
+        return {}
+    if assignor == RANGE:
+        return _range(members, partition_counts)
+    ordered = {member_id: members[member_id] for member_id in hash_order(members, java_string_hash)}
+    if homogeneous:
+        return _uniform_same(ordered, partition_counts)
+    return _uniform_different(ordered, partition_counts)
+
+
+# --- Java's order ------------------------------------------------------------------------------------------------
+
+
+def hash_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity: int | None = None) -> list[Key]:
+    """The order in which a ``java.util.HashMap`` or ``HashSet`` goes through keys that came in this order."""
+    listed = list(keys)
+    if capacity is None:
+        capacity = 16
+        while len(listed) > capacity * 3 // 4:
+            capacity *= 2
+    mask = capacity - 1
+
+    def bucket(key: Key) -> int:
+        value = hash_of(key) & 0xFFFFFFFF
+        return (value ^ value >> 16) & mask
+
+    return sorted(listed, key=bucket)
+
+
+def uuid_hash(topic_id: bytes) -> int:
+    """``hashCode`` of Kafka's Uuid."""
+    mixed = int.from_bytes(topic_id[:8], "big") ^ int.from_bytes(topic_id[8:], "big")
+    return (mixed >> 32 ^ mixed) & 0xFFFFFFFF
+
+
+def _signed_halves(topic_id: bytes) -> tuple[int, int]:
+    """How Kafka's Uuids compare."""
+    return int.from_bytes(topic_id[:8], "big", signed=True), int.from_bytes(topic_id[8:], "big", signed=True)
+
+
+def _in_order(partitions: Iterable[int]) -> list[int]:
+    return hash_order(sorted(partitions), lambda partition: partition)
+
+
+def _copied_set_capacity(size: int) -> int:
+    """The table of a HashSet made from a collection of this size."""
+    wanted = max(int(size / 0.75) + 1, 16)
+    return 1 << (wanted - 1).bit_length()
+
+
+# --- range -------------------------------------------------------------------------------------------------------
+
+
+def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+    def place(member_id: str) -> tuple[bool, str]:
+        instance_id = members[member_id].instance_id
+        return (True, member_id) if instance_id is None else (False, instance_id)
+
+    plan: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in members}
+    readers: dict[bytes, list[str]] = {}
+    for member_id in sorted(members, key=place):
+        for topic_id in members[member_id].topics:
+            readers.setdefault(topic_id, []).append(member_id)
+    for topic_id, member_ids in readers.items():
+        share, extra = divmod(partition_counts[topic_id], len(member_ids))
+        start = 0
+        for position, member_id in enumerate(member_ids):
+            end = start + share + (position < extra)
+            if start < end:
+                plan[member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    return {member_id: plan[member_id] for member_id in members}
+
+
+# --- uniform, all members read the same ----------------------------------------------------------------------------
+
+
+def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+    topics = next(iter(members.values())).topics
+    if not topics:
+        return {}
+    owned = {
+        (topic_id, partition)
+        for member in members.values()
+        for topic_id, partitions in member.assigned.items()
+        for partition in partitions
+    }
+    in_order = hash_order(sorted(topics), uuid_hash, _copied_set_capacity(len(topics)))
+    free = [
+        (topic_id, partition)
+        for topic_id in in_order
+        for partition in range(partition_counts[topic_id])
+        if (topic_id, partition) not in owned
+    ]
+    total = sum(partition_counts[topic_id] for topic_id in topics)
+    share, extra = divmod(total, len(members))
+    plan: dict[str, dict[bytes, set[int]]] = {}
+    wanting: list[tuple[str, int]] = []
+    for position, (member_id, member) in enumerate(members.items()):
+        has_extra = extra > 0
+        kept, given_up, wants = _kept(member.assigned, topics, share + has_extra)
+        plan[member_id] = kept
+        free += given_up
+        if wants > 0 and has_extra and len(members) - position > extra:
+            # Others are left who may have a use for the extra partition right now.
+            wants -= 1
+            has_extra = False
+        if wants > 0:
+            wanting.append((member_id, wants))
+        extra -= has_extra
+    rest = iter(free)
+    for member_id, wants in wanting:
+        for _, (topic_id, partition) in zip(range(wants), rest, strict=False):
+            plan[member_id].setdefault(topic_id, set()).add(partition)
+    return _frozen(plan)
+
+
+def _kept(
+    assigned: Partitions, topics: frozenset[bytes], quota: int
+) -> tuple[dict[bytes, set[int]], list[tuple[bytes, int]], int]:
+    """What a member keeps of its old target, what it gives up, and how much it may still get."""
+    kept: dict[bytes, set[int]] = {}
+    given_up: list[tuple[bytes, int]] = []
+    for topic_id in hash_order(assigned, uuid_hash):
+        if topic_id not in topics:
+            continue
+        partitions = _in_order(assigned[topic_id])
+        if partitions[:quota]:
+            kept[topic_id] = set(partitions[:quota])
+        given_up += [(topic_id, partition) for partition in partitions[quota:]]
+        quota = max(quota - len(partitions), 0)
+    return kept, given_up, quota
+
+
+def _frozen(plan: Mapping[str, Mapping[bytes, set[int]]]) -> dict[str, Partitions]:
+    return {
+        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions}
+        for member_id, topics in plan.items()
+    }
+
+
+# --- uniform, members read different topics ------------------------------------------------------------------------
+
+
+def _uniform_different(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+    state = _Spread(members, partition_counts)
+    if not state.readers:
+        return {}
+    state.take_over()
+    state.give_free()
+    state.balance()
+    return _frozen(state.plan)
+
+
+class _Spread:
+    """A plan in the making. Members are numbered; ``owners`` tells each partition's, -1: nobody."""
+
+    def __init__(self, members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> None:
+        self._members = members
+        self._counts = partition_counts
+        self._ids = list(members)
+        self.plan: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
+        self.sizes = [0] * len(members)
+        self.readers: dict[bytes, list[int]] = {}
+        for number, member in enumerate(members.values()):
+            for topic_id in member.topics:
+                self.readers.setdefault(topic_id, []).append(number)
+        self.owners = {topic_id: [-1] * partition_counts[topic_id] for topic_id in self.readers}
+
+    def take_over(self) -> None:
+        """Everybody keeps what it has of what it still reads."""
+        for number, member in enumerate(self._members.values()):
+            for topic_id, partitions in member.assigned.items():
+                if topic_id in member.topics:
+                    for partition in partitions:
+                        self._give(topic_id, partition, number)
+
+    def give_free(self) -> None:
+        for topic_id in self._sorted(topic_id for topic_id, owners in self.owners.items() if -1 in owners):
+            load = _Load(self.sizes, self.readers[topic_id])
+            for partition, owner in enumerate(list(self.owners[topic_id])):
+                if owner == -1:
+                    self._give(topic_id, partition, load.next_least())
+
+    def balance(self) -> None:
+        """Goes round the topics until a whole round has changed nothing."""
+        topics = self._sorted(topic_id for topic_id, readers in self.readers.items() if len(readers) > 1)
+        last_changed = -1
+        for _ in range(_MAX_ROUNDS):
+            for position, topic_id in enumerate(topics):
+                if position == last_changed:
+                    return
+                if self._balance_topic(topic_id) or last_changed == -1:
+                    last_changed = position
+
+    def _balance_topic(self, topic_id: bytes) -> int:
+        """How many partitions moved."""
+        load = _Load(self.sizes, self.readers[topic_id])
+        if load.imbalance <= 1:
+            return 0
+        movable: dict[int, list[int]] = {}
+        for partition, owner in enumerate(self.owners[topic_id]):
+            movable.setdefault(owner, []).append(partition)
+        moved = 0
+        while not load.is_balanced():
+            giver = load.next_most()
+            while giver != -1 and not movable.get(giver):
+                load.exclude_most()
+                giver = load.next_most()
+            if giver == -1:
+                break
+            partition = movable[giver].pop()
+            taker = load.next_least()
+            if load.is_balanced():
+                break
+            self._give(topic_id, partition, taker)
+            moved += 1
+        return moved
+
+    def _give(self, topic_id: bytes, partition: int, number: int) -> None:
+        before = self.owners[topic_id][partition]
+        if before != -1:
+            self.plan[self._ids[before]][topic_id].discard(partition)
+            self.sizes[before] -= 1
+        self.plan[self._ids[number]].setdefault(topic_id, set()).add(partition)
+        self.owners[topic_id][partition] = number
+        self.sizes[number] += 1
+
+    def _sorted(self, topic_ids: Iterable[bytes]) -> list[bytes]:
+        """The topics with most partitions a reader first."""
+
+        def place(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
+            readers = len(self.readers[topic_id])
+            return -(self._counts[topic_id] / readers), readers, _signed_halves(topic_id)
+
+        return sorted(topic_ids, key=place)
+
+
+class _Load:
+    """Names the least and the most loaded of some members in turn, level by level, while partitions move.
+
+    It sees sizes as they are: a member that has been named is looked at again only when its level's turn is over.
+    """
+
+    def __init__(self, sizes: list[int], members: list[int]) -> None:
+        self._sizes = sizes
+        self._order = sorted(members, key=lambda number: (sizes[number], number))
+        first, last = sizes[self._order[0]], sizes[self._order[-1]]
+        self.imbalance = last - first
+        self._low_level, self._low_end, self._low_next = first - 1, 0, 0
+        self._high_level, self._high_next = last + 1, len(self._order) - 1
+        self._high_start = self._high_end = len(self._order)
+
+    def is_balanced(self) -> bool:
+        return self._high_level - self._low_level <= 1
+
+    def next_least(self) -> int:
+        order = self._order
+        if self._low_next >= self._low_end:
+            self._low_level += 1
+            while self._low_end < len(order) and self._sizes[order[self._low_end]] == self._low_level:
+                self._low_end += 1
+            self._low_next = 0
+        self._low_next += 1
+        return order[self._low_next - 1]
+
+    def next_most(self) -> int:
+        """-1 when all are excluded."""
+        order = self._order
+        if self._high_next < self._high_start:
+            if self._high_end <= self._high_start and self._high_start > 0:
+                self._high_level = self._sizes[order[self._high_start - 1]]
+            else:
+                self._high_level -= 1
+            while self._high_start > 0 and self._sizes[order[self._high_start - 1]] == self._high_level:
+                self._high_start -= 1
+            self._high_next = self._high_end - 1
+        if self._high_next < 0:
+            return -1
+        self._high_next -= 1
+        return order[self._high_next + 1]
+
+    def exclude_most(self) -> None:
+        """The member named last as most loaded has nothing to give here."""
+        order, at, end = self._order, self._high_next + 1, self._high_end - 1
+        order[at], order[end] = order[end], order[at]
+        self._high_end -= 1

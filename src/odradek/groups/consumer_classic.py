@@ -1,0 +1,238 @@
+"""Classic members inside a KIP-848 group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, served from its state.
+
+A JoinGroup is a heartbeat with a subscription: it is answered at once with the epoch the member reaches, and no list of
+members, as nobody leads. SyncGroup fetches the assignment. Heartbeat tells to join again when there is a newer target,
+something to give up, or something to get.
+"""
+
+from __future__ import annotations
+
+from odradek.core.effects import Result
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups import migration
+from odradek.groups.classic import CONSUMER
+from odradek.groups.consumer_embedded import MalformedProtocol, Subscription, read_subscription
+from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.consumer_member import (
+    ClassicSide,
+    ConsumerMember,
+    MemberState,
+    without_epochs,
+)
+from odradek.groups.consumer_membership import ConsumerMembership, Step, identified
+from odradek.groups.messages import (
+    Heartbeat,
+    JoinGroup,
+    JoinGroupReply,
+    LeaveGroup,
+    LeaveGroupReply,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupReply,
+)
+
+
+class ClassicMembers:
+    """Handles requests of the classic protocol that are for KIP-848 groups with members."""
+
+    def __init__(self, membership: ConsumerMembership) -> None:
+        self._membership = membership
+        self._surroundings = membership.surroundings
+        self._timers = membership.timers
+
+    # --- JoinGroup ------------------------------------------------------------------------------------------------
+
+    def handle_join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup) -> Result:
+        out = Result()
+        try:
+            self._join(now_ms, group, request, out)
+        except KafkaError as error:
+            return Result(JoinGroupReply(error.code, member_id=request.member_id))
+        return out
+
+    def _join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup, out: Result) -> None:
+        member_id = request.member_id or request.new_member_id
+        self._membership.check_room(group, member_id)
+        if not _speaks_with(group, request):
+            raise KafkaError(ErrorCode.inconsistent_group_protocol)
+        if not request.member_id and request.group_instance_id is None and request.requires_known_member_id:
+            out.reply = JoinGroupReply(ErrorCode.member_id_required, member_id=member_id)
+            return
+        holder = group.static_member(request.group_instance_id)
+        member = self._member(group, member_id, request, holder, out)
+        standing = holder or group.members.get(member_id)
+        subscription = _subscription(request)
+        updated = member._replace(
+            instance_id=request.group_instance_id or member.instance_id,
+            rack_id=subscription.rack_id or member.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms
+            if request.rebalance_timeout_ms != -1
+            else member.rebalance_timeout_ms,
+            topics=frozenset(subscription.topics),
+            pattern="",
+            client_id=request.client_id,
+            client_host=request.client_host,
+            classic=ClassicSide(request.session_timeout_ms, request.protocols),
+        )
+        step = Step(now_ms, group, member, updated, standing)
+        downgrades = holder is not None and self._downgrades(group, holder)
+        names_changed = self._membership.note_member(step, out)
+        pattern_changed, _ = self._membership.note_pattern(step, out)
+        reached = self._reach(step, subscription, names_changed or pattern_changed, downgrades, out)
+        key = (group.group_id, member_id)
+        self._timers.joined(key, out)
+        if not downgrades:
+            self._timers.renew(now_ms, key, request.session_timeout_ms, out)
+            self._timers.await_sync(now_ms, key, request.rebalance_timeout_ms, out)
+        out.reply = JoinGroupReply(
+            generation_id=reached.epoch,
+            protocol_type=CONSUMER,
+            protocol_name=request.protocols[0].name,
+            member_id=member_id,
+        )
+
+    def _member(
+        self, group: ConsumerGroup, member_id: str, request: JoinGroup, holder: ConsumerMember | None, out: Result
+    ) -> ConsumerMember:
+        instance_id = request.group_instance_id
+        if instance_id is None:
+            return group.members.get(member_id) or ConsumerMember(member_id)
+        if request.member_id:  # it says that it is a member
+            return identified(group, member_id, instance_id)
+        if holder is None:
+            return ConsumerMember(member_id)
+        return self._membership.replace_static(group, holder, member_id, out)
+
+    def _downgrades(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
+        """The last KIP-848 member is a static one, and comes back as a classic one."""
+        if replaced.classic is not None:
+            return False
+        return migration.may_downgrade(group, [replaced], self._membership.config, len(group.members))
+
+    def _reach(
+        self, step: Step, subscription: Subscription, changed: bool, downgrades: bool, out: Result
+    ) -> ConsumerMember:
+        """The member, as far as it gets with this request."""
+        membership, group = self._membership, step.group
+        owned = {
+            topic_id: sorted(partitions)
+            for topic_id, partitions in migration.partitions_by_id(subscription.owned, self._surroundings).items()
+        }
+        if not downgrades:
+            target = membership.plan(step, changed, out)
+            return membership.reconcile(step, target, owned, changed, out)
+        epoch = group.epoch
+        if changed or group.refresh_due(step.now_ms):
+            epoch = membership.next_epoch(step, changed, out)
+        rebalances = group.assignment_epoch < epoch
+        reached = step.updated
+        if not rebalances:
+            reached = membership.reconcile(step, membership.last_target(step), owned, changed, out)
+        membership.downgrade(step.now_ms, group, (), reached, out, rebalances=rebalances)
+        return reached
+
+    # --- SyncGroup and Heartbeat ----------------------------------------------------------------------------------
+
+    def handle_sync(self, now_ms: int, group: ConsumerGroup, request: SyncGroup) -> Result:
+        out = Result()
+        try:
+            member, classic = _classic_member(group, request.member_id, request.group_instance_id)
+            _check_generation(member, request.generation_id)
+            says_type, says_name = request.protocol_type, request.protocol_name
+            if says_type not in (None, CONSUMER) or says_name not in (None, classic.protocols[0].name):
+                raise KafkaError(ErrorCode.inconsistent_group_protocol)
+            key = (group.group_id, member.member_id)
+            if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+                self._timers.await_join(now_ms, key, member.rebalance_timeout_ms, out)
+                out.reply = SyncGroupReply(ErrorCode.rebalance_in_progress)
+                return out
+            partitions = without_epochs(member.assigned)
+            assignment = migration.packed_assignment(classic, partitions, self._surroundings)
+        except KafkaError as error:
+            return Result(SyncGroupReply(error.code))
+        except MalformedProtocol:
+            return Result(SyncGroupReply(ErrorCode.unknown_server_error))
+        self._timers.synced(key, out)
+        self._timers.renew(now_ms, key, classic.session_timeout_ms, out)
+        out.reply = SyncGroupReply(protocol_type=says_type, protocol_name=says_name, assignment=assignment)
+        return out
+
+    def handle_heartbeat(self, now_ms: int, group: ConsumerGroup, request: Heartbeat) -> Result:
+        out = Result(ErrorCode.none)
+        try:
+            member, classic = _classic_member(group, request.member_id, request.group_instance_id)
+            _check_generation(member, request.generation_id)
+        except KafkaError as error:
+            return Result(error.code)
+        key = (group.group_id, member.member_id)
+        self._timers.renew(now_ms, key, classic.session_timeout_ms, out)
+        if (
+            member.epoch < group.assignment_epoch
+            or member.state is MemberState.UNREVOKED_PARTITIONS
+            or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
+        ):
+            self._timers.await_join(now_ms, key, member.rebalance_timeout_ms, out)
+            out.reply = ErrorCode.rebalance_in_progress
+        return out
+
+    # --- LeaveGroup -----------------------------------------------------------------------------------------------
+
+    def handle_leave(self, now_ms: int, group: ConsumerGroup, request: LeaveGroup) -> Result:
+        """Removes members of either kind, as an administrator may."""
+        out = Result()
+        answers: list[tuple[LeavingMember, ErrorCode]] = []
+        gone: dict[str, ConsumerMember] = {}
+        for leaving in request.members:
+            try:
+                holder = group.static_member(leaving.group_instance_id)
+                if holder is not None and not leaving.member_id:
+                    member = holder
+                else:
+                    member = identified(group, leaving.member_id, leaving.group_instance_id)
+                gone[member.member_id] = member
+                answers.append((leaving, ErrorCode.none))
+            except KafkaError as error:
+                answers.append((leaving, error.code))
+        self._membership.fence(now_ms, group, list(gone.values()), out)
+        out.reply = LeaveGroupReply(members=answers)
+        return out
+
+
+def _speaks_with(group: ConsumerGroup, request: JoinGroup) -> bool:
+    """Whether it has a protocol in common with all classic members."""
+    if request.protocol_type != CONSUMER:
+        return False
+    classic = (member.classic for member in group.members.values())
+    others = [{name for name, _ in side.protocols} for side in classic if side is not None]
+    return any(all(name in names for names in others) for name, _ in request.protocols)
+
+
+def _subscription(request: JoinGroup) -> Subscription:
+    try:
+        return read_subscription(request.protocols[0].metadata)
+    except MalformedProtocol as error:
+        raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
+
+
+def _classic_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> tuple[ConsumerMember, ClassicSide]:
+    """Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    member = identified(group, member_id, instance_id)
+    if member.classic is None:
+        raise KafkaError(ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol.")
+    return member, member.classic
+
+
+def _check_generation(member: ConsumerMember, generation_id: int) -> None:
+    if generation_id != member.epoch:
+        raise KafkaError(ErrorCode.illegal_generation)
+
+
+def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Whether somebody still owns a partition that this member is to get."""
+    return any(
+        partition not in member.assigned.get(topic_id, {}) and group.is_taken(topic_id, partition)
+        for topic_id, partitions in group.targets.get(member.member_id, {}).items()
+        for partition in partitions
+    )

@@ -1,0 +1,383 @@
+"""A KIP-848 group: its members, its epochs, and the assignment it is heading for.
+
+Rules
+* The group's epoch rises when a member comes, goes or reads other topics, or when these topics change. A new epoch asks
+  for a new target: the plan of who shall own what. Members reach it one by one (``consumer_member``).
+* Everything in here but ``refresh`` is durable: it changes in replay alone.
+
+=========== ============================================================
+State       means
+=========== ============================================================
+Empty       no members; maybe committed offsets
+Assigning   the target is older than the group's epoch
+Reconciling some members have not reached the target yet
+Stable      all have
+=========== ============================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import java_string_hash
+from odradek.groups import consumer_records as records
+from odradek.groups.assignors import MemberSpec, hash_order
+from odradek.groups.consumer_hash import TopicFacts, group_hash
+from odradek.groups.consumer_member import LEAVE_EPOCH, ConsumerMember, Owned, Partitions
+from odradek.groups.messages import OffsetCommit
+
+NOTHING: Partitions = {}
+
+
+class Surroundings(Protocol):
+    """What groups see of the rest of the broker. Asking changes nothing."""
+
+    @property
+    def version(self) -> int:
+        """Rises with every change of the topics."""
+
+    def topic(self, name: str) -> TopicFacts | None: ...
+    def topic_by_id(self, topic_id: bytes) -> TopicFacts | None: ...
+    def topic_names(self) -> Iterable[str]: ...
+    def group_setting(self, group_id: str, name: str) -> str | None:
+        """A setting of this group alone; None: the broker's holds."""
+
+
+class Nowhere:
+    """Surroundings without topics."""
+
+    version = 0
+
+    def topic(self, name: str) -> TopicFacts | None:
+        return None
+
+    def topic_by_id(self, topic_id: bytes) -> TopicFacts | None:
+        return None
+
+    def topic_names(self) -> Iterable[str]:
+        return ()
+
+    def group_setting(self, group_id: str, name: str) -> str | None:
+        return None
+
+
+class GroupState(Enum):
+    """Values are the names that clients see."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class ResolvedPattern(NamedTuple):
+    """The topics a pattern stood for, when topics were at ``version``."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+class Subscriptions:
+    """How many members name each topic and each pattern; what patterns stand for counts too."""
+
+    __slots__ = ("names", "patterns", "resolved")
+
+    def __init__(
+        self, members: Iterable[ConsumerMember] = (), resolved: Mapping[str, ResolvedPattern] | None = None
+    ) -> None:
+        self.names: Counter[str] = Counter()
+        self.patterns: Counter[str] = Counter()
+        self.resolved: Counter[str] = Counter()
+        for member in members:
+            self.add(member)
+        for pattern in (resolved or {}).values():
+            self.resolved.update(pattern.topics)
+
+    def add(self, member: ConsumerMember, by: int = 1) -> None:
+        for name in member.topics:
+            self._count(self.names, name, by)
+        if member.pattern:
+            self._count(self.patterns, member.pattern, by)
+
+    @staticmethod
+    def _count(counter: Counter[str], key: str, by: int) -> None:
+        counter[key] += by
+        if not counter[key]:
+            del counter[key]
+
+    def add_resolved(self, topics: Iterable[str], by: int = 1) -> None:
+        for name in topics:
+            self._count(self.resolved, name, by)
+
+    def copy(self) -> Subscriptions:
+        twin = Subscriptions()
+        twin.names, twin.patterns, twin.resolved = self.names.copy(), self.patterns.copy(), self.resolved.copy()
+        return twin
+
+    def topics(self) -> set[str]:
+        return {*self.names, *self.resolved}
+
+    def are_equal(self, member_count: int) -> bool:
+        """Whether all members read the same topics, as far as Kafka looks."""
+        if not self.patterns:
+            return all(count == member_count for count in self.names.values())
+        first = hash_order(self.patterns, java_string_hash)[0]
+        if self.patterns[first] != member_count or self.names:
+            return False
+        return all(count == 1 for count in self.resolved.values())
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """``refresh`` is soft: (when, for which epoch) the topics need to be looked at anew."""
+
+    group_id: str
+    epoch: int = 1
+    metadata_hash: int = 0
+    assignment_epoch: int = 1
+    assignment_timestamp_ms: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    patterns: dict[str, ResolvedPattern] = field(default_factory=dict)
+    has_partition_metadata: bool = False
+    static_members: dict[str, str] = field(default_factory=dict)
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    owners: dict[bytes, dict[int, int]] = field(default_factory=dict)  # partitions somebody owns: the owner's epoch
+    refresh: tuple[int, int] = (0, 0)
+
+    def durable_state(self) -> tuple[Any, ...]:
+        """What the log alone determines."""
+        return (
+            self.epoch, self.metadata_hash, self.assignment_epoch, self.assignment_timestamp_ms, dict(self.members),
+            dict(self.targets), dict(self.patterns), self.has_partition_metadata,
+        )  # fmt: skip
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> GroupState:
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        if all(member.is_reconciled(self.assignment_epoch) for member in self.members.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """Raises KafkaError (UNKNOWN_MEMBER_ID)."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def target_of(self, member_id: str, instance_id: str | None) -> Partitions:
+        """A static member that comes under a new id takes over its target."""
+        if instance_id is not None:
+            member_id = self.static_members.get(instance_id, "")
+        return self.targets.get(member_id, NOTHING)
+
+    def is_taken(self, topic_id: bytes, partition: int) -> bool:
+        return partition in self.owners.get(topic_id, {})
+
+    def refresh_due(self, now_ms: int) -> bool:
+        at_ms, epoch = self.refresh
+        return now_ms >= at_ms or self.epoch < epoch
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        resolved = self.patterns.get(member.pattern) if member.pattern else None
+        return member.topics if resolved is None else member.topics | resolved.topics
+
+    def reads(self, topic: str) -> bool:
+        return topic in self.subscriptions.names or topic in self.subscriptions.resolved
+
+    def classic_members(self) -> Iterator[ConsumerMember]:
+        return (member for member in self.members.values() if member.classic is not None)
+
+    def preferred_assignor(
+        self, default: str, before: ConsumerMember | None = None, after: ConsumerMember | None = None
+    ) -> str:
+        """The one most members ask for; of equals the first in Java's order."""
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        if before is not None and before.member_id in self.members and before.assignor is not None:
+            votes[before.assignor] -= 1
+        if after is not None and after.assignor is not None:
+            votes[after.assignor] += 1
+        voted = hash_order((name for name, count in votes.items() if count > 0), java_string_hash)
+        return max(voted, key=lambda name: votes[name]) if voted else default
+
+    def subscriptions_after(
+        self, before: Iterable[ConsumerMember], after: ConsumerMember | None = None
+    ) -> Subscriptions:
+        """As they will be when ``before`` are gone and ``after`` is there; patterns nobody has any more stand for
+        nothing."""
+        counted = self.subscriptions.copy()
+        for member in before:
+            if member.member_id in self.members:
+                counted.add(member, -1)
+        if after is not None:
+            counted.add(after)
+        for pattern, resolved in self.patterns.items():
+            if pattern in self.subscriptions.patterns and pattern not in counted.patterns:
+                counted.add_resolved(resolved.topics, -1)
+        return counted
+
+    def hash_of(self, subscriptions: Subscriptions, surroundings: Surroundings) -> int:
+        found = (surroundings.topic(name) for name in subscriptions.topics())
+        return group_hash(topic for topic in found if topic is not None)
+
+    def spec(self, member: ConsumerMember, assigned: Partitions, surroundings: Surroundings) -> MemberSpec:
+        found = (surroundings.topic(name) for name in self.topics_of(member))
+        return MemberSpec(frozenset(t.topic_id for t in found if t is not None), assigned, member.instance_id)
+
+    # --- offsets --------------------------------------------------------------------------------------------------
+
+    def refuse_commit(self, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
+        """A member commits in its epoch or an older one, but none older than that in which it got the partition.
+
+        Partitions whose metadata is too long fail for that alone.
+        """
+        member_id, epoch = request.member_id, request.generation_id
+        if epoch < 0 and self.is_empty:
+            return ErrorCode.none
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.unknown_member_id
+        if member.classic is None and not request.knows_group_id_not_found:  # as old as clients that know no epochs
+            return ErrorCode.unsupported_version
+        if epoch == member.epoch:
+            return ErrorCode.none
+        stale = ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
+        if epoch > member.epoch:
+            return stale
+        for _, topic_id, partitions in request.topics:
+            for partition, _, _, metadata in partitions:
+                if metadata and len(metadata) > metadata_limit:
+                    continue
+                got_in = None if topic_id is None else member.got_in(topic_id, partition)
+                if got_in is None or epoch < got_in:
+                    return stale
+        return ErrorCode.none
+
+    def refuse_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        if member_id is None and epoch < 0:
+            return ErrorCode.none
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.unknown_member_id
+        if epoch == member.epoch:
+            return ErrorCode.none
+        return ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
+
+    # --- tombstones -----------------------------------------------------------------------------------------------
+
+    def tombstones(self, renamed: Mapping[str, str] | None = None) -> list[Record]:
+        """Everything the log holds of the group. ``renamed``: member ids that others have taken over."""
+        member_ids = [(renamed or {}).get(member_id, member_id) for member_id in self.members]
+        group_id = self.group_id
+        return [
+            *(records.current_gone(group_id, member_id) for member_id in member_ids),
+            *(records.target_member_gone(group_id, member_id) for member_id in member_ids),
+            records.target_gone(group_id),
+            *(records.member_gone(group_id, member_id) for member_id in member_ids),
+            *(records.pattern_gone(group_id, pattern) for pattern in self.patterns),
+            records.partition_metadata_gone(group_id),
+            records.group_gone(group_id),
+        ]
+
+    # --- replay ---------------------------------------------------------------------------------------------------
+
+    def replay(self, number: int, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+        """Takes over a record of the log, of another type than GROUP's tombstone."""
+        if number == records.GROUP:
+            assert value is not None
+            self.epoch, self.metadata_hash = value["epoch"], value["metadata_hash"]
+        elif number == records.PARTITION_METADATA:
+            self.has_partition_metadata = value is not None
+        elif number == records.MEMBER:
+            self._replay_member(key["member_id"], value)
+        elif number == records.TARGET:
+            self.assignment_epoch = -1 if value is None else value["assignment_epoch"]
+            self.assignment_timestamp_ms = 0 if value is None else value["assignment_timestamp"]
+        elif number == records.TARGET_MEMBER:
+            if value is None:
+                self.targets.pop(key["member_id"], None)
+            else:
+                self.targets[key["member_id"]] = records.partitions_of(value)
+        elif number == records.CURRENT:
+            self._replay_current(key["member_id"], value)
+        else:
+            self._replay_pattern(key["regular_expression"], value)
+
+    def put(self, member: ConsumerMember) -> None:
+        before = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        if before is not None:
+            self._disown(before)
+            self.subscriptions.add(before, -1)
+        self.subscriptions.add(member)
+        self._own(member.assigned, member.epoch)
+        self._own(member.to_revoke, member.epoch)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def _replay_member(self, member_id: str, value: Mapping[str, Any] | None) -> None:
+        member = self.members.get(member_id)
+        if value is not None:
+            self.put(records.with_metadata(member or ConsumerMember(member_id), value))
+        elif member is not None:
+            del self.members[member_id]
+            self._disown(member)
+            self.subscriptions.add(member, -1)
+            if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+                del self.static_members[member.instance_id]
+
+    def _replay_current(self, member_id: str, value: Mapping[str, Any] | None) -> None:
+        member = self.members.get(member_id)
+        if value is not None:
+            self.put(records.with_assignment(member or ConsumerMember(member_id), value))
+        elif member is not None:
+            self.put(member._replace(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, to_revoke={}))
+
+    def _replay_pattern(self, pattern: str, value: Mapping[str, Any] | None) -> None:
+        before = self.patterns.pop(pattern, None)
+        if before is not None:
+            self.subscriptions.add_resolved(before.topics, -1)
+        if value is not None:
+            resolved = ResolvedPattern(frozenset(value["topics"]), value["version"], value["timestamp"])
+            self.patterns[pattern] = resolved
+            self.subscriptions.add_resolved(resolved.topics)
+
+    def _own(self, owned: Owned, epoch: int) -> None:
+        for topic_id, partitions in owned.items():
+            taken = self.owners.setdefault(topic_id, {})
+            for partition in partitions:
+                taken[partition] = epoch
+
+    def _disown(self, member: ConsumerMember) -> None:
+        """A partition stays taken that somebody else got in a later epoch: records may come compacted."""
+        for owned in (member.assigned, member.to_revoke):
+            for topic_id, partitions in owned.items():
+                taken = self.owners.get(topic_id, {})
+                for partition in partitions:
+                    if taken.get(partition) == member.epoch:
+                        del taken[partition]
+                if not taken:
+                    self.owners.pop(topic_id, None)

@@ -1,0 +1,177 @@
+"""The fingerprint of what a group's subscription depends on: its topics' ids, sizes and racks.
+
+Apache Kafka keeps it beside a group's epoch and starts a new epoch when it changes. It is XXH3 (64 bits) over fields as
+hash4j's stream writes them: little-endian numbers, strings as UTF-16 followed by their length.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+_MASK = (1 << 64) - 1
+_MASK32 = (1 << 32) - 1
+_P32_1, _P32_2, _P32_3 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
+_P64_1, _P64_2, _P64_3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P64_4, _P64_5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+_SECRET = bytes.fromhex(
+    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248e"
+    "e03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8fa763fe39c343ff9dcbbc7c70b4f1d"
+    "8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc"
+    "8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
+)
+_STRIPE, _BLOCK = 64, 1024
+
+
+class TopicFacts(NamedTuple):
+    """A topic as groups see it; ``racks`` holds, for each partition, the racks of its replicas, if they have any."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    racks: tuple[tuple[str, ...], ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def topic_hash(topic: TopicFacts) -> int:
+    """A signed number of 64 bits."""
+    high, low = struct.unpack(">QQ", topic.topic_id)
+    parts = [b"\0", struct.pack("<QQ", high, low), _text(topic.name), struct.pack("<i", topic.partition_count)]
+    for index in range(topic.partition_count):
+        parts.append(struct.pack("<i", index))
+        for rack in sorted(topic.racks[index]) if topic.racks else ():
+            parts += [struct.pack("<i", len(rack.encode("utf-16-le")) // 2), _text(rack)]
+    return _signed(xxh3(b"".join(parts)))
+
+
+def group_hash(topics: Iterable[TopicFacts]) -> int:
+    """A signed number of 64 bits; 0 without topics."""
+    by_name = sorted(topics, key=lambda topic: topic.name.encode("utf-16-be"))
+    if not by_name:
+        return 0
+    return _signed(xxh3(b"".join(struct.pack("<q", topic_hash(topic)) for topic in by_name)))
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode("utf-16-le")
+    return encoded + struct.pack("<i", len(encoded) // 2)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+# --- XXH3, 64 bits, no seed -------------------------------------------------------------------------------------
+
+
+def xxh3(data: bytes) -> int:
+    """XXH3-64 of ``data`` as an unsigned number."""
+    size = len(data)
+    if size <= 16:
+        return _short(data, size)
+    if size <= 128:
+        return _middle(data, size)
+    if size <= 240:
+        return _upper_middle(data, size)
+    return _long(data, size)
+
+
+def _u32(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+def _u64(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "little")
+
+
+def _fold(left: int, right: int) -> int:
+    product = left * right
+    return (product & _MASK) ^ (product >> 64)
+
+
+def _avalanche(value: int) -> int:
+    value ^= value >> 37
+    value = value * 0x165667919E3779F9 & _MASK
+    return value ^ value >> 32
+
+
+def _avalanche_64(value: int) -> int:
+    value ^= value >> 33
+    value = value * _P64_2 & _MASK
+    value ^= value >> 29
+    value = value * _P64_3 & _MASK
+    return value ^ value >> 32
+
+
+def _rotated(value: int, by: int) -> int:
+    return (value << by | value >> 64 - by) & _MASK
+
+
+def _short(data: bytes, size: int) -> int:
+    if size > 8:
+        low = _u64(data, 0) ^ _u64(_SECRET, 24) ^ _u64(_SECRET, 32)
+        high = _u64(data, size - 8) ^ _u64(_SECRET, 40) ^ _u64(_SECRET, 48)
+        swapped = int.from_bytes(low.to_bytes(8, "little"), "big")
+        return _avalanche(size + swapped + high + _fold(low, high) & _MASK)
+    if size >= 4:
+        value = _u32(data, size - 4) + (_u32(data, 0) << 32) ^ _u64(_SECRET, 8) ^ _u64(_SECRET, 16)
+        value ^= _rotated(value, 49) ^ _rotated(value, 24)
+        value = value * 0x9FB21C651E98DF25 & _MASK
+        value ^= (value >> 35) + size
+        value = value * 0x9FB21C651E98DF25 & _MASK
+        return value ^ value >> 28
+    if size:
+        value = data[0] << 16 | data[size >> 1] << 24 | data[-1] | size << 8
+        return _avalanche_64(value ^ _u32(_SECRET, 0) ^ _u32(_SECRET, 4))
+    return _avalanche_64(_u64(_SECRET, 56) ^ _u64(_SECRET, 64))
+
+
+def _mixed(data: bytes, at: int, secret_at: int) -> int:
+    return _fold(_u64(data, at) ^ _u64(_SECRET, secret_at), _u64(data, at + 8) ^ _u64(_SECRET, secret_at + 8))
+
+
+def _middle(data: bytes, size: int) -> int:
+    total = size * _P64_1
+    for step in range((size - 1) // 32 + 1):
+        total += _mixed(data, 16 * step, 32 * step) + _mixed(data, size - 16 * (step + 1), 32 * step + 16)
+    return _avalanche(total & _MASK)
+
+
+def _upper_middle(data: bytes, size: int) -> int:
+    total = size * _P64_1
+    for step in range(8):
+        total += _mixed(data, 16 * step, 16 * step)
+    total = _avalanche(total & _MASK)
+    for step in range(8, size // 16):
+        total += _mixed(data, 16 * step, 16 * (step - 8) + 3)
+    return _avalanche(total + _mixed(data, size - 16, 136 - 17) & _MASK)
+
+
+def _accumulate(lanes: list[int], data: bytes, at: int, secret_at: int) -> None:
+    for lane in range(8):
+        value = _u64(data, at + 8 * lane)
+        keyed = value ^ _u64(_SECRET, secret_at + 8 * lane)
+        lanes[lane ^ 1] = lanes[lane ^ 1] + value & _MASK
+        lanes[lane] = lanes[lane] + (keyed & _MASK32) * (keyed >> 32) & _MASK
+
+
+def _long(data: bytes, size: int) -> int:
+    lanes = [_P32_3, _P64_1, _P64_2, _P64_3, _P64_4, _P32_2, _P64_5, _P32_1]
+    blocks = (size - 1) // _BLOCK
+    for block in range(blocks + 1):
+        stripes = _BLOCK // _STRIPE if block < blocks else (size - 1 - _BLOCK * blocks) // _STRIPE
+        for stripe in range(stripes):
+            _accumulate(lanes, data, block * _BLOCK + stripe * _STRIPE, 8 * stripe)
+        if block < blocks:
+            for lane in range(8):
+                value = lanes[lane]
+                lanes[lane] = (value ^ value >> 47 ^ _u64(_SECRET, 128 + 8 * lane)) * _P32_1 & _MASK
+    _accumulate(lanes, data, size - _STRIPE, 192 - _STRIPE - 7)
+    total = size * _P64_1
+    for pair in range(4):
+        left = lanes[2 * pair] ^ _u64(_SECRET, 11 + 16 * pair)
+        right = lanes[2 * pair + 1] ^ _u64(_SECRET, 19 + 16 * pair)
+        total += _fold(left, right)
+    return _avalanche(total & _MASK)

@@ -1,0 +1,198 @@
+"""A member of a KIP-848 group, and how it gets from what it owns to what it shall own.
+
+A member's epoch is the group's epoch up to which it has come. It goes on to the target's epoch once it has given up
+what it must (UNREVOKED_PARTITIONS until it says so); what others have not given up yet comes later
+(UNRELEASED_PARTITIONS). So no partition has two owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups.messages import MemberProtocol
+
+Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
+"""Topic id (16 bytes) to partitions, each with the epoch in which the member got it."""
+
+Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
+
+JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
+
+
+class MemberState(IntEnum):
+    """Values as in the log."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+class ClassicSide(NamedTuple):
+    """What there is more to a member that speaks the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: tuple[MemberProtocol, ...]
+
+
+class ConsumerMember(NamedTuple):
+    """Everything durable about a member. Values are never changed in place."""
+
+    member_id: str
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    pattern: str = ""  # '': none
+    assignor: str | None = None
+    assigned: Owned = {}  # noqa: RUF012 (never changed in place)
+    to_revoke: Owned = {}  # noqa: RUF012
+    classic: ClassicSide | None = None
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    def got_in(self, topic_id: bytes, partition: int) -> int | None:
+        """The epoch in which it got a partition it owns or is to give up; None: neither."""
+        epoch = self.assigned.get(topic_id, {}).get(partition)
+        return self.to_revoke.get(topic_id, {}).get(partition) if epoch is None else epoch
+
+    def owns_only(self, owned: Mapping[bytes, Collection[int]] | None) -> bool:
+        """Whether ``owned``, as it said, is part of what it was assigned."""
+        if owned is None:
+            return False
+        return all(
+            partition in self.assigned.get(topic_id, {})
+            for topic_id, partitions in owned.items()
+            for partition in partitions
+        ) and all(topic_id in self.assigned for topic_id in owned)
+
+
+def without_epochs(owned: Owned) -> Partitions:
+    return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}
+
+
+def with_epoch(partitions: Partitions, epoch: int) -> Owned:
+    return {topic_id: dict.fromkeys(sorted(numbers), epoch) for topic_id, numbers in partitions.items()}
+
+
+class Target(NamedTuple):
+    """Where a member shall get to."""
+
+    epoch: int
+    partitions: Partitions
+
+
+class Reconciliation(NamedTuple):
+    """What a step depends on besides the member.
+
+    ``subscribed``: ids of the topics it reads, of those that exist. ``owned``: what it says it owns; None: it did not
+    say. ``is_taken``: whether somebody owns a partition.
+    """
+
+    target: Target
+    subscribed: frozenset[bytes]
+    owned: Mapping[bytes, Collection[int]] | None
+    is_taken: Callable[[bytes, int], bool]
+    subscription_changed: bool
+
+    def step(self, member: ConsumerMember) -> ConsumerMember:
+        """The member one step on. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+        if member.is_reconciled(self.target.epoch) and not self.subscription_changed:
+            return member
+        if member.state is MemberState.STABLE and member.epoch == self.target.epoch:
+            return self._drop_unsubscribed(member)
+        if member.state is MemberState.UNREVOKED_PARTITIONS and self._owns_any(member.to_revoke):
+            return self._drop_unsubscribed(member) if self.subscription_changed else member
+        if member.state is MemberState.UNKNOWN:
+            if self.owned is None or self.owned:
+                raise KafkaError(
+                    ErrorCode.fenced_member_epoch, "The member's state is unknown: it must give up all and rejoin."
+                )
+            return self._advance(member, self.target.epoch)
+        return self._advance(member, member.epoch)
+
+    def _owns_any(self, partitions: Owned) -> bool:
+        """Whether the member may own any of these still; who does not say does."""
+        if self.owned is None:
+            return True
+        return any(
+            partition in partitions.get(topic_id, {})
+            for topic_id, numbers in self.owned.items()
+            for partition in numbers
+        )
+
+    def _drop_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
+        """It does not read some of its topics any more: these it gives up at once, before any new target."""
+        gone = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id not in self.subscribed}
+        if not gone:
+            return member
+        assigned = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id in self.subscribed}
+        to_revoke = dict(member.to_revoke)
+        for topic_id, owned in gone.items():
+            to_revoke[topic_id] = {**to_revoke.get(topic_id, {}), **owned}
+        if self._owns_any(to_revoke):
+            return member._replace(
+                state=MemberState.UNREVOKED_PARTITIONS,
+                previous_epoch=member.epoch,
+                assigned=assigned,
+                to_revoke=to_revoke,
+            )
+        return member._replace(previous_epoch=member.epoch, assigned=assigned)
+
+    def _advance(self, member: ConsumerMember, epoch: int) -> ConsumerMember:
+        kept: dict[bytes, dict[int, int]] = {}
+        to_revoke: dict[bytes, dict[int, int]] = {}
+        coming: dict[bytes, list[int]] = {}
+        waits = False
+        for topic_id in {**self.target.partitions, **member.assigned}:
+            wanted = self.target.partitions.get(topic_id, frozenset()) if topic_id in self.subscribed else frozenset()
+            owned = member.assigned.get(topic_id, {})
+            own_to_revoke = member.to_revoke.get(topic_id, {})
+            stay = {partition: got_in for partition, got_in in owned.items() if partition in wanted}
+            leave = {partition: got_in for partition, got_in in owned.items() if partition not in wanted}
+            free = [
+                partition
+                for partition in sorted(wanted)
+                if partition not in owned and (not self.is_taken(topic_id, partition) or partition in own_to_revoke)
+            ]
+            waits = waits or len(stay) + len(free) < len(wanted)
+            if stay:
+                kept[topic_id] = stay
+            if leave:
+                to_revoke[topic_id] = leave
+            if free:
+                coming[topic_id] = free
+        if to_revoke and self._owns_any(to_revoke):
+            return member._replace(
+                state=MemberState.UNREVOKED_PARTITIONS,
+                epoch=epoch,
+                previous_epoch=member.epoch,
+                assigned=kept,
+                to_revoke=to_revoke,
+            )
+        for topic_id, partitions in coming.items():
+            kept[topic_id] = {**kept.get(topic_id, {}), **dict.fromkeys(partitions, self.target.epoch)}
+        return member._replace(
+            state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
+            epoch=self.target.epoch,
+            previous_epoch=member.epoch,
+            assigned=kept,
+            to_revoke={},
+        )
+
+
+def as_owned(topics: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, list[int]]:
+    """What a request lists, by topic; a topic listed twice counts once, with all its partitions."""
+    owned: dict[bytes, list[int]] = {}
+    for topic_id, partitions in topics:
+        owned.setdefault(topic_id, []).extend(partitions)
+    return owned

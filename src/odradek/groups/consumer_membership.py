@@ -1,0 +1,558 @@
+"""The KIP-848 protocol: ConsumerGroupHeartbeat, its timeouts, and what follows from changed topics.
+
+Rules
+* One request does it all: a member joins with epoch 0, says what it owns, is told what to own, leaves with epoch -1
+  (or, if static, with -2 for a while). The records of a step change the group when they are replayed.
+* A member that does not heartbeat is removed when its session ends; one that does not give up what it must, when its
+  rebalance timeout does.
+* A new epoch gets a new target at the next heartbeat of anybody, but not sooner than the assignment interval allows.
+* A pattern is resolved right after the heartbeat that brought it, by a timer that is due at once, and looked at again
+  when topics were created, or after ten minutes, by the heartbeats that come then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.core.effects import Result, SetTimer
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import java_string_hash
+from odradek.groups import assignors, migration, regex
+from odradek.groups import consumer_records as records
+from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_group import ConsumerGroup, Surroundings
+from odradek.groups.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerMember,
+    MemberState,
+    Reconciliation,
+    Target,
+    without_epochs,
+)
+from odradek.groups.consumer_messages import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DescribeConsumerGroup,
+    DescribedConsumerGroup,
+)
+from odradek.groups.consumer_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
+from odradek.groups.membership import Membership
+
+_NEVER_MS = (1 << 31) - 1  # how long topics are taken to be as they were, unless somebody says otherwise
+_PATTERN_PAUSE_MS = 10_000
+
+
+class Step(NamedTuple):
+    """One member at ``now_ms``, half-way through: ``member`` as it was, or is new; ``updated`` as its request makes it.
+
+    ``standing`` is who holds its place in the group so far: itself, the static member it replaces, or nobody.
+    """
+
+    now_ms: int
+    group: ConsumerGroup
+    member: ConsumerMember
+    updated: ConsumerMember
+    standing: ConsumerMember | None
+
+
+class ConsumerMembership:
+    """Handles KIP-848 members of ``groups``; ``classic_groups`` and ``classic`` are for groups that change sides."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        surroundings: Surroundings,
+        groups: dict[str, ConsumerGroup],
+        classic_groups: dict[str, ClassicGroup],
+        classic: Membership,
+    ) -> None:
+        self.config = config
+        self.surroundings = surroundings
+        self.groups = groups
+        self.timers = MemberTimers()
+        self._classic_groups = classic_groups
+        self._classic = classic
+        self._patterns_due: set[str] = set()
+        self._topics_created_at = -1  # version of the topics when the last one was created
+
+    # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
+
+    def handle_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> Result:
+        out = Result()
+        try:
+            self._check(request)
+            if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+                self._leave(now_ms, request, out)
+            else:
+                self._beat(now_ms, request, out)
+        except KafkaError as error:
+            return Result(ConsumerHeartbeatReply(error.code, error.message))
+        return out
+
+    def _check(self, request: ConsumerHeartbeat) -> None:
+        """Raises KafkaError (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR)."""
+        epoch = request.member_epoch
+        texts = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
+        if request.names_itself or epoch > 0 or epoch == LEAVE_EPOCH:
+            texts = {"MemberId": request.member_id, **texts}
+        for name, text in texts.items():
+            if text is not None and not text.strip():
+                raise KafkaError(ErrorCode.invalid_request, f"{name} can't be empty.")
+        if epoch == JOIN_EPOCH:
+            if request.rebalance_timeout_ms == -1:
+                raise KafkaError(ErrorCode.invalid_request, "RebalanceTimeoutMs must be provided in first request.")
+            if request.owned is None or request.owned:
+                raise KafkaError(ErrorCode.invalid_request, "TopicPartitions must be empty when (re-)joining.")
+            if request.topics is None and request.pattern is None:
+                text = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+                raise KafkaError(ErrorCode.invalid_request, text)
+        elif epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+            raise KafkaError(ErrorCode.invalid_request, "InstanceId can't be null.")
+        elif epoch < LEAVE_STATIC_EPOCH:
+            raise KafkaError(ErrorCode.invalid_request, "MemberEpoch is invalid.")
+        known = self.config.consumer_assignors
+        if request.assignor is not None and request.assignor not in known:
+            raise KafkaError(
+                ErrorCode.unsupported_assignor,
+                f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(known)}.",
+            )
+
+    def _beat(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> None:
+        joins = request.member_epoch == JOIN_EPOCH
+        group = self._group_for(now_ms, request.group_id, joins, out)
+        self.check_room(group, request.member_id)
+        member_id = request.member_id or request.new_member_id
+        standing = group.static_member(request.instance_id) or group.members.get(member_id)
+        member = self._member(group, member_id, request, out)
+        updated = member._replace(
+            instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+            rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+            rebalance_timeout_ms=member.rebalance_timeout_ms
+            if request.rebalance_timeout_ms == -1
+            else request.rebalance_timeout_ms,
+            assignor=member.assignor if request.assignor is None else request.assignor,
+            topics=member.topics if request.topics is None else frozenset(request.topics),
+            pattern=member.pattern if request.pattern is None else request.pattern,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            classic=None,
+        )
+        step = Step(now_ms, group, member, updated, standing)
+        names_changed = self.note_member(step, out)
+        pattern_changed, pattern_known = self.note_pattern(step, out)
+        target = self.plan(step, names_changed or pattern_known, out)
+        updated = self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
+        self._renew(now_ms, group.group_id, member_id, out)
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (request.topics is not None or request.pattern is not None)
+            and request.owned is not None
+        )
+        tells = joins or is_full or updated.assigned != member.assigned
+        out.reply = ConsumerHeartbeatReply(
+            member_id=member_id,
+            member_epoch=updated.epoch,
+            heartbeat_interval_ms=self._setting(
+                group.group_id, "consumer.heartbeat.interval.ms", self.config.consumer_heartbeat_interval_ms
+            ),
+            assignment=without_epochs(updated.assigned) if tells else None,
+        )
+
+    def _group_for(self, now_ms: int, group_id: str, joins: bool, out: Result) -> ConsumerGroup:
+        """The group; a new one, or one made from a classic group, when a member joins."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group
+        classic = self._classic_groups.get(group_id)
+        if classic is None:
+            if not joins:
+                raise KafkaError(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
+            return ConsumerGroup(group_id)
+        if not joins:
+            raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        if classic.state is State.EMPTY:
+            self._classic.dissolve(classic, out)
+            out.records.append(migration.classic_gone(group_id))
+            return ConsumerGroup(group_id)
+        group = migration.upgraded(classic, self.config, self.surroundings)
+        self._classic.dissolve(classic, out)
+        out.records.append(migration.classic_gone(group_id))
+        out.records += migration.upgrade_records(group)
+        for member in group.members.values():
+            assert member.classic is not None
+            self.timers.renew(now_ms, (group_id, member.member_id), member.classic.session_timeout_ms, out)
+        return group
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raises KafkaError (GROUP_MAX_SIZE_REACHED)."""
+        limit = self.config.consumer_max_size
+        if len(group.members) >= limit and member_id not in group.members:
+            text = f"The consumer group has reached its maximum capacity of {limit} members."
+            raise KafkaError(ErrorCode.group_max_size_reached, text)
+
+    def _member(self, group: ConsumerGroup, member_id: str, request: ConsumerHeartbeat, out: Result) -> ConsumerMember:
+        instance_id = request.instance_id
+        if request.member_epoch == JOIN_EPOCH:
+            holder = group.static_member(instance_id)
+            if holder is None:
+                return group.members.get(member_id) or ConsumerMember(member_id)
+            if holder.classic is None and holder.epoch != LEAVE_STATIC_EPOCH:
+                raise KafkaError(
+                    ErrorCode.unreleased_instance_id,
+                    f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+                    f"instance id is owned by {holder.member_id} member.",
+                )
+            return self.replace_static(group, holder, member_id, out)
+        member = identified(group, member_id, instance_id)
+        _check_epoch(member, request)
+        return member
+
+    def replace_static(
+        self, group: ConsumerGroup, standing: ConsumerMember, member_id: str, out: Result
+    ) -> ConsumerMember:
+        """A static member goes on under a new id."""
+        member = standing._replace(member_id=member_id, epoch=0, previous_epoch=0)
+        group_id = group.group_id
+        out.records += records.member_removed(group_id, standing.member_id)
+        out.records.append(records.member(group_id, member))
+        target = group.targets.get(standing.member_id, {})
+        out.records.append(records.target_member(group_id, member_id, target))
+        out.records.append(records.current(group_id, member))
+        if standing.member_id != member_id:
+            self.timers.forget((group_id, standing.member_id), out)
+        return member
+
+    def note_member(self, step: Step, out: Result) -> bool:
+        """Writes a changed member down; says whether the topics it names have changed."""
+        if step.updated == step.member:
+            return False
+        out.records.append(records.member(step.group.group_id, step.updated))
+        return step.updated.topics != step.member.topics
+
+    # --- epochs and targets ---------------------------------------------------------------------------------------
+
+    def plan(self, step: Step, is_new_epoch: bool, out: Result) -> Target:
+        """Begins a new epoch, if need be, and computes its target, if it may; the member's part of the target."""
+        now_ms, group = step.now_ms, step.group
+        epoch = group.epoch
+        if is_new_epoch or group.refresh_due(now_ms):
+            epoch = self.next_epoch(step, is_new_epoch, out)
+        if group.assignment_epoch >= epoch or not self._may_assign(now_ms, group):
+            return self.last_target(step)
+        plan = self._assign(step)
+        for member_id, partitions in plan.items():
+            if member_id not in group.targets or group.targets[member_id] != partitions:
+                out.records.append(records.target_member(group.group_id, member_id, partitions))
+        out.records.append(records.target(group.group_id, epoch, now_ms))
+        return Target(epoch, plan.get(step.updated.member_id, {}))
+
+    @staticmethod
+    def last_target(step: Step) -> Target:
+        group, who = step.group, step.updated
+        return Target(group.assignment_epoch, group.target_of(who.member_id, who.instance_id))
+
+    def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> int:
+        """Looks at the topics; begins a new epoch if they changed, or if ``is_new_epoch``."""
+        group = step.group
+        subscriptions = group.subscriptions_after(_as_list(step.standing), step.updated)
+        metadata_hash = group.hash_of(subscriptions, self.surroundings)
+        epoch = group.epoch
+        if is_new_epoch or metadata_hash != group.metadata_hash:
+            epoch += 1
+            out.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
+        group.refresh = (step.now_ms + _NEVER_MS, epoch)
+        if group.has_partition_metadata:  # from a broker before 4.2
+            out.records.append(records.partition_metadata_gone(group.group_id))
+        return epoch
+
+    def _may_assign(self, now_ms: int, group: ConsumerGroup) -> bool:
+        last_ms = group.assignment_timestamp_ms
+        if last_ms == 0:
+            return True
+        interval_ms = self._setting(
+            group.group_id, "consumer.assignment.interval.ms", self.config.consumer_assignment_interval_ms
+        )
+        return interval_ms == 0 or now_ms >= last_ms + interval_ms
+
+    def _assign(self, step: Step) -> dict[str, assignors.Partitions]:
+        group, who, standing = step.group, step.updated, step.standing
+        members = {member_id: (member, group.targets.get(member_id, {})) for member_id, member in group.members.items()}
+        assigned = group.targets.get(who.member_id, {})
+        if standing is not None and standing.member_id != who.member_id:
+            assigned = members.pop(standing.member_id)[1]
+        members[who.member_id] = (who, assigned)
+        specs = {
+            member_id: group.spec(member, target, self.surroundings) for member_id, (member, target) in members.items()
+        }
+        counts: dict[bytes, int] = {}
+        for spec in specs.values():
+            for topic_id in spec.topics:
+                if topic_id not in counts:
+                    topic = self.surroundings.topic_by_id(topic_id)
+                    assert topic is not None
+                    counts[topic_id] = topic.partition_count
+        subscriptions = group.subscriptions_after(_as_list(standing), who)
+        name = group.preferred_assignor(self.config.consumer_assignors[0], standing, who)
+        plan = assignors.assign(name, specs, counts, homogeneous=subscriptions.are_equal(len(specs)))
+        empty: assignors.Partitions = {}
+        ordered = assignors.hash_order(specs, java_string_hash)
+        return {member_id: plan.get(member_id, empty) for member_id in ordered}
+
+    def reconcile(
+        self,
+        step: Step,
+        target: Target,
+        owned: Mapping[bytes, Collection[int]] | None,
+        subscription_changed: bool,
+        out: Result,
+    ) -> ConsumerMember:
+        """Lets the member go a step towards its target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+        group, before = step.group, step.updated
+        found = (self.surroundings.topic(name) for name in group.topics_of(before))
+        subscribed = frozenset(topic.topic_id for topic in found if topic is not None)
+        after = Reconciliation(target, subscribed, owned, group.is_taken, subscription_changed).step(before)
+        if after == before:
+            return after
+        out.records.append(records.current(group.group_id, after))
+        key = (group.group_id, after.member_id)
+        if after.classic is None and after.state is MemberState.UNREVOKED_PARTITIONS:
+            self.timers.await_revocation(step.now_ms, key, after.epoch, after.rebalance_timeout_ms, out)
+        elif after.classic is None:
+            self.timers.revoked(key, out)
+        return after
+
+    # --- patterns -------------------------------------------------------------------------------------------------
+
+    def note_pattern(self, step: Step, out: Result) -> tuple[bool, bool]:
+        """Whether the member's pattern has changed, and whether it is known already what that means.
+
+        Raises KafkaError (INVALID_REGULAR_EXPRESSION).
+        """
+        group, before, after = step.group, step.member.pattern, step.updated.pattern
+        counts = group.subscriptions.patterns
+        is_known = is_new = False
+        if before != after:
+            if before and counts[before] == 1:
+                out.records.append(records.pattern_gone(group.group_id, before))
+            if after and not counts[after]:
+                regex.check_pattern(after)
+                is_new = True
+            else:
+                is_known = not after or after in group.patterns
+        if (is_new or counts) and self._should_resolve(step, is_new):
+            self._patterns_due.add(group.group_id)
+            out.effects.append(SetTimer((PATTERNS, group.group_id), step.now_ms))
+        return before != after, is_known
+
+    def _should_resolve(self, step: Step, is_new: bool) -> bool:
+        group = step.group
+        if group.group_id in self._patterns_due:
+            return False
+        subscribed = group.subscriptions_after(_as_list(step.standing), step.updated).patterns
+        if not subscribed:
+            return False
+        last = next(iter(group.patterns.values()), None)
+        if last is None:
+            return True
+        age_ms = step.now_ms - last.timestamp_ms
+        return age_ms > _PATTERN_PAUSE_MS and (
+            is_new
+            or len(subscribed) != len(group.patterns)
+            or last.version < self._topics_created_at
+            or age_ms > self.config.consumer_regex_refresh_interval_ms
+        )
+
+    def _resolve_patterns(self, now_ms: int, group_id: str, out: Result) -> None:
+        self._patterns_due.discard(group_id)
+        group = self.groups.get(group_id)
+        if group is None or not group.subscriptions.patterns:
+            return
+        version = self.surroundings.version
+        found = regex.resolve(group.subscriptions.patterns, self.surroundings.topic_names())
+        subscriptions = group.subscriptions.copy()
+        is_new_epoch = False
+        for pattern in assignors.hash_order(found, java_string_hash):
+            topics = found[pattern]
+            known = group.patterns.get(pattern)
+            before = frozenset() if known is None else known.topics
+            if before != topics:
+                is_new_epoch = True
+                subscriptions.add_resolved(before, -1)
+                subscriptions.add_resolved(topics)
+            out.records.append(records.pattern(group_id, pattern, topics, version, now_ms))
+        metadata_hash = group.hash_of(subscriptions, self.surroundings)
+        if is_new_epoch or metadata_hash != group.metadata_hash:
+            epoch = group.epoch + 1
+            out.records.append(records.group_epoch(group_id, epoch, metadata_hash))
+            group.refresh = (now_ms + _NEVER_MS, epoch)
+
+    # --- leaving --------------------------------------------------------------------------------------------------
+
+    def _leave(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> None:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            known = request.group_id in self._classic_groups
+            text = f"Group {request.group_id} {'is not a consumer group' if known else 'not found'}."
+            raise KafkaError(ErrorCode.group_id_not_found, text)
+        member = identified(group, request.member_id, request.instance_id)
+        if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is not None:
+            # It means to come back: its place and its partitions wait for it until its session ends.
+            assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
+            away = member._replace(epoch=LEAVE_STATIC_EPOCH, assigned=assigned, to_revoke={})
+            out.records.append(records.current(group.group_id, away))
+        else:
+            self.fence(now_ms, group, [member], out)
+        out.reply = ConsumerHeartbeatReply(member_id=member.member_id, member_epoch=request.member_epoch)
+
+    def fence(self, now_ms: int, group: ConsumerGroup, leaving: Sequence[ConsumerMember], out: Result) -> None:
+        """Members are gone for good. Where only classic ones remain, the group becomes a classic one."""
+        if not leaving:
+            return
+        left = len(group.members) - len(leaving)
+        if migration.may_downgrade(group, leaving, self.config, left):
+            self.downgrade(now_ms, group, [member.member_id for member in leaving], None, out, rebalances=True)
+            return
+        group_id = group.group_id
+        for member in leaving:
+            out.records += records.member_removed(group_id, member.member_id)
+        subscriptions = group.subscriptions_after(leaving)
+        out.records += [
+            records.pattern_gone(group_id, pattern)
+            for pattern in group.subscriptions.patterns
+            if pattern not in subscriptions.patterns
+        ]
+        metadata_hash = group.hash_of(subscriptions, self.surroundings)
+        out.records.append(records.group_epoch(group_id, group.epoch + 1, metadata_hash))
+        for member in leaving:
+            self.timers.forget((group_id, member.member_id), out)
+
+    def downgrade(
+        self,
+        now_ms: int,
+        group: ConsumerGroup,
+        leaving: Sequence[str],
+        joining: ConsumerMember | None,
+        out: Result,
+        *,
+        rebalances: bool,
+    ) -> None:
+        """Raises KafkaError (GROUP_ID_NOT_FOUND). The group is a classic one at once, as its members' joins wait."""
+        classic = migration.downgraded(group, leaving, joining, now_ms, self.surroundings)
+        replaced = None if joining is None else group.static_member(joining.instance_id)
+        renamed = {} if joining is None or replaced is None else {replaced.member_id: joining.member_id}
+        self.delete(group, out, renamed)
+        out.records.append(migration.downgrade_record(classic))
+        del self.groups[group.group_id]
+        self._classic_groups[group.group_id] = classic
+        self._classic.adopt(now_ms, classic, rebalances, out)
+
+    def delete(self, group: ConsumerGroup, out: Result, renamed: Mapping[str, str] | None = None) -> None:
+        out.records += group.tombstones(renamed)
+        for member_id in group.members:
+            self.timers.forget((group.group_id, member_id), out)
+
+    def handle_describe(self, now_ms: int, request: DescribeConsumerGroup) -> Result:
+        group_id = request.group_id
+        if not group_id:
+            return Result(request.failed(ErrorCode.invalid_group_id))
+        group = self.groups.get(group_id)
+        if group is None:
+            why = "is not a consumer group" if group_id in self._classic_groups else "not found"
+            error = ErrorCode.group_id_not_found
+            return Result(DescribedConsumerGroup(group_id, error, f"Group {group_id} {why}."))
+        return Result(
+            DescribedConsumerGroup(
+                group_id,
+                state=group.state.value,
+                epoch=group.epoch,
+                assignment_epoch=group.assignment_epoch,
+                assignor=group.preferred_assignor(self.config.consumer_assignors[0]),
+                members=[(member, group.targets.get(member.member_id, {})) for member in group.members.values()],
+            )
+        )
+
+    # --- timers and events ----------------------------------------------------------------------------------------
+
+    def on_timer(self, now_ms: int, key: Hashable) -> Result:
+        assert isinstance(key, tuple)
+        kind, group_id = key[:2]
+        out = Result()
+        if kind == PATTERNS:
+            self._resolve_patterns(now_ms, group_id, out)
+            return out
+        who = key[1:]
+        member_id = key[2]
+        if kind == SESSION and not self.timers.session_ended(now_ms, who, out):
+            return out
+        if kind == JOIN:
+            self.timers.joined(who, out)
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if kind == REVOKE:
+            epoch = self.timers.revoking_in(who)
+            if member is None or member.epoch != epoch:
+                return out
+        if group is not None and member is not None:
+            self.fence(now_ms, group, [member], out)
+        return out
+
+    def on_loaded(self, now_ms: int, out: Result) -> None:
+        """Every member gets a full session to find us."""
+        self._topics_created_at = self.surroundings.version
+        for group in self.groups.values():
+            for member in group.members.values():
+                self._renew(now_ms, group.group_id, member.member_id, out)
+                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                    key = (group.group_id, member.member_id)
+                    self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
+
+    def on_topics_changed(self, names: Collection[str], *, created: bool) -> None:
+        """Groups that read one of these look at the topics anew at their next heartbeat."""
+        if created:
+            self._topics_created_at = self.surroundings.version
+        for group in self.groups.values():
+            if any(group.reads(name) for name in names):
+                group.refresh = (0, 0)
+
+    def _renew(self, now_ms: int, group_id: str, member_id: str, out: Result) -> None:
+        timeout_ms = self._setting(group_id, "consumer.session.timeout.ms", self.config.consumer_session_timeout_ms)
+        self.timers.renew(now_ms, (group_id, member_id), timeout_ms, out)
+
+    def _setting(self, group_id: str, name: str, default: int) -> int:
+        text = self.surroundings.group_setting(group_id, name)
+        return default if text is None else int(text)
+
+
+def identified(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    if instance_id is None:
+        return group.member(member_id)
+    member = group.static_member(instance_id)
+    if member is None:
+        raise KafkaError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.fenced_instance_id,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+        )
+    return member
+
+
+def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
+    """Its epoch, or the one before it as the reply may have been lost. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+    said, known = request.member_epoch, member.epoch
+    if said == known or (said < known and said == member.previous_epoch and member.owns_only(request.owned)):
+        return
+    raise KafkaError(
+        ErrorCode.fenced_member_epoch,
+        f"The consumer group member has a {'greater' if said > known else 'smaller'} member epoch ({said}) than the "
+        f"one known by the group coordinator ({known}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _as_list(member: ConsumerMember | None) -> list[ConsumerMember]:
+    return [] if member is None else [member]

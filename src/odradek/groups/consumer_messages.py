@@ -1,0 +1,73 @@
+"""Requests and replies of KIP-848 groups, free of wire versions. What holds for groups/messages holds here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from odradek.core.errors import ErrorCode
+from odradek.groups.consumer_member import ConsumerMember, Partitions
+
+
+@dataclass(slots=True)
+class ConsumerHeartbeat:
+    """ConsumerGroupHeartbeat; ``new_member_id`` is for a member of version 0, which comes without an id.
+
+    None: not said, so unchanged. ``rebalance_timeout_ms`` -1 likewise. ``names_itself``: from version 1 on members
+    bring their ids.
+    """
+
+    batched: ClassVar[bool] = False
+    group_id: str
+    member_id: str
+    member_epoch: int
+    new_member_id: str
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: Sequence[str] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: Mapping[bytes, Sequence[int]] | None = None
+    names_itself: bool = True
+
+    def failed(self, error: ErrorCode) -> ConsumerHeartbeatReply:
+        return ConsumerHeartbeatReply(error)
+
+
+@dataclass(slots=True)
+class ConsumerHeartbeatReply:
+    """``assignment`` None: unchanged."""
+
+    error: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Partitions | None = None
+
+
+@dataclass(slots=True)
+class DescribeConsumerGroup:
+    batched: ClassVar[bool] = False
+    group_id: str
+
+    def failed(self, error: ErrorCode) -> DescribedConsumerGroup:
+        return DescribedConsumerGroup(self.group_id, error)
+
+
+@dataclass(slots=True)
+class DescribedConsumerGroup:
+    """``members``: each with its target."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[tuple[ConsumerMember, Partitions]] = ()

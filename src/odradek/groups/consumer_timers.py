@@ -1,0 +1,103 @@
+"""The timeouts of members of KIP-848 groups: session, revocation, and for classic members among them join and sync.
+
+A session is renewed by moving its deadline; its timer, when it fires early, is set again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from odradek.core.effects import CancelTimer, Result, SetTimer
+
+SESSION, REVOKE, JOIN, SYNC, PATTERNS = (
+    "member session",
+    "member revocation",
+    "member join",
+    "member sync",
+    "group patterns",
+)
+KINDS = frozenset({SESSION, REVOKE, JOIN, SYNC, PATTERNS})
+
+MemberKey = tuple[str, str]  # group, member
+
+
+@dataclass(slots=True)
+class _Session:
+    deadline_ms: int
+    timer_ms: int | None = None
+
+
+class MemberTimers:
+    """All of one shard. Soft: a coordinator that restarts gives everybody the full time again."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[MemberKey, _Session] = {}
+        self._joins: set[MemberKey] = set()
+        self._revoking_in: dict[MemberKey, int] = {}
+
+    def renew(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
+        session = self._sessions.get(key)
+        deadline_ms = now_ms + timeout_ms
+        if session is None:
+            session = self._sessions[key] = _Session(deadline_ms)
+        session.deadline_ms = deadline_ms
+        if session.timer_ms is None or deadline_ms < session.timer_ms:
+            session.timer_ms = deadline_ms
+            out.effects.append(SetTimer((SESSION, *key), deadline_ms))
+
+    def session_ended(self, now_ms: int, key: MemberKey, out: Result) -> bool:
+        """A session's timer fired: whether it is over; else the timer is set again."""
+        session = self._sessions.get(key)
+        if session is None:
+            return False
+        session.timer_ms = None
+        if now_ms >= session.deadline_ms:
+            return True
+        session.timer_ms = session.deadline_ms
+        out.effects.append(SetTimer((SESSION, *key), session.deadline_ms))
+        return False
+
+    def shift(self, by_ms: int) -> None:
+        """The time jumped: what members were given they still have."""
+        for session in self._sessions.values():
+            session.deadline_ms += by_ms
+            if session.timer_ms is not None:
+                session.timer_ms += by_ms
+
+    def await_revocation(self, now_ms: int, key: MemberKey, epoch: int, timeout_ms: int, out: Result) -> None:
+        self._revoking_in[key] = epoch
+        out.effects.append(SetTimer((REVOKE, *key), now_ms + timeout_ms))
+
+    def revoked(self, key: MemberKey, out: Result) -> None:
+        if self._revoking_in.pop(key, None) is not None:
+            out.effects.append(CancelTimer((REVOKE, *key)))
+
+    def revoking_in(self, key: MemberKey) -> int | None:
+        """The epoch that a member should have left by now; asked once, when its timer has fired."""
+        return self._revoking_in.pop(key, None)
+
+    def await_join(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
+        """Unless it is awaited already."""
+        if key not in self._joins:
+            self._joins.add(key)
+            out.effects.append(SetTimer((JOIN, *key), now_ms + timeout_ms))
+
+    def joined(self, key: MemberKey, out: Result) -> None:
+        if key in self._joins:
+            self._joins.discard(key)
+            out.effects.append(CancelTimer((JOIN, *key)))
+
+    def await_sync(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
+        out.effects.append(SetTimer((SYNC, *key), now_ms + timeout_ms))
+
+    def synced(self, key: MemberKey, out: Result) -> None:
+        out.effects.append(CancelTimer((SYNC, *key)))
+
+    def forget(self, key: MemberKey, out: Result) -> None:
+        """The member is gone."""
+        self._sessions.pop(key, None)
+        self._revoking_in.pop(key, None)
+        self._joins.discard(key)
+        cancelled: list[Hashable] = [(kind, *key) for kind in (SESSION, REVOKE, JOIN, SYNC)]
+        out.effects += [CancelTimer(timer) for timer in cancelled]

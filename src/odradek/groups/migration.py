@@ -1,0 +1,174 @@
+"""From a classic group to a KIP-848 group and back, while their members go on. Pure functions.
+
+Up: the first KIP-848 member that joins a classic group of consumers takes it along; its generation becomes the epoch,
+its last assignment the target. Down: when the last KIP-848 member is gone and classic ones are left, the epoch becomes
+the generation. The records of a change erase one side and write the other, so replaying them makes it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.records import group_key, group_value
+from odradek.groups import consumer_records as records
+from odradek.groups.classic import CONSUMER, ClassicGroup, Member, State
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_embedded import (
+    MalformedProtocol,
+    TopicPartitions,
+    pack_assignment,
+    read_assignment,
+    read_subscription,
+)
+from odradek.groups.consumer_group import ConsumerGroup, Surroundings
+from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Partitions, with_epoch
+
+
+def classic_gone(group_id: str) -> Record:
+    return Record(group_key(group_id), None)
+
+
+def partitions_by_id(listed: TopicPartitions, surroundings: Surroundings) -> Partitions:
+    """Partitions of topics that exist."""
+    found = ((surroundings.topic(name), numbers) for name, numbers in listed)
+    return {topic.topic_id: frozenset(numbers) for topic, numbers in found if topic is not None}
+
+
+def packed_assignment(who: ClassicSide, partitions: Partitions, surroundings: Surroundings) -> bytes:
+    """An assignment as a classic member is told it. Raises MalformedProtocol."""
+    version = read_subscription(who.protocols[0].metadata).version
+    found = ((surroundings.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
+    return pack_assignment(version, [(topic.name, numbers) for topic, numbers in found if topic is not None])
+
+
+# --- up ----------------------------------------------------------------------------------------------------------
+
+
+def upgraded(group: ClassicGroup, config: GroupConfig, surroundings: Surroundings) -> ConsumerGroup:
+    """The group as a KIP-848 group. Raises KafkaError (GROUP_ID_NOT_FOUND), as Kafka does where it cannot be one."""
+    reason = ""
+    if config.consumer_migration_policy not in ("upgrade", "bidirectional"):
+        reason = "online upgrade is disabled"
+    elif group.protocol_type != CONSUMER:
+        reason = "the group does not use the consumer embedded protocol"
+    elif len(group.members) > config.consumer_max_size:
+        reason = "the group size exceeds the consumer group maximum size"
+    elif group.protocol is None:
+        raise KafkaError(ErrorCode.unknown_server_error, "The group has no protocol yet.")
+    if not reason:
+        try:
+            return _upgraded(group, surroundings)
+        except MalformedProtocol:
+            reason = "the embedded consumer protocol is malformed"
+        except _CustomData:
+            reason = (
+                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+                "assignor before re-attempting the upgrade"
+            )
+    text = f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}."
+    raise KafkaError(ErrorCode.group_id_not_found, text)
+
+
+class _CustomData(Exception):
+    """An assignor of the client's keeps data in the assignment, which would be lost."""
+
+
+def _upgraded(classic: ClassicGroup, surroundings: Surroundings) -> ConsumerGroup:
+    epoch = classic.generation
+    group = ConsumerGroup(classic.group_id, epoch, 0, epoch)
+    for old in classic.members.values():
+        subscription = read_subscription(old.metadata(classic.protocol))
+        listed, user_data = read_assignment(old.assignment) if old.assignment else ((), b"")
+        if user_data:
+            raise _CustomData
+        partitions = partitions_by_id(listed, surroundings)
+        group.targets[old.member_id] = partitions
+        group.put(
+            ConsumerMember(
+                old.member_id,
+                epoch,
+                epoch,
+                instance_id=old.group_instance_id,
+                rack_id=subscription.rack_id or None,
+                rebalance_timeout_ms=old.rebalance_timeout_ms,
+                client_id=old.client_id,
+                client_host=old.client_host,
+                topics=frozenset(subscription.topics),
+                assigned=with_epoch(partitions, epoch),
+                classic=ClassicSide(old.session_timeout_ms, old.protocols),
+            )
+        )
+    group.metadata_hash = group.hash_of(group.subscriptions, surroundings)
+    return group
+
+
+def upgrade_records(group: ConsumerGroup) -> list[Record]:
+    group_id, members = group.group_id, group.members.values()
+    return [
+        *(records.member(group_id, member) for member in members),
+        records.group_epoch(group_id, group.epoch, group.metadata_hash),
+        *(records.target_member(group_id, member_id, target) for member_id, target in group.targets.items()),
+        records.target(group_id, group.assignment_epoch, group.assignment_timestamp_ms),
+        *(records.current(group_id, member) for member in members),
+    ]
+
+
+# --- down --------------------------------------------------------------------------------------------------------
+
+
+def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], config: GroupConfig, left: int) -> bool:
+    """Whether ``left`` classic members are all that remains without ``leaving``, and may be a classic group."""
+    classic = sum(1 for _ in group.classic_members()) - sum(member.classic is not None for member in leaving)
+    return (
+        classic == len(group.members) - len(leaving)
+        and 0 < left <= config.group_max_size
+        and config.consumer_migration_policy in ("downgrade", "bidirectional")
+    )
+
+
+def downgraded(
+    group: ConsumerGroup,
+    leaving: Collection[str],
+    joining: ConsumerMember | None,
+    now_ms: int,
+    surroundings: Surroundings,
+) -> ClassicGroup:
+    """The group as a classic group, Stable. ``joining`` takes the place of the static member of its instance id.
+
+    Raises KafkaError (GROUP_ID_NOT_FOUND).
+    """
+    classic = ClassicGroup(group.group_id, State.STABLE, now_ms, generation=group.epoch)
+    replaced = None if joining is None else group.static_member(joining.instance_id)
+    try:
+        for member in group.members.values():
+            if member.member_id not in leaving and member is not replaced:
+                _join(classic, member, group.targets.get(member.member_id, {}), surroundings)
+        if joining is not None and replaced is not None:
+            _join(classic, joining, group.targets.get(replaced.member_id, {}), surroundings)
+    except MalformedProtocol as error:
+        text = f"Cannot downgrade the classic group {group.group_id}: {error}."
+        raise KafkaError(ErrorCode.group_id_not_found, text) from error
+    classic.protocol = classic.select_protocol()
+    classic.subscribed_topics = classic.parse_subscriptions()
+    return classic
+
+
+def _join(classic: ClassicGroup, who: ConsumerMember, target: Partitions, surroundings: Surroundings) -> None:
+    assert who.classic is not None
+    member = Member(
+        who.member_id,
+        who.instance_id,
+        who.client_id,
+        who.client_host,
+        who.rebalance_timeout_ms,
+        who.classic.session_timeout_ms,
+        who.classic.protocols,
+        packed_assignment(who.classic, target, surroundings),
+    )
+    classic.add(member, CONSUMER)
+
+
+def downgrade_record(classic: ClassicGroup) -> Record:
+    return Record(group_key(classic.group_id), group_value(classic.metadata()))
