@@ -47,7 +47,7 @@ class ClassicMembers:
         try:
             self._join(now_ms, group, request, out)
         except KafkaError as error:
-            return Result(JoinGroupReply(error.code, member_id=request.member_id))
+            return Result(JoinGroupReply(error.code))
         return out
 
     def _join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup, out: Result) -> None:
