@@ -22,6 +22,7 @@ from odradek.broker.runtime import Runtime
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import Decoded, decode
 from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_hash import TopicFacts
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
@@ -41,6 +42,8 @@ HANDLERS = {
             "k16_list_groups",
             "k42_delete_groups",
             "k47_offset_delete",
+            "k68_consumer_group_heartbeat",
+            "k69_consumer_group_describe",
         )
     )
 }
@@ -187,6 +190,31 @@ class FakeCatalog:
         return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
 
 
+class RigSurroundings:
+    """What groups see: the catalogue's topics, and ``settings`` of single groups by (group, name)."""
+
+    def __init__(self, catalog: FakeCatalog) -> None:
+        self._catalog = catalog
+        self.version = 0
+        self.settings: dict[tuple[str, str], str] = {}
+
+    def topic(self, name: str) -> TopicFacts | None:
+        return self._facts(self._catalog.topic(name))
+
+    def topic_by_id(self, topic_id: bytes) -> TopicFacts | None:
+        return self._facts(self._catalog.topic_by_id(UUID(bytes=topic_id)))
+
+    def topic_names(self) -> list[str]:
+        return list(self._catalog._topics)
+
+    def group_setting(self, group_id: str, name: str) -> str | None:
+        return self.settings.get((group_id, name))
+
+    @staticmethod
+    def _facts(topic: FakeTopic | None) -> TopicFacts | None:
+        return None if topic is None else TopicFacts(topic.name, topic.id.bytes, topic.partition_count)
+
+
 class Pending:
     """A request on its way; ``reply`` is what the client would read, once ``answered``."""
 
@@ -222,6 +250,7 @@ class Rig:
         self.catalog = FakeCatalog()
         self.partitions = [MemoryPartition() for _ in range(partition_count)]
         self._uuids = itertools.count(1)
+        self.surroundings = RigSurroundings(self.catalog)
         self.restart()
 
     def restart(self) -> None:
@@ -236,6 +265,7 @@ class Rig:
             clock=scheduler.clock,
             steady=scheduler.steady,
             topic_id=self._topic_id,
+            surroundings=self.surroundings,
         )
         self.runtime.partition_count = len(self.partitions)
         for index, partition in enumerate(self.partitions):
