@@ -1,0 +1,334 @@
+"""Classic groups that become KIP-848 groups and back, and classic members inside of KIP-848 groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from consumer_rig import Client, ConsumerRig, settle
+from group_rig import START_MS
+
+from odradek.core.errors import ErrorCode
+from odradek.core.records import CoordinatorRecord, GroupRecord
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_embedded import (
+    MalformedProtocol,
+    pack_assignment,
+    read_assignment,
+    read_subscription,
+)
+
+OK = ErrorCode.none
+REJOIN = ErrorCode.rebalance_in_progress
+ALL = {"t": [0, 1, 2, 3]}
+
+
+@pytest.fixture
+def rig() -> ConsumerRig:
+    made = ConsumerRig()
+    made.catalog.add("t")
+    return made
+
+
+def said(*topics: str, owned: dict[str, list[int]] | None = None) -> bytes:
+    """A consumer's subscription, with what it owns."""
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    have = pack_assignment(0, (owned or {}).items())[2:-4]
+    return b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff" + have
+
+
+def classic(rig: ConsumerRig, group: str = "g", instance: str | None = None) -> str:
+    """A Stable classic group of one consumer that has all of ``t``; its member's id."""
+    member = "" if instance else rig.member(group, metadata=said("t"))
+    joined = rig.join(group, member, metadata=said("t"), instance=instance).reply
+    plan = {joined.member_id: pack_assignment(1, ALL.items())}
+    assert rig.sync(group, joined.member_id, joined.generation_id, plan, instance=instance).reply.error_code is OK
+    return str(joined.member_id)
+
+
+def rejoin(rig: ConsumerRig, member: str, owned: list[int], instance: str | None = None) -> Any:
+    return rig.join("g", member, metadata=said("t", owned={"t": owned}), instance=instance).reply
+
+
+def assigned(rig: ConsumerRig, member: str, epoch: int, instance: str | None = None) -> list[int]:
+    reply = rig.sync("g", member, epoch, instance=instance).reply
+    assert reply.error_code is OK
+    partitions, user_data = read_assignment(reply.assignment)
+    assert user_data == b""
+    return [number for _, numbers in partitions for number in numbers]
+
+
+def types(rig: ConsumerRig) -> dict[str, str]:
+    rows = rig.call(16, 5, states_filter=[], types_filter=[]).groups
+    return {row.group_id: row.group_type for row in rows}
+
+
+# --- up -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_classic_group_comes_along_with_its_first_new_member(rig: ConsumerRig) -> None:  # behaviour 38
+    old = classic(rig)
+    rig.commit("g", "t", {0: 5}, member=old, generation=1)
+    new = rig.enter("g", "new", "t")
+    assert (new.error, new.epoch, new.assigned) == (OK, 2, {})  # the old one has not given up anything yet
+    assert types(rig) == {"g": "consumer"}
+    assert rig.offset("g", "t", 0) == 5
+    assert rig.heartbeat("g", old, 1) is REJOIN
+    assert rig.sync("g", old, 1).reply.error_code is REJOIN
+    assert rejoin(rig, old, [0, 1, 2, 3]).generation_id == 1
+    assert assigned(rig, old, 1) == [0, 1]
+    assert rig.heartbeat("g", old, 1) is REJOIN  # it is to say that it has given up the others
+    reply = rejoin(rig, old, [0, 1])
+    assert (reply.generation_id, reply.protocol_name, reply.leader, reply.members) == (2, "range", "", ())
+    assert rig.beat("g", "new", 2).assigned == {"t": [2, 3]}
+    assert assigned(rig, old, 2) == [0, 1]
+    assert rig.heartbeat("g", old, 2) is OK
+    assert rig.epochs("g") == ("Stable", 2, 2)
+    assert {m.member_id: m.member_type for m in rig.described("g").members} == {old: 0, "new": 1}
+
+
+def test_members_that_wait_in_a_classic_group_join_again(rig: ConsumerRig) -> None:
+    old = classic(rig)
+    waiting = rig.join("g", rig.member("g", metadata=said("t")), metadata=said("t"))  # a rebalance is under way
+    assert not waiting.answered
+    assert rig.enter("g", "new", "t").error is OK
+    assert waiting.reply.error_code is REJOIN
+    assert rig.heartbeat("g", old, 1) is REJOIN
+
+
+def test_commits_of_classic_members_keep_the_classic_errors(rig: ConsumerRig) -> None:  # behaviour 29
+    old = classic(rig)
+    rig.enter("g", "new", "t")
+    assert rig.commit("g", "t", {0: 1}, member=old, generation=1) == {0: OK}
+    assert rig.commit("g", "t", {0: 1}, member=old, generation=1, version=8) == {0: OK}
+    assert rig.commit("g", "t", {0: 1}, member=old, generation=2) == {0: ErrorCode.illegal_generation}
+    assert rig.commit("g", "t", {0: 1}, member=old, generation=0) == {0: ErrorCode.illegal_generation}
+    assert rig.commit("g", "t", {0: 1}, member="new", generation=1) == {0: ErrorCode.stale_member_epoch}
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"protocol_type": "connect"}, "consumer embedded protocol"),
+        ({"metadata": b"\0\1\0\0\0\5x"}, "malformed"),
+        ({"assignment": b"\0\1\0\0\0\0\0\0\0\3abc"}, "custom assignor"),
+        ({"config": GroupConfig(consumer_migration_policy="downgrade")}, "disabled"),
+        ({"config": GroupConfig(consumer_max_size=0)}, "size"),
+    ],
+)
+def test_classic_groups_that_stay_what_they_are(rig: ConsumerRig, how: dict[str, Any], text: str) -> None:
+    if "config" in how:
+        rig.config = how["config"]
+        rig.restart()
+    asked = {"metadata": how.get("metadata", said("t")), "protocol_type": how.get("protocol_type", "consumer")}
+    member = rig.member("g", **asked)
+    rig.join("g", member, **asked)
+    plan = {member: how.get("assignment", pack_assignment(1, ALL.items()))}
+    if "protocol_type" not in how:
+        rig.sync("g", member, 1, plan)
+    refused = rig.enter("g", "new", "t")
+    assert refused.error is ErrorCode.group_id_not_found
+    assert refused.text is not None
+    assert text in refused.text
+    assert types(rig) == {"g": "classic"}
+    assert rig.heartbeat("g", member, 1) is OK
+
+
+def test_empty_groups_change_sides_without_ado(rig: ConsumerRig) -> None:
+    rig.commit("g", "t", {0: 7})  # a simple group
+    rig.enter("g", "new", "t")
+    assert types(rig) == {"g": "consumer"}
+    rig.beat("g", "new", -1)
+    assert rig.join("g", "stranger", metadata=said("t")).reply.error_code is ErrorCode.unknown_member_id
+    old = classic(rig)
+    assert types(rig) == {"g": "classic"}
+    assert rig.leave("g", old) == [OK]
+    assert rig.enter("g", "new", "t").error is OK
+    assert types(rig) == {"g": "consumer"}
+    assert rig.offset("g", "t", 0) == 7
+    before = rig.shard("g").durable_state()
+    rig.restart()
+    assert rig.shard("g").durable_state() == before
+    assert types(rig) == {"g": "consumer"}
+
+
+# --- down ---------------------------------------------------------------------------------------------------------
+
+
+def mixed(rig: ConsumerRig) -> str:
+    """A Stable group of ``new`` (partitions 2 and 3) and a classic member, whose id this is."""
+    old = classic(rig)
+    rig.enter("g", "new", "t")
+    rejoin(rig, old, [0, 1, 2, 3])
+    assert rejoin(rig, old, [0, 1]).generation_id == 2
+    assert assigned(rig, old, 2) == [0, 1]
+    assert rig.beat("g", "new", 2).assigned == {"t": [2, 3]}
+    return old
+
+
+@pytest.mark.parametrize("how", ["leaves", "dies", "is removed"])
+def test_a_group_is_classic_again_when_its_last_new_member_goes(rig: ConsumerRig, how: str) -> None:  # behaviour 38
+    old = mixed(rig)
+    if how == "leaves":
+        assert rig.beat("g", "new", -1).error is OK
+    elif how == "is removed":
+        assert rig.leave("g", "new") == [OK]
+    else:
+        for _ in range(9):
+            rig.advance(5_000)
+            rig.heartbeat("g", old, 2)
+    assert types(rig) == {"g": "classic"}
+    assert rig.heartbeat("g", old, 2) is REJOIN
+    assert rig.beat("g", "new", 2).error is ErrorCode.group_id_not_found
+    joined = rejoin(rig, old, [0, 1])
+    assert (joined.generation_id, joined.leader) == (3, old)
+    done = rig.sync("g", old, 3, {old: pack_assignment(1, ALL.items())}).reply
+    assert (done.error_code, done.assignment) == (OK, pack_assignment(1, ALL.items()))
+
+
+def test_a_group_may_be_told_to_stay_new(rig: ConsumerRig) -> None:
+    rig.config = GroupConfig(consumer_migration_policy="upgrade")
+    rig.restart()
+    old = mixed(rig)
+    rig.beat("g", "new", -1)
+    assert types(rig) == {"g": "consumer"}
+    rig.advance(1_000)
+    rejoin(rig, old, [0, 1])
+    assert assigned(rig, old, 3) == [0, 1, 2, 3]
+
+
+def test_a_static_member_turns_classic_and_takes_the_group_along(rig: ConsumerRig) -> None:  # behaviour 43
+    rig.enter("g", "new", "t", instance="i")
+    rig.advance(1_000)
+    old = rig.member("g", metadata=said("t"))
+    assert rejoin(rig, old, []).generation_id == 3
+    rig.beat("g", "new", 2, instance="i")
+    assert rig.beat("g", "new", 2, instance="i", owned={"t": [0, 1]}).epoch == 3
+    rejoin(rig, old, [])
+    assert assigned(rig, old, 3) == [2, 3]
+    turned = rejoin(rig, "", [0, 1], instance="i")
+    assert (turned.error_code, turned.generation_id) == (OK, 3)
+    assert types(rig) == {"g": "classic"}
+    assert rig.heartbeat("g", old, 3) is OK  # nothing has to move
+    assert assigned(rig, turned.member_id, 3, instance="i") == [0, 1]
+    before = rig.shard("g").durable_state()
+    rig.restart()
+    assert rig.shard("g").durable_state() == before
+    assert rig.heartbeat("g", turned.member_id, 3, instance="i") is OK
+
+
+def test_a_static_classic_member_turns_new(rig: ConsumerRig) -> None:
+    old = classic(rig, instance="i")
+    turned = rig.enter("g", "new", "t", instance="i")
+    assert (turned.error, turned.assigned) == (OK, ALL)
+    assert rig.heartbeat("g", old, 1, instance="i") is ErrorCode.fenced_instance_id
+    assert types(rig) == {"g": "consumer"}
+
+
+@pytest.mark.parametrize("up_only", [True, False])
+def test_changing_sides_survives_replay(rig: ConsumerRig, up_only: bool) -> None:  # behaviour 38, behaviour 36
+    old = mixed(rig)
+    if not up_only:
+        rig.beat("g", "new", -1)
+    rig.commit("g", "t", {0: 3}, member=old, generation=2)
+    before = rig.shard("g").durable_state()
+    rig.restart()
+    assert rig.shard("g").durable_state() == before
+    assert types(rig) == {"g": "consumer" if up_only else "classic"}
+    assert rig.heartbeat("g", old, 2) is OK
+    assert rig.offset("g", "t", 0) == 3
+    if up_only:
+        assert rig.beat("g", "new", 2).error is OK
+    else:
+        assert rejoin(rig, old, [0, 1]).generation_id == 3
+
+
+def test_one_side_is_erased_before_the_other_is_written(rig: ConsumerRig) -> None:
+    mixed(rig)
+    rig.beat("g", "new", -1)
+    log = rig.partition_of("g").records()
+    groups = [record for record in log if isinstance(record, GroupRecord)]
+    assert [record.value is None for record in groups] == [False, False, True, False]
+    value = groups[-1].value
+    assert value is not None
+    assert (value.generation, value.protocol, [read_assignment(m.assignment)[0] for m in value.members]) == (
+        2,
+        "range",
+        [[("t", [0, 1])]],
+    )
+    new = [record for record in log if isinstance(record, CoordinatorRecord)]
+    last = {(record.kind.number, tuple(record.key.items())): record.value for record in new}
+    assert set(last.values()) == {None}
+    assert value.current_state_timestamp_ms >= START_MS
+
+
+# --- classic members inside -----------------------------------------------------------------------------------------
+
+
+def test_classic_members_join_a_new_group(rig: ConsumerRig) -> None:
+    rig.enter("g", "new", "t")
+    assert rig.join("g", metadata=said("t"), protocol_type="connect").reply.error_code is not OK
+    member = rig.member("g", metadata=said("t"))
+    assert rig.join("g", member, metadata=said("t")).reply.generation_id == 2  # no new target yet
+    assert rig.join("g", metadata=said("t"), version=3).reply.error_code is OK
+    assert rig.join("g", metadata=said("t"), protocols=("other",), version=3).reply.error_code is (
+        ErrorCode.inconsistent_group_protocol
+    )
+    assert rig.sync("g", member, 2, protocol="other").reply.error_code is ErrorCode.inconsistent_group_protocol
+    assert rig.sync("g", member, 1).reply.error_code is ErrorCode.illegal_generation
+    assert rig.sync("g", "new", 2).reply.error_code is ErrorCode.unknown_member_id  # it does not speak so
+    assert rig.heartbeat("g", "new", 2) is ErrorCode.unknown_member_id
+    assert rig.heartbeat("g", member, 1) is ErrorCode.illegal_generation
+    assert rig.join("g", metadata=said("t"), session_ms=1).reply.error_code is ErrorCode.invalid_session_timeout
+
+
+def test_static_classic_members_of_a_new_group(rig: ConsumerRig) -> None:  # behaviour 43
+    rig.enter("g", "new", "t")
+    first = rejoin(rig, "", [], instance="i")
+    assert first.error_code is OK
+    again = rejoin(rig, "", [], instance="i")
+    assert again.error_code is OK
+    assert again.member_id != first.member_id
+    assert rig.heartbeat("g", first.member_id, 2, instance="i") is ErrorCode.fenced_instance_id
+    assert rejoin(rig, first.member_id, [], instance="i").error_code is ErrorCode.fenced_instance_id
+    assert rejoin(rig, again.member_id, [], instance="j").error_code is ErrorCode.unknown_member_id
+    assert rig.leave("g", "", instance="i") == [OK]
+    assert rig.leave("g", "", instance="i") == [ErrorCode.unknown_member_id]
+
+
+@pytest.mark.parametrize("missed", ["join", "sync", "session"])
+def test_classic_members_that_do_not_come_are_dropped(rig: ConsumerRig, missed: str) -> None:  # behaviour 44
+    client = Client(rig, "g", "new", ("t",))
+    settle(rig, client)
+    member = rig.member("g", metadata=said("t"))
+    epoch = rig.join("g", member, metadata=said("t"), rebalance_ms=20_000, session_ms=10_000).reply.generation_id
+    if missed != "sync":
+        assert rig.sync("g", member, epoch).reply.error_code is OK
+    for _ in range(5):
+        rig.advance(5_000)
+        client.beat()
+        if missed != "session":
+            rig.heartbeat("g", member, epoch)  # which tells it to join again: there is something to get
+    settle(rig, client)
+    assert [each.member_id for each in rig.described("g").members] == ["new"]
+    assert client.owned == ALL
+
+
+# --- the embedded protocol ------------------------------------------------------------------------------------------
+
+
+def test_subscriptions_of_every_version_are_read() -> None:
+    head = b"\0\0\0\1\0\1t\xff\xff\xff\xff"
+    owned = b"\0\0\0\1\0\1t\0\0\0\2\0\0\0\0\0\0\0\5"
+    assert read_subscription(b"\0\0" + head).topics == ("t",)
+    assert read_subscription(b"\0\1" + head + owned).owned == [("t", [0, 5])]
+    assert read_subscription(b"\0\2" + head + owned + b"\0\0\0\7").rack_id is None
+    assert read_subscription(b"\0\3" + head + owned + b"\0\0\0\7\0\2r1").rack_id == "r1"
+    assert read_subscription(b"\0\x09" + head + owned + b"\0\0\0\7\xff\xffmore") == (3, ("t",), [("t", [0, 5])], None)
+    for cut in range(len(head + owned) + 1):
+        with pytest.raises(MalformedProtocol):
+            read_subscription((b"\0\1" + head + owned)[:cut])
+    for bad in (b"\xff\xff" + head, b"\0\0\0\0\0\1\0\1\xff\xff\xff\xff\xff", b"\0\0\x7f\xff\xff\xff"):
+        with pytest.raises(MalformedProtocol):
+            read_subscription(bad)
+    assert read_assignment(pack_assignment(1, {"t": [2, 1]}.items())) == ([("t", [1, 2])], b"")
