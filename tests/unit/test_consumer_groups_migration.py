@@ -304,7 +304,7 @@ def test_classic_members_that_do_not_come_are_dropped(rig: ConsumerRig, missed: 
     epoch = rig.join("g", member, metadata=said("t"), rebalance_ms=20_000, session_ms=10_000).reply.generation_id
     if missed != "sync":
         assert rig.sync("g", member, epoch).reply.error_code is OK
-    for _ in range(5):
+    for _ in range(8):
         rig.advance(5_000)
         client.beat()
         if missed != "session":
