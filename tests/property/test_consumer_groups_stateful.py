@@ -1,0 +1,253 @@
+"""KIP-848 groups under any mix of members, classic ones among them: joins, crashes, restarts, topics that change.
+
+What must always hold: no partition has two owners, as the members see it; what a restart reads is what was lived; and
+when everybody obeys for a while, the group is Stable and every partition is owned (behaviours 36 and 38).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from consumer_rig import Client, ConsumerRig
+from group_rig import Pending
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_embedded import pack_assignment, read_assignment, read_subscription
+from odradek.groups.shard import GroupShard
+
+GROUP = "g"
+OK = ErrorCode.none
+NAMES = ["a", "b", "c", "d"]
+SUBSCRIPTIONS: list[tuple[tuple[str, ...], str | None]] = [
+    (("t",), None),
+    (("u",), None),
+    (("t", "u"), None),
+    ((), "[tu]"),
+    (("t",), "u|w"),
+]
+
+
+def said(topics: tuple[str, ...], owned: dict[str, list[int]]) -> bytes:
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    have = pack_assignment(0, owned.items())[2:-4]
+    return b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff" + have
+
+
+@dataclass
+class Classic:
+    """A classic consumer that rebalances cooperatively, and leads if it is told to."""
+
+    rig: ConsumerRig
+    topics: tuple[str, ...] = ("t",)
+    member_id: str = ""
+    generation: int = -1
+    joining: Pending | None = None
+    syncing: Pending | None = None
+    owned: dict[str, list[int]] | None = None
+
+    def forget(self) -> None:
+        self.member_id, self.generation, self.joining, self.syncing, self.owned = "", -1, None, None, None
+
+    def act(self) -> None:
+        if self.joining is not None:
+            if self.joining.answered:
+                self._joined(self.joining.reply)
+        elif self.syncing is not None:
+            if self.syncing.answered:
+                self._synced(self.syncing.reply)
+        elif self.generation < 0:
+            self._join()
+        else:
+            error = self.rig.heartbeat(GROUP, self.member_id, self.generation)
+            if error is ErrorCode.rebalance_in_progress:
+                self._join()
+            elif error is not OK:
+                self.forget()
+
+    def _join(self) -> None:
+        metadata = said(self.topics, self.owned or {})
+        self.joining = self.rig.join(GROUP, self.member_id, metadata=metadata, session_ms=45_000, rebalance_ms=30_000)
+
+    def _joined(self, reply: object) -> None:
+        self.joining = None
+        error = reply.error_code  # type: ignore[attr-defined]
+        if error is ErrorCode.member_id_required:
+            self.member_id = reply.member_id  # type: ignore[attr-defined]
+            self._join()
+            return
+        if error is ErrorCode.rebalance_in_progress:
+            self._join()
+            return
+        if error is not OK:
+            self.forget()
+            return
+        self.generation = reply.generation_id  # type: ignore[attr-defined]
+        plan: dict[str, bytes] = {}
+        for number, row in enumerate(reply.members):  # type: ignore[attr-defined]
+            counts = {name: self._count(name) for name in read_subscription(row.metadata).topics}
+            first = {name: list(range(count)) for name, count in counts.items()} if number == 0 else {}
+            plan[row.member_id] = pack_assignment(1, first.items())
+        self.syncing = self.rig.sync(GROUP, self.member_id, self.generation, plan)
+
+    def _count(self, name: str) -> int:
+        topic = self.rig.catalog.topic(name)
+        return 0 if topic is None else topic.partition_count
+
+    def _synced(self, reply: object) -> None:
+        self.syncing = None
+        error = reply.error_code  # type: ignore[attr-defined]
+        if error is ErrorCode.rebalance_in_progress:
+            self._join()
+        elif error is not OK:
+            self.forget()
+        else:
+            got, _ = read_assignment(reply.assignment)  # type: ignore[attr-defined]
+            before, self.owned = self.owned, {topic: list(numbers) for topic, numbers in got}
+            if any(set(numbers) - set(self.owned.get(topic, ())) for topic, numbers in (before or {}).items()):
+                self._join()  # as cooperative consumers do: it has given something up
+
+
+class Groups(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.rig = ConsumerRig(GroupConfig(), partition_count=1)
+        self.rig.catalog.add("t", 3)
+        self.rig.catalog.add("u", 2)
+        self.clients: dict[str, Client] = {}
+        self.classic: list[Classic] = []
+
+    # --- what happens -----------------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES), how=st.sampled_from(SUBSCRIPTIONS), static=st.booleans())
+    def appear(self, name: str, how: tuple[tuple[str, ...], str | None], static: bool) -> None:
+        """A member joins, or reads other topics from now on."""
+        client = self.clients.get(name)
+        if client is None:
+            client = self.clients[name] = Client(self.rig, GROUP, name, instance=f"i-{name}" if static else None)
+        client.topics, client.pattern = how[0], how[1] or ("" if client.epoch else None)
+        client.beat()
+
+    @rule(name=st.sampled_from(NAMES))
+    def beat(self, name: str) -> None:
+        if name in self.clients:
+            self.clients[name].beat()
+
+    @rule(name=st.sampled_from(NAMES))
+    def leave(self, name: str) -> None:
+        if name in self.clients:
+            self.clients.pop(name).leave()
+
+    @rule(name=st.sampled_from(NAMES))
+    def crash(self, name: str) -> None:
+        self.clients.pop(name, None)
+
+    @rule()
+    def appear_classic(self) -> None:
+        if len(self.classic) < 2:
+            self.classic.append(Classic(self.rig))
+
+    @rule(number=st.integers(0, 1), times=st.integers(1, 4))
+    def act_classic(self, number: int, times: int) -> None:
+        for _ in range(times if number < len(self.classic) else 0):
+            self.classic[number].act()
+
+    @rule(number=st.integers(0, 1))
+    def leave_classic(self, number: int) -> None:
+        if number < len(self.classic):
+            member = self.classic.pop(number)
+            if member.member_id:
+                self.rig.leave(GROUP, member.member_id)
+
+    @rule(name=st.sampled_from(["t", "u", "w"]))
+    def change_topic(self, name: str) -> None:
+        topic = self.rig.catalog.topic(name)
+        if topic is None:
+            self.rig.catalog.add(name, 2)
+        elif topic.partition_count < 6:
+            topic.partition_count += 1
+        self.rig.change_topics(name, created=topic is None)
+
+    @rule(by_ms=st.sampled_from([500, 1_000, 5_000, 12_000]))
+    def wait(self, by_ms: int) -> None:
+        self.rig.advance(by_ms)
+
+    @rule()
+    def restart(self) -> None:
+        before = self.rig.shard(GROUP).durable_state()
+        self.rig.restart()
+        for member in self.classic:
+            member.forget()  # whoever waited for an answer has lost its connection
+        assert self.rig.shard(GROUP).durable_state() == before
+
+    # --- what holds -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        group = self.rig.shard(GROUP).consumer_groups.get(GROUP)
+        if group is None:
+            return
+        seen: dict[tuple[bytes, int], str] = {}
+        for member in group.members.values():
+            for owned in (member.assigned, member.to_revoke):
+                for topic_id, partitions in owned.items():
+                    for partition in partitions:
+                        assert seen.setdefault((topic_id, partition), member.member_id) == member.member_id
+        # And no client believes to own what the group has given to another.
+        for client in self.clients.values():
+            if client.member_id in group.members and client.epoch == group.members[client.member_id].epoch:
+                for name, numbers in client.owned.items():
+                    topic = self.rig.catalog.topic(name)
+                    assert topic is not None
+                    for number in numbers:
+                        assert seen.get((topic.id.bytes, number), client.member_id) == client.member_id
+
+    @invariant()
+    def replay_gives_what_was_lived(self) -> None:  # behaviour 36
+        lived = self.rig.shard(GROUP)
+        replayed = GroupShard(self.rig.config, self.rig.surroundings)
+        for offset, (key, value) in enumerate(self.rig.partition_of(GROUP).raw()):
+            assert key is not None
+            replayed.replay(offset, Record(key, value))
+        assert replayed.durable_state().consumer_groups == lived.durable_state().consumer_groups
+        assert not replayed.skipped
+
+    def teardown(self) -> None:
+        """Everybody who is left obeys: the group comes to rest, and all that is read has an owner."""
+        if not hasattr(self, "rig"):
+            return
+        for _ in range(40):
+            for client in self.clients.values():
+                client.beat()
+            for member in self.classic:
+                for _ in range(4):
+                    member.act()
+            self.rig.advance(3_000)
+        group = self.rig.shard(GROUP).consumer_groups.get(GROUP)
+        if group is None or not self.clients:
+            return
+        assert group.state.value == "Stable"
+        owned = sorted(
+            (topic_id, partition)
+            for member in group.members.values()
+            for topic_id, partitions in member.assigned.items()
+            for partition in partitions
+        )
+        read = set().union(*(group.topics_of(member) for member in group.members.values()))
+        found = [topic for topic in map(self.rig.surroundings.topic, read) if topic is not None]
+        assert owned == sorted((topic.topic_id, number) for topic in found for number in range(topic.partition_count))
+        for client in self.clients.values():
+            held = {
+                self.rig.topic_name(UUID(bytes=topic_id)): sorted(partitions)
+                for topic_id, partitions in group.members[client.member_id].assigned.items()
+            }
+            assert {name: numbers for name, numbers in client.owned.items() if numbers} == held
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
