@@ -217,17 +217,22 @@ class Groups(RuleBasedStateMachine):
         assert replayed.durable_state().consumer_groups == lived.durable_state().consumer_groups
         assert not replayed.skipped
 
-    def teardown(self) -> None:
-        """Everybody who is left obeys: the group comes to rest, and all that is read has an owner."""
-        if not hasattr(self, "rig"):
-            return
-        for _ in range(40):
+    def _obey(self, rounds: int) -> None:
+        for _ in range(rounds):
             for client in self.clients.values():
                 client.beat()
             for member in self.classic:
                 for _ in range(4):
                     member.act()
             self.rig.advance(3_000)
+
+    def teardown(self) -> None:
+        """Everybody who is left obeys: the group comes to rest, and all that is read has an owner."""
+        if not hasattr(self, "rig"):
+            return
+        self._obey(30)
+        self.change_topic("t")  # and now nothing but this
+        self._obey(10)
         group = self.rig.shard(GROUP).consumer_groups.get(GROUP)
         if group is None or not self.clients:
             return
