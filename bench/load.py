@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -48,14 +48,31 @@ def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
 # --- commits ----------------------------------------------------------------------------------------------------
 
 
-class CommitConnection:
-    """One connection that commits one partition of one group, ``WINDOW`` requests under way."""
+def commit_request(group: str, topic: str, partitions: Iterable[int], offset: int) -> bytes:
+    """Commits ``offset`` and those behind it for partitions of a topic; ``offset`` is the correlation id too."""
+    rows = [
+        {"partition_index": index, "committed_offset": offset + index, "committed_leader_epoch": 0,
+         "committed_metadata": ""}
+        for index in partitions
+    ]  # fmt: skip
+    message = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": rows}],
+    }
+    return frames.encode_request(OFFSET_COMMIT, COMMIT_VERSION, offset, "bench", message)
 
-    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+
+class CommitConnection:
+    """One connection that commits so many partitions of one group in a request, ``WINDOW`` requests under way."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, partitions: int = 1) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._topic, self._group = topic, group
+        self._topic, self._group, self._partitions = topic, group, partitions
         self._reply_bytes = 0
         self._body = b""
         self._wait_for_coordinator()
@@ -75,15 +92,7 @@ class CommitConnection:
         return data
 
     def _request(self, offset: int) -> bytes:
-        row = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": 0, "committed_metadata": ""}
-        message = {
-            "group_id": self._group,
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
-            "group_instance_id": None,
-            "topics": [{"name": self._topic, "partitions": [row]}],
-        }
-        return frames.encode_request(OFFSET_COMMIT, COMMIT_VERSION, offset, "bench", message)
+        return commit_request(self._group, self._topic, range(self._partitions), offset)
 
     def _wait_for_coordinator(self) -> None:
         deadline = time.monotonic() + 60
@@ -128,13 +137,15 @@ class CommitConnection:
             answered += whole
 
 
-def commits(bootstrap: str, connections: int, seconds: float, warm_up_s: float, topic: str) -> dict[str, float]:
-    """Pipelined OffsetCommit requests of one partition each, per second over all connections."""
-    create_topic(bootstrap, topic, 1)
-    clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}") for n in range(connections)]
+def commits(
+    bootstrap: str, connections: int, seconds: float, warm_up_s: float, topic: str, partitions: int = 1
+) -> dict[str, float]:
+    """Pipelined OffsetCommit requests of so many partitions each: partitions per second over all connections."""
+    create_topic(bootstrap, topic, partitions)
+    clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}", partitions) for n in range(connections)]
     _together(clients, warm_up_s)
     began = time.perf_counter()
-    answered = _together(clients, seconds)
+    answered = _together(clients, seconds) * partitions
     return {"per_s": answered / (time.perf_counter() - began), "count": answered}
 
 
@@ -274,9 +285,15 @@ LOADS: dict[str, Callable[..., dict[str, float]]] = {
 }
 
 
+def _loads() -> dict[str, Callable[..., dict[str, float]]]:
+    from bench import groups  # which makes its requests with what is above
+
+    return LOADS | groups.LOADS
+
+
 def main() -> None:
     name, arguments = sys.argv[1:]
-    print(json.dumps(LOADS[name](**json.loads(arguments))))
+    print(json.dumps(_loads()[name](**json.loads(arguments))))
 
 
 if __name__ == "__main__":

@@ -243,6 +243,7 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
 ) -> None:  # behaviour 37
     """Groups are read step by step between swaps; tombstones whose commits are gone are passed over."""
     monkeypatch.setattr(runtime, "LOAD_STEP_BYTES", 600)
+    monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
 
     def commit(log: Log, group: str, offset: int | None) -> None:
         value = None if offset is None else OffsetCommitValue(offset, 0, "m", T0)

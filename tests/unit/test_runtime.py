@@ -279,7 +279,15 @@ def test_a_record_that_cannot_be_taken_in_fails_its_batch_and_restarts_the_shard
             raise ZeroDivisionError
         replay(machine, offset, record)
 
+    replay_commits = GroupShard.replay_commits
+
+    def choke_on_many(machine: GroupShard, group_id: str, topic: str, commits: Any) -> None:
+        if group_id == "choke":
+            raise ZeroDivisionError
+        replay_commits(machine, group_id, topic, commits)
+
     monkeypatch.setattr(GroupShard, "replay", choke)
+    monkeypatch.setattr(GroupShard, "replay_commits", choke_on_many)
     waiting = [_commit(rig, "g", 2), _commit(rig, "choke", 3), _commit(rig, "h", 4)]
     rig.scheduler.settle()
     assert {_code(commit) for commit in waiting} == {ErrorCode.unknown_server_error}

@@ -55,7 +55,7 @@ def batch_rows(buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int 
     at = 0
     try:
         for _ in range(count):
-            at, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
+            at, timestamp_delta, offset_delta, key, value, headers = read_record(data, at)
             sequence = -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF
             timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
             yield _new_row(
@@ -95,7 +95,7 @@ def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def _record(
+def read_record(
     data: bytes, at: int
 ) -> tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
     """One record; numbers of one byte, which most are, take no call. Raises CorruptRecord, IndexError at the end."""

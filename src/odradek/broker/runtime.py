@@ -38,15 +38,17 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
+from time import perf_counter
 from typing import Any, Protocol, cast
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.batches.header import scan
-from odradek.batches.rows import Row, batch_rows
 from odradek.broker.deferred import Deferred
+from odradek.broker.loading import Loading
 from odradek.core.effects import Block, CancelTimer, Complete, Park, Record, Result, SetTimer
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
@@ -63,6 +65,8 @@ _partition_for_group = lru_cache(maxsize=16_384)(partition_for_group)
 
 JUMP_MS = 500  # less is taken for time that has passed
 LOAD_STEP_BYTES = 256 * 1024
+LOAD_STEP_S = 0.002
+LITTLE_RECORDS = 500
 BATCH_HEADER_BYTES = 61
 MAX_RECORD_OVERHEAD_BYTES = 32  # length, attributes, deltas and the two lengths of a record, as varints
 
@@ -129,6 +133,7 @@ class Runtime:
         self.skew_ms = clock() - self._steady()
         self.timers = _Timers(lambda at_ms, callback: call_at(at_ms + self.skew_ms, callback), self._steady)
         self._shards: dict[int, _Shard] = {}
+        self._to_load: deque[_Shard] = deque()
 
     def clock(self) -> int:
         """The time in ms since 1970; when it has jumped, the machines know when this returns."""
@@ -181,6 +186,29 @@ class Runtime:
         """How many bytes of records a batch of this partition takes at most; 0 where it is not here."""
         shard = self._shards.get(index)
         return 0 if shard is None else shard.batch_bytes
+
+    def drive(self, shard: _Shard) -> None:
+        """Loads a shard: little at once, the others one after the other, a moment at a time."""
+        if not self._to_load or shard.has_little_to_load:
+            until = perf_counter() + LOAD_STEP_S
+            while shard.load_step():
+                if perf_counter() >= until:
+                    break
+            else:
+                return
+        self._to_load.append(shard)
+        if len(self._to_load) == 1:
+            self.call_soon(self._go_on_loading)
+
+    def _go_on_loading(self) -> None:
+        until = perf_counter() + LOAD_STEP_S
+        while self._to_load:
+            if not self._to_load[0].load_step():
+                self._to_load.popleft()
+            if perf_counter() >= until:
+                break
+        if self._to_load:
+            self.call_soon(self._go_on_loading)
 
     def loaded(self) -> list[int]:
         """Partitions that this runtime serves or is reading, in order."""
@@ -280,6 +308,7 @@ class _Shard:
         self._uncommitted: list[tuple[int, list[_Answer]]] = []  # in the log, above the high watermark
         self._flush_due = False
         self._load_offset = 0
+        self._loading: Iterator[None] = iter(())
         self._is_rebuilt = False
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -452,41 +481,44 @@ class _Shard:
         except (KafkaError, StorageError) as error:
             self._give_up(error)
             return
-        self._load_step()
+        self._loading = self._load()
+        self._runtime.drive(self)
 
-    def _load_step(self) -> None:
-        if self.error is not ErrorCode.coordinator_load_in_progress:
-            return  # unloaded meanwhile
+    @property
+    def has_little_to_load(self) -> bool:
         try:
-            data = self._partition.read_bytes(self._load_offset, LOAD_STEP_BYTES)
-            before = self._load_offset
-            for position, header in scan(data):
-                self._load_offset = header.last_offset + 1
-                if not header.is_control:
-                    self._replay_rows(batch_rows(data, position, header), before)
-            more = before < self._load_offset < self._partition.high_watermark
+            return self._partition.high_watermark - self._load_offset <= LITTLE_RECORDS
+        except (KafkaError, StorageError):
+            return True  # which the first step will tell
+
+    def load_step(self) -> bool:
+        """Goes on with the load for a moment; whether there is more to do."""
+        if self.error is not ErrorCode.coordinator_load_in_progress:
+            return False  # unloaded meanwhile
+        try:
+            next(self._loading)
+        except StopIteration:
+            self._finish_load()
+            return False
         except (CorruptRecord, KafkaError, StorageError) as error:
             self._give_up(error)
-            return
-        if more:
-            self._runtime.call_soon(self._load_step)
-        else:
-            self._finish_load()
+            return False
+        return True
 
-    def _replay_rows(self, rows: Iterable[Row], first_offset: int) -> None:
-        for row in rows:
-            if row.offset < first_offset:
-                continue
-            if row.key is None:
-                self.machine.skipped["no key"] += 1
-            elif row.is_transactional:
-                self.machine.skipped["transactional offsets are not supported yet"] += 1
-            else:
-                try:
-                    self.machine.replay(row.offset, Record(row.key, row.value))
-                except Exception:
-                    log.exception("%s: the record at %d cannot be taken in", self, row.offset)
-                    self.machine.skipped["an error"] += 1
+    def _load(self) -> Iterator[None]:
+        """Reads the log to its end; at each yield others may work."""
+        partition, offset = self._partition, self._load_offset
+        loading = Loading(self.machine, str(self))
+        while True:
+            data = partition.read_bytes(offset, LOAD_STEP_BYTES)
+            before = offset
+            for position, header in scan(data):
+                offset = header.last_offset + 1
+                if not header.is_control:
+                    yield from loading.take(data, position, header, before)
+            if not before < offset < partition.high_watermark:
+                break
+        yield from loading.finish()
 
     def _finish_load(self) -> None:
         skipped = self.machine.skipped

@@ -107,6 +107,16 @@ class Offsets:
             self._of_topic(group_id, topic).update(zip(partitions, values, strict=False))
             at = end
 
+    def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, Stored | None]) -> None:
+        """Takes in the last state of each partition."""
+        kept = {partition: stored for partition, stored in commits.items() if stored is not None}
+        if kept:
+            self._of_topic(group_id, topic).update(kept)
+        if len(kept) < len(commits):
+            for partition, stored in commits.items():
+                if stored is None:
+                    self.replay(OffsetKey(group_id, topic, partition), None)
+
     def _of_topic(self, group_id: str, topic: str) -> dict[int, Stored]:
         by_topic = self._by_group.get(group_id)
         if by_topic is None:

@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.core.effects import Record, Result, SetTimer
@@ -55,7 +55,7 @@ from odradek.groups.messages import (
     Request,
     SyncGroup,
 )
-from odradek.groups.offsets import Offsets, Prepared, TopicIds
+from odradek.groups.offsets import Offsets, Prepared, Stored, TopicIds
 
 EXPIRY: Hashable = ("expiry",)
 CLASSIC = "classic"
@@ -182,6 +182,14 @@ class GroupShard:
         """Takes over a block, just written; ``offset`` is that of its first record."""
         self._ensure_group(block.plan.request.group_id, block.now_ms)
         self._offsets.replay_block(block)
+
+    def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, Stored | None]) -> None:
+        """Takes over what records of the log said of these partitions in the end; None: that they were deleted."""
+        for stored in commits.values():
+            if stored is not None:
+                self._ensure_group(group_id, stored[3])
+                break
+        self._offsets.replay_commits(group_id, topic, commits)
 
     def _replay_offset(self, decoded: OffsetCommitRecord) -> None:
         key, value = decoded

@@ -122,7 +122,8 @@ def _skip(frame: bytes, at: int, flexible: bool) -> int:
     if flexible:
         size, at = _uvarint(frame, at)
         return at + size - 1 if size else at
-    return at + 2 + max(_INT16(frame, at)[0], 0)
+    size = int(_INT16(frame, at)[0])
+    return at + 2 + max(size, 0)
 
 
 def _uvarint(frame: bytes, at: int) -> tuple[int, int]:

@@ -1,0 +1,273 @@
+"""Loads of the group coordinator beyond plain commits: waiting ones, fetches, a million offsets, a rebalance.
+
+Each is called by ``python -m bench.load`` and checks every answer.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench import raw
+from bench.load import CommitConnection, commit_request, create_topic
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import partition_for_group
+from odradek.wire import frames
+
+OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 8, 9, 11, 12, 14
+COMMIT_VERSION, FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 8, 8, 5, 3, 3
+OFFSETS_PARTITIONS = 50
+PER_REQUEST = 100
+_UNDER_WAY = 20
+_TOPICS = 10
+
+
+def commit_sync(bootstrap: str, topic: str, count: int) -> dict[str, float]:
+    """``commit(asynchronous=False)`` of one partition with confluent-kafka, one after the other: ms at p50 and p99."""
+    create_topic(bootstrap, topic, 1)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
+    took: list[float] = []
+    for number in range(count + count // 5 + 10):
+        began = time.perf_counter()
+        consumer.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=False)
+        took.append(time.perf_counter() - began)
+    (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=20)
+    consumer.close()
+    if found.offset != len(took) - 1:
+        raise RuntimeError(f"{found.offset} is committed, not {len(took) - 1}")
+    measured = sorted(took[-count:])
+    return {"p50": measured[count // 2] * 1e3, "p99": measured[int(count * 0.99)] * 1e3, "count": count}
+
+
+# --- many offsets -----------------------------------------------------------------------------------------------
+
+
+def _send_commits(connection: raw.Connection, requests: Iterator[bytes]) -> None:
+    """Sends them, some under way, and checks that each partition was taken."""
+    under_way = 0
+    for request in requests:
+        connection.socket.sendall(request)
+        under_way += 1
+        if under_way == _UNDER_WAY:
+            _check_commit(connection.reply())
+            under_way -= 1
+    for _ in range(under_way):
+        _check_commit(connection.reply())
+
+
+def _check_commit(reply: bytes) -> None:
+    _, message = frames.decode_response(OFFSET_COMMIT, COMMIT_VERSION, reply)
+    if any(row.error_code != ErrorCode.none for topic in message.topics for row in topic.partitions):
+        raise RuntimeError(f"a commit was refused: {message.topics[0].partitions[0]}")
+
+
+def _groups(topic: str, count: int) -> list[str]:
+    return [f"{topic}-{number}" for number in range(count)]
+
+
+def many_offsets(bootstrap: str, topic: str, groups: int, partitions: int, times: int) -> dict[str, float]:
+    """So many groups commit so many partitions each, so many times over; a last commit ends at ``times`` + index."""
+    create_topic(bootstrap, topic, partitions)
+    CommitConnection(bootstrap, topic, f"{topic}-0")  # which waits for the coordinator
+    connection = raw.Connection(bootstrap)
+    began = time.perf_counter()
+    _send_commits(
+        connection,
+        (
+            commit_request(group, topic, range(first, min(first + PER_REQUEST, partitions)), number)
+            for number in range(1, times + 1)
+            for group in _groups(topic, groups)
+            for first in range(0, partitions, PER_REQUEST)
+        ),
+    )
+    count = groups * partitions * times
+    return {"per_s": count / (time.perf_counter() - began), "count": count}
+
+
+def offset_fetch_request(groups: list[str], topic: str, partitions: range) -> bytes:
+    asked = [{"name": topic, "partition_indexes": list(partitions)}]
+    message = {"groups": [{"group_id": group, "topics": asked} for group in groups], "require_stable": False}
+    return frames.encode_request(OFFSET_FETCH, FETCH_VERSION, 0, "bench", message)
+
+
+def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> bool:
+    """Whether the coordinator tells this offset of every group, for the topic's first partition. Raises OSError.
+
+    One group per partition of the offsets topic is asked first: the question alone would hold a starting broker up.
+    """
+    every = _groups(topic, groups)
+    some = {partition_for_group(group, OFFSETS_PARTITIONS): group for group in every}
+    connection = raw.Connection(bootstrap)
+    try:
+        for asked in (list(some.values()), every):
+            reply = connection.call(offset_fetch_request(asked, topic, range(1)))
+            _, message = frames.decode_response(OFFSET_FETCH, FETCH_VERSION, reply)
+            for group in message.groups:
+                if group.error_code != ErrorCode.none or group.topics[0].partitions[0].committed_offset != offset:
+                    return False
+    finally:
+        connection.socket.close()
+    return True
+
+
+def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, warm_up_s: float) -> dict[str, float]:
+    """OffsetFetch of all of a group's many partitions in ten topics, one request after the other; partitions/s."""
+    per_topic = partitions // _TOPICS
+    topics = [f"{topic}-{number}" for number in range(_TOPICS)]
+    for name in topics:  # no single topic of so many can be created on Apache Kafka
+        create_topic(bootstrap, name, per_topic)
+    CommitConnection(bootstrap, topics[0], topic)  # which waits for the coordinator
+    connection = raw.Connection(bootstrap)
+    _send_commits(connection, (commit_request(topic, name, range(per_topic), 1) for name in topics))
+    asked = [{"name": name, "partition_indexes": list(range(per_topic))} for name in topics]
+    message = {"groups": [{"group_id": topic, "topics": asked}], "require_stable": False}
+    request = frames.encode_request(OFFSET_FETCH, FETCH_VERSION, 0, "bench", message)
+    expected = connection.call(request)
+    _, reply = frames.decode_response(OFFSET_FETCH, FETCH_VERSION, expected)
+    for listed in reply.groups[0].topics:
+        found = {row.partition_index: row.committed_offset for row in listed.partitions}
+        if found != {index: index + 1 for index in range(per_topic)}:
+            raise RuntimeError("the offsets fetched are not those committed")
+    count, began, until = 0, 0.0, time.perf_counter() + warm_up_s
+    while time.perf_counter() < until or not began:
+        if len(connection.call(request)) != len(expected):
+            raise RuntimeError("a fetch was answered differently")
+        count += 1
+        if not began and time.perf_counter() >= until:
+            count, began = 0, time.perf_counter()
+            until = began + seconds
+    return {"per_s": count * partitions / (time.perf_counter() - began), "count": count * partitions}
+
+
+# --- a rebalance ------------------------------------------------------------------------------------------------
+
+
+class _Member:
+    """One member over a connection of its own; every reply tells what it sends next."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self.connection = raw.Connection(bootstrap)
+        self.group = group
+        self.member_id = ""
+        self.generation = -1
+        self.synced = -1  # the generation it has an assignment of
+        self._asked = JOIN_GROUP
+        self._round = 0
+
+    def join(self, number: int) -> None:
+        """With what it says about itself changed, so that the group has to gather again."""
+        self._round = number
+        message = {
+            "group_id": self.group,
+            "session_timeout": 45_000,
+            "rebalance_timeout": 60_000,
+            "member_id": self.member_id,
+            "group_instance_id": None,
+            "protocol_type": "bench",
+            "protocols": [{"name": "one", "metadata": number.to_bytes(4, "big")}],
+        }
+        self._send(JOIN_GROUP, JOIN_VERSION, message)
+
+    def heartbeat(self) -> None:
+        message = {"group_id": self.group, "generation_id": self.generation, "member_id": self.member_id}
+        self._send(HEARTBEAT, HEARTBEAT_VERSION, {**message, "group_instance_id": None})
+
+    def _sync(self, members: list[str]) -> None:
+        message = {
+            "group_id": self.group,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": None,
+            "assignments": [{"member_id": member, "assignment": member.encode()} for member in members],
+        }
+        self._send(SYNC_GROUP, SYNC_VERSION, message)
+
+    def _send(self, api_key: int, version: int, message: dict[str, Any]) -> None:
+        self._asked = api_key
+        self.connection.socket.sendall(frames.encode_request(api_key, version, 0, "bench", message))
+
+    def take(self) -> None:
+        """Reads one reply and sends what follows; after an assignment, nothing."""
+        data = self.connection.reply()
+        if self._asked == JOIN_GROUP:
+            _, reply = frames.decode_response(JOIN_GROUP, JOIN_VERSION, data)
+            if reply.error_code == ErrorCode.member_id_required:
+                self.member_id = reply.member_id
+                self.join(self._round)
+                return
+            self._check(reply.error_code)
+            self.member_id, self.generation = reply.member_id, reply.generation_id
+            self._sync([member.member_id for member in reply.members])
+        elif self._asked == SYNC_GROUP:
+            _, reply = frames.decode_response(SYNC_GROUP, SYNC_VERSION, data)
+            if reply.error_code == ErrorCode.rebalance_in_progress:
+                self.join(self._round)
+                return
+            self._check(reply.error_code)
+            if bytes(reply.assignment) != self.member_id.encode():
+                raise RuntimeError(f"{self.member_id} was assigned {reply.assignment!r}")
+            self.synced = self.generation
+        else:
+            _, reply = frames.decode_response(HEARTBEAT, HEARTBEAT_VERSION, data)
+            if reply.error_code == ErrorCode.rebalance_in_progress:
+                self.synced = -1
+                self.join(self._round)
+                return
+            self._check(reply.error_code)
+
+    @staticmethod
+    def _check(code: ErrorCode) -> None:
+        if code != ErrorCode.none:
+            raise RuntimeError(f"a member was answered {code!r}")
+
+
+def _until_stable(members: list[_Member], within_s: float = 120) -> None:
+    """Serves the members until all have the assignment of one generation; who has one early, asks after the group."""
+    waiting = select.epoll()
+    by_fd = {member.connection.socket.fileno(): member for member in members}
+    for fd in by_fd:
+        waiting.register(fd, select.EPOLLIN)
+    deadline = time.monotonic() + within_s
+    while len({member.synced for member in members} | {-1}) != 2 or any(member.synced < 0 for member in members):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the group did not become stable")
+        ready = waiting.poll(0.05)
+        for fd, _ in ready:
+            by_fd[fd].take()
+        if not ready:
+            for member in members:
+                if member.synced >= 0:
+                    member.heartbeat()
+    waiting.close()
+
+
+def rebalance(bootstrap: str, group: str, members: int, rounds: int) -> dict[str, float]:
+    """So many members join at once, with news; ms until the last has its assignment, median of the rounds."""
+    create_topic(bootstrap, group, 1)
+    CommitConnection(bootstrap, group, f"{group}-probe")  # which waits for the coordinator
+    joined = [_Member(bootstrap, group) for _ in range(members)]
+    for member in joined:
+        member.join(0)
+    _until_stable(joined)
+    took = []
+    for number in range(1, rounds + 1):
+        began = time.perf_counter()
+        for member in joined:
+            member.synced = -1
+            member.join(number)
+        _until_stable(joined)
+        took.append((time.perf_counter() - began) * 1e3)
+    return {"ms": median(took), "worst": max(took), "count": rounds}
+
+
+LOADS: dict[str, Callable[..., dict[str, float]]] = {
+    "commit_sync": commit_sync,
+    "many_offsets": many_offsets,
+    "fetch_offsets": fetch_offsets,
+    "rebalance": rebalance,
+}

@@ -1,0 +1,303 @@
+"""Reading a partition of ``__consumer_offsets`` back: of millions of commits, those that were overtaken cost little.
+
+Most records there are commits that look alike: one layout, other offsets. Such a run is cut by one compiled ``struct``
+over and over, what is constant in it is compared and never taken apart, and of each group, topic and partition only
+the last commit becomes an object (``GroupShard.replay_commits``). Every other record, and any with something unusual in
+it, is replayed by itself, in its place in the log.
+
+``Loading.take`` and ``finish`` are generators: whoever drives them lets others work in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek.batches.compression import decompress
+from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader
+from odradek.batches.rows import read_record
+from odradek.core.effects import Record
+from odradek.core.errors import CorruptRecord
+from odradek.groups.offsets import Stored
+from odradek.groups.shard import GroupShard
+
+log = logging.getLogger("odradek.broker")
+
+ROWS_AT_ONCE = 2000
+"""So many records are looked at between two yields: about a millisecond's work."""
+PENDING_AT_MOST = 20_000
+MAX_SHAPES = 1000
+
+_OFFSET_AND_EPOCH = struct.Struct(">qi").unpack
+_TIME = struct.Struct(">q").unpack
+_PARTITION = struct.Struct(">i").unpack
+_INT16 = struct.Struct(">h").unpack_from
+_COMMIT_KEY = b"\x00\x01"
+_VALUE_4 = b"\x00\x04"
+_NO_TOPIC_ID = b"\x00\x00"  # no tagged field, no header
+_TOPIC_ID = b"\x01\x00\x10"
+
+Cut = tuple[bytes, ...]
+"""head, offset delta, key length, key up to the partition, nothing, partition, value length and version, offset and
+leader epoch, metadata, time, rest: what is at even places is the same within a run."""
+
+
+class Shape(NamedTuple):
+    """A layout that records of a log have, and what is the same in all of them."""
+
+    cut: struct.Struct
+    same: Cut
+    delta_bytes: int
+
+
+class Loading:
+    """One reading of one log into a machine."""
+
+    def __init__(self, machine: GroupShard, name: str) -> None:
+        self._machine = machine
+        self._name = name
+        self._shapes: dict[bytes, Shape] = {}
+        self._pending: dict[bytes, dict[bytes, Cut]] = {}
+        self._pending_count = 0
+        self._names: dict[bytes, tuple[str, str] | None] = {}
+        self._texts: dict[bytes, str] = {}
+        self._topic_ids: dict[bytes, bytes | None] = {_NO_TOPIC_ID: None}
+
+    def take(self, data: bytes, pos: int, header: BatchHeader, first_offset: int) -> Iterator[None]:
+        """Takes in one batch, as far as it is not below ``first_offset``. Raises CorruptRecord."""
+        packed = memoryview(data)[pos + HEADER_BYTES : pos + header.size_in_bytes]
+        payload = bytes(decompress(header.compression, packed))
+        left, at = header.record_count, 0
+        if left * MIN_RECORD_BYTES > len(payload):
+            raise CorruptRecord(f"{left} records cannot fit into {len(payload)} bytes at offset {header.base_offset}")
+        plain = not header.is_transactional and header.base_offset >= first_offset
+        since = 0
+        while left:
+            taken = self._take_run(payload, at, min(left, ROWS_AT_ONCE)) if plain else (0, at)
+            if taken[0]:
+                count, at = taken
+            else:
+                yield from self._drain()
+                count, at = 1, self._take_one(payload, at, header, first_offset)
+            left -= count
+            since += count
+            if self._pending_count > PENDING_AT_MOST:
+                yield from self._drain()
+            if since >= ROWS_AT_ONCE:
+                since = 0
+                yield
+        if at != len(payload):
+            raise CorruptRecord(f"{len(payload) - at} bytes behind the last record at {header.base_offset}")
+        yield
+
+    def finish(self) -> Iterator[None]:
+        """Replays what is still held back."""
+        yield from self._drain()
+
+    # --- one by one -------------------------------------------------------------------------------------------
+
+    def _take_one(self, payload: bytes, at: int, header: BatchHeader, first_offset: int) -> int:
+        try:
+            at, _, delta, key, value, _ = read_record(payload, at)
+        except IndexError as error:
+            raise CorruptRecord(f"the records at offset {header.base_offset} are cut off") from error
+        offset = header.base_offset + delta
+        if offset >= first_offset:
+            if key is None:
+                self._machine.skipped["no key"] += 1
+            elif header.is_transactional:
+                self._machine.skipped["transactional offsets are not supported yet"] += 1
+            else:
+                self._replay(offset, key, value)
+        return at
+
+    def _replay(self, offset: int, key: bytes, value: bytes | None) -> None:
+        try:
+            self._machine.replay(offset, Record(key, value))
+        except Exception:
+            log.exception("%s: the record at %d cannot be taken in", self._name, offset)
+            self._machine.skipped["an error"] += 1
+
+    # --- runs -------------------------------------------------------------------------------------------------
+
+    def _take_run(self, payload: bytes, at: int, most: int) -> tuple[int, int]:
+        """(records taken, position behind them) of a run of plain commits; none where ``at`` stands no such."""
+        known = self._shapes.get(payload[at : at + 4])
+        if known is not None:
+            taken = self._cut(known, payload, at, most)
+            if taken:
+                return taken, at + taken * known.cut.size
+        shape = shape_of(payload, at)
+        if shape is None:
+            return 0, at
+        if len(self._shapes) >= MAX_SHAPES:
+            self._shapes.clear()
+        self._shapes[payload[at : at + 4]] = shape
+        taken = self._cut(shape, payload, at, most)
+        return taken, at + taken * shape.cut.size
+
+    def _cut(self, shape: Shape, payload: bytes, at: int, most: int) -> int:
+        cut, same, delta_bytes = shape
+        fits = min(most, (len(payload) - at) // cut.size)
+        pending = self._pending
+        rows: dict[bytes, Cut] = {}
+        taken, last, before = 0, b"", 0
+        is_short = delta_bytes == 1
+        for record in cut.iter_unpack(memoryview(payload)[at : at + fits * cut.size]):
+            delta, prefix = record[1], record[3]
+            first = delta[0]
+            if record[::2] != same or first & 1 or (first >= 0x80 if is_short else delta[1] >= 0x80 or first < 0x80):
+                break
+            if prefix != last:
+                self._pending_count += len(rows) - before
+                last = prefix
+                found = pending.get(prefix)
+                rows = pending[prefix] = {} if found is None else found
+                before = len(rows)
+            rows[record[5]] = record
+            taken += 1
+        self._pending_count += len(rows) - before
+        return taken
+
+    def _drain(self) -> Iterator[None]:
+        """Replays the last commit of each partition that was seen since the last time."""
+        pending, self._pending, self._pending_count = self._pending, {}, 0
+        done = 0
+        for prefix, rows in pending.items():
+            names = self._names_in(prefix)
+            commits: dict[int, Stored | None] = {}
+            for partition, record in rows.items():
+                text = self._text_in(record[8]) if record[7] else ""
+                if names is None or text is None:
+                    self._replay(-1, prefix + partition, _value(record))
+                elif record[7]:
+                    commits[_PARTITION(partition)[0]] = (
+                        *_OFFSET_AND_EPOCH(record[7]), text, _TIME(record[9])[0], -1, self._topic_id_in(record[10])
+                    )  # fmt: skip
+                else:
+                    commits[_PARTITION(partition)[0]] = None
+                done += 1
+                if done % ROWS_AT_ONCE == 0:
+                    yield
+            if names is not None and commits:
+                self._replay_commits(names, commits, prefix, rows)
+
+    def _replay_commits(
+        self, names: tuple[str, str], commits: dict[int, Stored | None], prefix: bytes, rows: dict[bytes, Cut]
+    ) -> None:
+        try:
+            self._machine.replay_commits(*names, commits)
+        except Exception:
+            log.exception("%s: the commits of %s for %s cannot be taken in together", self._name, *names)
+            for partition, record in rows.items():
+                self._replay(-1, prefix + partition, _value(record))
+
+    def _names_in(self, prefix: bytes) -> tuple[str, str] | None:
+        """Group and topic of a key; None where it cannot be read."""
+        if prefix not in self._names:
+            if len(self._names) > PENDING_AT_MOST:
+                self._names.clear()
+            self._names[prefix] = _read_names(prefix)
+        return self._names[prefix]
+
+    def _text_in(self, packed: bytes) -> str | None:
+        found = self._texts.get(packed)
+        if found is None:
+            try:
+                found = packed[1:].decode()
+            except UnicodeDecodeError:
+                return None
+            if len(self._texts) > PENDING_AT_MOST:
+                self._texts.clear()
+            self._texts[packed] = found
+        return found
+
+    def _topic_id_in(self, rest: bytes) -> bytes | None:
+        if rest not in self._topic_ids:
+            topic_id = rest[3:19]
+            self._topic_ids[rest] = topic_id if any(topic_id) else None
+        return self._topic_ids[rest]
+
+
+def _value(record: Cut) -> bytes | None:
+    """The value of a record that was cut."""
+    return b"".join((record[6][-2:], *record[7:10], record[10][:-1])) if record[7] else None
+
+
+def _read_names(prefix: bytes) -> tuple[str, str] | None:
+    group_bytes = _INT16(prefix, 2)[0]
+    topic_at = 4 + group_bytes
+    if group_bytes < 0 or topic_at + 2 > len(prefix) or _INT16(prefix, topic_at)[0] != len(prefix) - topic_at - 2:
+        return None
+    try:
+        return prefix[4:topic_at].decode(), prefix[topic_at + 2 :].decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def shape_of(payload: bytes, at: int) -> Shape | None:
+    """The layout of the commit at ``at``; None where no commit in its usual form stands there."""
+    try:
+        places = _places(payload, at)
+    except IndexError:
+        return None
+    if places is None or places[-1] > len(payload):
+        return None
+    sizes = [end - start for start, end in zip((at, *places[:-1]), places, strict=True)]
+    cut = struct.Struct("".join(f"{size}s" for size in sizes))
+    return Shape(cut, cut.unpack_from(payload, at)[::2], sizes[1])
+
+
+def _places(payload: bytes, start: int) -> tuple[int, ...] | None:
+    """Where each part of a ``Cut`` ends."""
+    size, at = _length(payload, start)
+    end = at + size
+    at = _behind_varint(payload, at + 1)
+    head_end = at
+    delta_end = _behind_varint(payload, at)
+    if delta_end - head_end > 2:
+        return None
+    size, key_at = _length(payload, delta_end)
+    key_end = key_at + size
+    if size < 10 or payload[key_at : key_at + 2] != _COMMIT_KEY:
+        return None
+    front = (head_end, delta_end, key_at, key_end - 4, key_end - 4, key_end)
+    if payload[key_end] == 1:  # a tombstone
+        at = key_end + 1
+        return (*front, at, at, at, at, at + 1) if at + 1 == end and payload[at] == 0 else None
+    size, at = _length(payload, key_end)
+    value_end, version_end = at + size, at + 2
+    metadata_at = version_end + 12
+    if size < 24 or payload[at:version_end] != _VALUE_4 or value_end + 1 != end or payload[value_end] != 0:
+        return None
+    length = payload[metadata_at]
+    time_at = metadata_at + length
+    if not 1 <= length < 0x80 or time_at + 8 >= end:
+        return None
+    rest = payload[time_at + 8 : end]
+    if rest != _NO_TOPIC_ID and not (len(rest) == 20 and rest[:3] == _TOPIC_ID):
+        return None
+    return (*front, version_end, metadata_at, time_at, time_at + 8, end)
+
+
+def _length(payload: bytes, at: int) -> tuple[int, int]:
+    """A zigzag length of up to two bytes, and the position behind it; IndexError for any other."""
+    first = payload[at]
+    if first & 1:
+        raise IndexError(at)
+    if first < 0x80:
+        return first >> 1, at + 1
+    second = payload[at + 1]
+    if second >= 0x80:
+        raise IndexError(at)
+    return (first & 0x7F | second << 7) >> 1, at + 2
+
+
+def _behind_varint(payload: bytes, at: int) -> int:
+    for _ in range(5):
+        at += 1
+        if payload[at - 1] < 0x80:
+            return at
+    raise IndexError(at)
