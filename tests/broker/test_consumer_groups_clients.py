@@ -1,0 +1,161 @@
+"""KIP-848 groups as confluent-kafka (librdkafka) joins them: ``group.protocol=consumer``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from brokers import RunningBroker, Wire, eventually, unique
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from publish import committed, create_topic, publish
+
+PARTITIONS = 4
+
+# Heartbeats come often, so that no test waits for one.
+QUICK = {
+    "group_consumer_min_heartbeat_interval_ms": "200",
+    "group_consumer_heartbeat_interval_ms": "200",
+    "group_consumer_assignment_interval_ms": "100",
+}
+
+
+@pytest.fixture
+def broker(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    return own_broker(**QUICK)
+
+
+def fill(bootstrap: str, topic: str, first: int, end: int) -> None:
+    """Values ``first`` to ``end``, spread over all partitions."""
+    for partition in range(PARTITIONS):
+        publish(bootstrap, topic, map(str, range(first + partition, end, PARTITIONS)), partition=partition)
+
+
+class Reader:
+    """A consumer that a test polls: what it has, what it read, how often it had to give up something."""
+
+    def __init__(self, bootstrap: str, group: str, *topics: str, **settings: Any) -> None:
+        how = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 2,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        self.consumer = Consumer(how)
+        self.values: list[int] = []
+        self.revoked = 0
+        self.consumer.subscribe(list(topics), on_revoke=self._on_revoke)
+
+    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self.revoked += bool(partitions)
+
+    def poll(self) -> Reader:
+        for message in self.consumer.consume(100, timeout=0.05):
+            if message.error() is None:
+                self.values.append(int(message.value()))
+        return self
+
+    @property
+    def assigned(self) -> set[tuple[str, int]]:
+        return {(each.topic, each.partition) for each in self.consumer.assignment()}
+
+
+def shared(readers: list[Reader], topics: dict[str, int]) -> Callable[[], bool]:
+    """Whether the readers, polled once more, have all partitions between them, and each some."""
+
+    def look() -> bool:
+        has = [reader.poll().assigned for reader in readers]
+        every = {(topic, number) for topic, count in topics.items() for number in range(count)}
+        return all(has) and sum(map(len, has)) == len(every) and set().union(*has) == every
+
+    return look
+
+
+def _commits(reader: Reader) -> bool:
+    try:
+        reader.poll().consumer.commit(asynchronous=False)
+    except KafkaException:
+        return False
+    return True
+
+
+def group_of(bootstrap: str, group: str) -> Any:
+    with Wire(bootstrap) as wire:
+        return wire.call(69, 1, {"group_ids": [group], "include_authorized_operations": False}).groups[0]
+
+
+def test_members_share_and_take_over(broker: RunningBroker) -> None:
+    topic, group = unique("t"), unique("g")
+    create_topic(broker.bootstrap, topic, PARTITIONS)
+    fill(broker.bootstrap, topic, 0, 40)
+    first = Reader(broker.bootstrap, group, topic)
+    eventually(shared([first], {topic: PARTITIONS}))
+    second = Reader(broker.bootstrap, group, topic)
+    eventually(shared([first, second], {topic: PARTITIONS}))
+    assert {len(first.assigned), len(second.assigned)} == {2}
+    eventually(lambda: set(first.poll().values) | set(second.poll().values) == set(range(40)))
+    first.consumer.commit(asynchronous=False)
+    first.consumer.close()
+    eventually(shared([second], {topic: PARTITIONS}))
+    eventually(lambda: _commits(second) and sum(committed(broker.bootstrap, group).values()) == 40)
+    second.consumer.close()
+    eventually(lambda: group_of(broker.bootstrap, group).group_state == "Empty")
+
+
+def test_a_pattern_is_resolved_by_the_broker(broker: RunningBroker) -> None:
+    start, group = unique("p"), unique("g")
+    for end in ("a", "b"):
+        create_topic(broker.bootstrap, f"{start}-{end}", 1)
+    create_topic(broker.bootstrap, f"x{start}", 1)
+    reader = Reader(broker.bootstrap, group, f"^{start}-.*")
+    eventually(shared([reader], {f"{start}-a": 1, f"{start}-b": 1}))
+    (member,) = group_of(broker.bootstrap, group).members
+    assert start in member.subscribed_topic_regex
+    reader.consumer.close()
+
+
+def test_members_go_on_where_they_were_when_the_broker_is_killed(broker: RunningBroker) -> None:  # behaviour 36
+    topic, group = unique("t"), unique("g")
+    create_topic(broker.bootstrap, topic, PARTITIONS)
+    fill(broker.bootstrap, topic, 0, 20)
+    readers = [Reader(broker.bootstrap, group, topic) for _ in range(2)]
+    eventually(shared(readers, {topic: PARTITIONS}))
+    eventually(lambda: {v for reader in readers for v in reader.poll().values} == set(range(20)))
+    eventually(lambda: all(map(_commits, readers)))
+    before = group_of(broker.bootstrap, group)
+    had = [(reader.assigned, reader.revoked) for reader in readers]
+    broker.kill()
+    broker.start()
+    eventually(lambda: group_of(broker.bootstrap, group).error_code.name == "none", within_s=30)
+    after = group_of(broker.bootstrap, group)
+    assert (after.group_epoch, after.assignment_epoch) == (before.group_epoch, before.assignment_epoch)
+    assert sorted(after.members, key=lambda m: m.member_id) == sorted(before.members, key=lambda m: m.member_id)
+    fill(broker.bootstrap, topic, 20, 40)
+    eventually(lambda: {v for reader in readers for v in reader.poll().values} == set(range(40)), within_s=60)
+    assert [(reader.assigned, reader.revoked) for reader in readers] == had  # nobody had to move
+    eventually(lambda: all(map(_commits, readers)) and sum(committed(broker.bootstrap, group).values()) == 40)
+    for reader in readers:
+        reader.consumer.close()
+
+
+def test_old_and_new_members_in_one_group(broker: RunningBroker) -> None:  # behaviour 38
+    topic, group = unique("t"), unique("g")
+    create_topic(broker.bootstrap, topic, PARTITIONS)
+    old = Reader(
+        broker.bootstrap, group, topic, group_protocol="classic",
+        partition_assignment_strategy="cooperative-sticky", session_timeout_ms=6000, heartbeat_interval_ms=200,
+    )  # fmt: skip
+    eventually(shared([old], {topic: PARTITIONS}))
+    new = Reader(broker.bootstrap, group, topic)
+    eventually(shared([old, new], {topic: PARTITIONS}), within_s=40)
+    assert sorted(member.member_type for member in group_of(broker.bootstrap, group).members) == [0, 1]
+    new.consumer.close()
+    eventually(shared([old], {topic: PARTITIONS}), within_s=40)
+    assert group_of(broker.bootstrap, group).error_code.name == "group_id_not_found"  # it is classic again
+    fill(broker.bootstrap, topic, 0, 8)
+    eventually(lambda: set(old.poll().values) == set(range(8)))
+    old.consumer.commit(asynchronous=False)
+    old.consumer.close()
