@@ -1,0 +1,119 @@
+"""KIP-848 groups as Apache Kafka's own consumer joins them and its tool describes them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import RunningBroker, Wire, eventually
+from publish import committed, create_topic, publish
+
+PARTITIONS = 2
+
+
+@pytest.fixture
+def java(kafka_cp: str) -> Callable[..., list[str]]:
+    """The command that runs one of Apache Kafka's tools, on a small machine."""
+    from bench.apache import java
+
+    def command(name: str, *arguments: str) -> list[str]:
+        start = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp]
+        return [*start, f"org.apache.kafka.tools.{name}", *arguments]
+
+    return command
+
+
+@pytest.fixture
+def broker(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    return own_broker(
+        group_consumer_min_heartbeat_interval_ms="200",
+        group_consumer_heartbeat_interval_ms="200",
+        group_consumer_assignment_interval_ms="100",
+    )
+
+
+@pytest.fixture
+def reader(
+    broker: RunningBroker, java: Callable[..., list[str]], topic: str, group: str, tmp_path: Path
+) -> Iterator[Callable[..., tuple[subprocess.Popen[bytes], Path]]]:
+    """Starts console consumers of a KIP-848 group; each with the file it prints to."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*subscription: str) -> tuple[subprocess.Popen[bytes], Path]:
+        printed = tmp_path / f"reader-{len(started)}"
+        command = java(
+            "consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap, *subscription, "--group", group,
+            "--from-beginning", "--consumer-property", "group.protocol=consumer",
+            "--consumer-property", "auto.commit.interval.ms=100",
+        )  # fmt: skip
+        with printed.open("wb") as out:
+            started.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT))
+        return started[-1], printed
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def described(bootstrap: str, group: str) -> Any:
+    with Wire(bootstrap) as wire:
+        return wire.call(69, 1, {"group_ids": [group], "include_authorized_operations": False}).groups[0]
+
+
+def shares(bootstrap: str, group: str) -> list[int]:
+    """How many partitions each member has, once the group is Stable."""
+    found = described(bootstrap, group)
+    if found.group_state != "Stable":
+        return []
+    return sorted(sum(len(row.partitions) for row in m.assignment.topic_partitions) for m in found.members)
+
+
+def test_two_java_consumers_share_a_topic_and_the_tool_tells(
+    broker: RunningBroker, java: Callable[..., list[str]], reader: Callable[..., Any], topic: str, group: str
+) -> None:
+    create_topic(broker.bootstrap, topic, PARTITIONS)
+    for partition in range(PARTITIONS):
+        publish(broker.bootstrap, topic, [f"early-{partition}"], partition=partition)
+    first, one = reader("--topic", topic)
+    second, two = reader("--include", f"{topic[:-1]}.")  # as a pattern
+    eventually(lambda: shares(broker.bootstrap, group) == [1, 1], within_s=60)
+    for partition in range(PARTITIONS):
+        publish(broker.bootstrap, topic, [f"late-{partition}"], partition=partition)
+
+    def read() -> set[str]:
+        return {*one.read_text().split(), *two.read_text().split()}
+
+    wanted = {f"{when}-{partition}" for when in ("early", "late") for partition in range(PARTITIONS)}
+    eventually(lambda: wanted <= read(), within_s=30, what="every record printed")
+
+    def tool(*what: str) -> list[list[str]]:
+        command = java("consumer.group.ConsumerGroupCommand", "--bootstrap-server", broker.bootstrap, *what)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [line.split() for line in done.stdout.splitlines() if line.strip()]
+
+    members = tool("--describe", "--group", group, "--members", "--verbose")
+    assert sorted(row[0] for row in members[1:]) == [group, group]
+    assert all(topic in " ".join(row) for row in members[1:])
+    assert [group, "Consumer"] in tool("--list", "--type", "consumer")
+    second.terminate()  # it leaves, as a Java consumer does on SIGTERM
+    second.wait(timeout=60)
+    eventually(lambda: shares(broker.bootstrap, group) == [PARTITIONS], within_s=60)
+    eventually(lambda: _offsets(broker.bootstrap, group, topic) == [2, 2], within_s=30)
+    offsets = tool("--describe", "--group", group)
+    heading, rows = offsets[0], sorted(offsets[1:])
+    at = {name: heading.index(name) for name in ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")}
+    told = [tuple(row[at[name]] for name in at) for row in rows]
+    assert told == [(topic, str(partition), "2", "2", "0") for partition in range(PARTITIONS)]
+    first.terminate()
+    first.wait(timeout=60)
+    eventually(lambda: described(broker.bootstrap, group).group_state == "Empty")
+
+
+def _offsets(bootstrap: str, group: str, topic: str) -> list[int]:
+    found = committed(bootstrap, group)
+    return [found.get((topic, partition), -1) for partition in range(PARTITIONS)]
