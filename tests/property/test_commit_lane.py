@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.batches.encode import encode_batch
+from odradek.broker import commit_lane
 from odradek.broker.commit_lane import CommitLane, is_commit
 from odradek.broker.deferred import Deferred
 from odradek.broker.handlers import k08_offset_commit
@@ -317,12 +318,16 @@ def _play(line: Line, script: list[Any]) -> None:
     line.rig.scheduler.settle()
 
 
-@given(script=events)
+@given(script=events, room=st.sampled_from([2, 7, 20_000]))
 @settings(max_examples=120)
-def test_the_short_way_is_the_long_way(script: list[Any]) -> None:
+def test_the_short_way_is_the_long_way(script: list[Any], room: int) -> None:
     short, long = Line(short=True), Line(short=False)
-    for line in (short, long):
-        _play(line, script)
+    before, commit_lane.MAX_PLANNED_PARTITIONS = commit_lane.MAX_PLANNED_PARTITIONS, room
+    try:
+        for line in (short, long):
+            _play(line, script)
+    finally:
+        commit_lane.MAX_PLANNED_PARTITIONS = before
     assert short.replies() == long.replies()
     for one, other in zip(short.rig.partitions, long.rig.partitions, strict=True):
         assert one.raw() == other.raw()
@@ -337,6 +342,26 @@ def test_the_short_way_is_the_long_way(script: list[Any]) -> None:
         reloaded = short.rig.runtime.machine(index)
         assert reloaded is not None
         assert reloaded.durable_state() == live
+
+
+def test_plans_nobody_uses_again_give_way_to_others_and_those_in_use_stay() -> None:
+    line = Line(short=True)
+    groups = [(f"group-{number:03}", 8, (("t", (0, 1, 2, 3)),), "", -1) for number in range(50)]
+    before, commit_lane.MAX_PLANNED_PARTITIONS = commit_lane.MAX_PLANNED_PARTITIONS, 40  # ten plans
+    try:
+        assert line.lane is not None
+        for number in range(20):  # more than there is room for, in turn: most go the long way
+            line.feed([_frame(line, kind, number) for kind in groups])
+            assert len(line.lane._plans) <= 10
+            assert len(line.lane._old_plans) <= 10
+        assert 0 < line.taken < 500
+        for number in range(60):  # now a few are in use, and find room
+            line.feed([_frame(line, kind, number) for kind in groups[30:35]])
+        taken = line.taken
+        line.feed([_frame(line, kind, 1) for kind in groups[30:35]])
+        assert line.taken == taken + 5
+    finally:
+        commit_lane.MAX_PLANNED_PARTITIONS = before
 
 
 def test_commits_of_one_kind_take_the_short_way_from_the_third_on() -> None:

@@ -18,18 +18,24 @@ from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
 from odradek.wire.frames import read_request_head, response_head
-from odradek.wire.hot_commit import OFFSET_COMMIT, Commit, Layout, Same, layout_of
+from odradek.wire.hot_commit import OFFSET_COMMIT, Commit, Layout, Same, positions_in
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
 
-MAX_PLANNED_PARTITIONS = 200_000
+MAX_PLANNED_PARTITIONS = 20_000
+"""So many in each of two generations: some 15 MB in all."""
+USES_PER_PLAN = 4
+"""So often plans have to be of use, on average, before others may push them out."""
+REFUSALS_PER_PLAN = 20
+"""Or so many commits have to have found no room: the plans there are may be of members that are gone."""
 MAX_SEEN = 20_000
 MAX_LAYOUTS_PER_LENGTH = 8
 MAX_LENGTHS = 4096
 
 Answer = Callable[[list[bytes]], None]
+Key = tuple[bytes, Same]
 
 
 class Planned(NamedTuple):
@@ -62,13 +68,20 @@ class Run:
 
 
 class CommitLane:
-    """The plans of one broker. Their number is bounded: beyond it, all are forgotten and made anew as they are used."""
+    """The plans of one broker.
+
+    Their number is bounded by generations: when the young are too many, they become the old, and the old that were not
+    used meanwhile are forgotten. Where more members commit than there is room for, so that plans are hardly ever used,
+    new ones are made at a slow pace only.
+    """
 
     def __init__(self, broker: BrokerServer) -> None:
         self._broker = broker
         self._layouts: dict[int, list[Layout]] = {}
-        self._plans: dict[tuple[bytes, Same], Planned] = {}
-        self._planned_partitions = 0
+        self._plans: dict[Key, Planned] = {}
+        self._old_plans: dict[Key, Planned] = {}
+        self._planned_partitions = 0  # of the young ones
+        self._uses = self._refused = 0  # since the young began
         self._seen: set[int] = set()
 
     def take(self, backlog: deque[bytes], room: int) -> tuple[Planned, list[Commit]] | None:
@@ -83,7 +96,8 @@ class CommitLane:
             if found is None:
                 continue
             same, commit = found
-            planned = self._plans.get((layout.head, same))
+            key = (layout.head, same)
+            planned = self._plans.get(key) or self._revived(key)
             if planned is not None:
                 break
         else:
@@ -93,9 +107,10 @@ class CommitLane:
         if broker.router.faults is not None or broker.quotas.limited(REQUEST_PERCENTAGE):
             return None
         if not planned.commit.is_current(broker):  # to be learnt anew
-            del self._plans[layout.head, same]
-            self._planned_partitions -= planned.plan.count
+            self._plans.pop(key, None)
+            self._old_plans.pop(key, None)
             return None
+        self._uses += 1
         commits = [commit]
         limit = broker.runtime.batch_bytes(planned.commit.shard(broker)) // planned.most_bytes
         room = min(room, len(backlog), max(limit, 1))
@@ -126,7 +141,9 @@ class CommitLane:
 
     def _learn(self, frame: bytes) -> None:
         """Makes a plan of what comes for the second time."""
-        layout = self._layout(frame)
+        if not self._has_room(1):
+            return
+        layout = self._layout(frame)  # one of the right length may still have its offsets elsewhere
         found = None if layout is None else layout.read(frame)
         if layout is None or found is None:
             return
@@ -137,18 +154,35 @@ class CommitLane:
                 self._seen.clear()
             self._seen.add(mark)
             return
-        planned = self._plan(frame, found[1])
-        if planned is None:
+        if len(found[1].offsets) > MAX_PLANNED_PARTITIONS or not self._has_room(len(found[1].offsets)):
             return
-        self._planned_partitions += planned.plan.count
-        if self._planned_partitions > MAX_PLANNED_PARTITIONS:
-            self._plans.clear()
-            self._planned_partitions = planned.plan.count
-        self._plans[key] = planned
+        planned = self._plan(frame, found[1])
+        if planned is not None:
+            self._plans[key] = planned
+            self._planned_partitions += planned.plan.count
+
+    def _has_room(self, partitions: int) -> bool:
+        """Whether so many more may be planned for; makes room, unless the plans there are have hardly been used."""
+        if self._planned_partitions + partitions > MAX_PLANNED_PARTITIONS:
+            plans = len(self._plans)
+            if self._uses < USES_PER_PLAN * plans and self._refused < REFUSALS_PER_PLAN * plans:
+                self._refused += 1
+                return False
+            self._old_plans, self._plans = self._plans, {}
+            self._planned_partitions = self._uses = self._refused = 0
+        return True
+
+    def _revived(self, key: Key) -> Planned | None:
+        """An old plan that is of use again, if there is one."""
+        planned = self._old_plans.get(key)
+        if planned is not None and self._has_room(planned.plan.count) and self._old_plans.pop(key, None) is not None:
+            self._plans[key] = planned
+            self._planned_partitions += planned.plan.count
+        return planned
 
     def _layout(self, frame: bytes) -> Layout | None:
-        made = layout_of(frame)
-        if made is None:
+        positions = positions_in(frame)
+        if positions is None:
             return None
         known = self._layouts.get(len(frame))
         if known is None:
@@ -156,12 +190,12 @@ class CommitLane:
                 self._layouts.clear()
             known = self._layouts[len(frame)] = []
         for layout in known:
-            if layout.head == made.head and layout.positions == made.positions:
+            if layout.head == frame[:4] and layout.positions == positions:
                 return layout
         if len(known) >= MAX_LAYOUTS_PER_LENGTH:
             known.pop(0)
-        known.append(made)
-        return made
+        known.append(Layout(frame, positions))
+        return known[-1]
 
     def _plan(self, frame: bytes, read: Commit) -> Planned | None:
         """None for what the long way has to look at each time."""

@@ -10,9 +10,9 @@ those are appended and replayed, so that it sees them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from odradek.core.errors import ErrorCode
 
@@ -91,10 +91,32 @@ class FetchedOffset(NamedTuple):
     error: ErrorCode
 
 
+class FetchedRows:
+    """The answer for one topic: partitions, and for each a tuple that begins with offset, leader epoch and metadata.
+
+    It is the same object as long as nothing was committed and the same is asked, so that who packs it may keep the
+    result in ``memo``.
+    """
+
+    __slots__ = ("memo", "partitions", "values")
+
+    def __init__(self, partitions: Sequence[int], values: Sequence[tuple[Any, ...]]) -> None:
+        self.partitions = partitions
+        self.values = values
+        self.memo: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __iter__(self) -> Iterator[FetchedOffset]:
+        for partition, value in zip(self.partitions, self.values, strict=True):
+            yield FetchedOffset(partition, value[0], value[1], value[2], ErrorCode.none)
+
+
 @dataclass(slots=True)
 class OffsetFetchReply:
     error: ErrorCode = ErrorCode.none
-    topics: Sequence[tuple[str, Sequence[FetchedOffset]]] = ()
+    topics: Sequence[tuple[str, FetchedRows]] = ()
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ Rules
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from odradek.core.effects import Record, Result
@@ -28,7 +28,7 @@ from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.membership import Membership
 from odradek.groups.messages import (
-    FetchedOffset,
+    FetchedRows,
     OffsetCommit,
     OffsetCommitReply,
     OffsetDelete,
@@ -38,6 +38,9 @@ from odradek.groups.messages import (
 )
 
 NO_OFFSET = -1
+NOTHING = (NO_OFFSET, -1, "")
+KEPT_FROM_ROWS = 32
+KEPT_ROWS_AT_MOST = 50_000
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -79,6 +82,7 @@ class Offsets:
         self._membership = membership
         # Plain tuples of what an OffsetCommitValue holds: the collector forgets those, and a million are nothing to it.
         self._by_group: dict[str, dict[str, dict[int, Stored]]] = {}
+        self._fetched: dict[tuple[str, str], FetchedRows] = {}  # what was asked for last, until the next commit
 
     # --- the store --------------------------------------------------------------------------------------------
 
@@ -90,6 +94,7 @@ class Offsets:
         by_topic = self._by_group.get(group_id, {})
         by_partition = by_topic.get(topic, {})
         by_partition.pop(partition, None)
+        self._fetched.pop((group_id, topic), None)
         if not by_partition:
             by_topic.pop(topic, None)
         if not by_topic:
@@ -118,6 +123,9 @@ class Offsets:
                     self.replay(OffsetKey(group_id, topic, partition), None)
 
     def _of_topic(self, group_id: str, topic: str) -> dict[int, Stored]:
+        """The offsets of one topic, to be written to."""
+        if self._fetched:
+            self._fetched.pop((group_id, topic), None)
         by_topic = self._by_group.get(group_id)
         if by_topic is None:
             by_topic = self._by_group[group_id] = {}
@@ -195,18 +203,29 @@ class Offsets:
             error = consumer_group.refuse_fetch(request.member_id, request.member_epoch)
             if error is not ErrorCode.none:
                 return Result(OffsetFetchReply(error))
-        by_topic = self._by_group.get(request.group_id, {})
-        if request.topics is None:
-            everything = [
-                (topic, [_fetched(partition, value) for partition, value in by_partition.items()])
-                for topic, by_partition in by_topic.items()
-            ]
-            return Result(OffsetFetchReply(topics=everything))
-        topics = []
-        for topic, partitions in request.topics:
-            by_partition = by_topic.get(topic, {})
-            topics.append((topic, [_fetched(partition, by_partition.get(partition)) for partition in partitions]))
+        group_id = request.group_id
+        by_topic = self._by_group.get(group_id, {})
+        asked = request.topics
+        if asked is None:
+            asked = [(topic, tuple(by_partition)) for topic, by_partition in by_topic.items()]
+        topics = [
+            (topic, self._rows(group_id, topic, partitions, by_topic.get(topic, {}))) for topic, partitions in asked
+        ]
         return Result(OffsetFetchReply(topics=topics))
+
+    def _rows(
+        self, group_id: str, topic: str, partitions: Sequence[int], by_partition: Mapping[int, Stored]
+    ) -> FetchedRows:
+        key = (group_id, topic)
+        known = self._fetched.get(key)
+        if known is not None and (known.partitions is partitions or known.partitions == partitions):
+            return known
+        made = FetchedRows(partitions, [by_partition.get(partition, NOTHING) for partition in partitions])
+        if len(partitions) >= KEPT_FROM_ROWS:
+            if sum(map(len, self._fetched.values())) + len(partitions) > KEPT_ROWS_AT_MOST:
+                self._fetched.clear()
+            self._fetched[key] = made
+        return made
 
     # --- deletion ---------------------------------------------------------------------------------------------
 
@@ -310,12 +329,6 @@ def _retention_start(group: Group) -> Callable[[OffsetCommitValue], int] | None:
 
 def _commit_time(value: OffsetCommitValue) -> int:
     return value.commit_timestamp_ms
-
-
-def _fetched(partition: int, value: Stored | None) -> FetchedOffset:
-    if value is None:
-        return FetchedOffset(partition, NO_OFFSET, -1, "", ErrorCode.none)
-    return FetchedOffset(partition, value[0], value[1], value[2], ErrorCode.none)
 
 
 def _tombstone(key: OffsetKey) -> Record:

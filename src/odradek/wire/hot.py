@@ -1,8 +1,9 @@
-"""The reply of OffsetCommit packed by hand: a broker under commits writes little else.
+"""The replies of OffsetCommit and OffsetFetch packed by hand: a broker under commits writes little else.
 
 Held against ``wire.schemas.encode`` for every version by a property test.
 
-Versions: 3 added the throttle time, 8 is flexible, 10 names topics by id.
+OffsetCommit: 3 added the throttle time, 8 is flexible, 10 names topics by id. OffsetFetch is here from version 6, which
+is flexible: 8 answers for many groups, 10 names topics by id.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.wire.schemas import write_uvarint
@@ -69,5 +70,72 @@ def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> by
             out.append(count.to_bytes(4, "big"))
             out.append(_rows(count, False).pack(*codes))
     if flexible:
+        out.append(b"\0")
+    return b"".join(out)
+
+
+class FetchedTopic(NamedTuple):
+    """``rows`` are so many partitions, packed."""
+
+    name: str
+    topic_id: UUID | None
+    row_count: int
+    rows: bytes
+
+
+class FetchedGroup(NamedTuple):
+    group_id: str
+    error_code: int
+    topics: Sequence[FetchedTopic]
+
+
+_ROW = struct.Struct(">iqi4s")
+_ROW_HEAD = struct.Struct(">iqi")
+_CODE = struct.Struct(">h")
+_END_OF_ROW = b"\1\0\0\0"  # no metadata, no error, no tagged fields
+
+
+def offset_fetch_rows(partitions: Iterable[int], values: Iterable[Sequence[Any]]) -> bytes:
+    """The partitions of a topic, without errors; each value begins with offset, leader epoch and metadata."""
+    pack = _ROW.pack
+    return b"".join(
+        [
+            _row_with_metadata(partition, value) if value[2] else pack(partition, value[0], value[1], _END_OF_ROW)
+            for partition, value in zip(partitions, values, strict=True)
+        ]
+    )
+
+
+def _row_with_metadata(partition: int, value: Sequence[Any]) -> bytes:
+    metadata = value[2].encode()
+    out: list[bytes] = [_ROW_HEAD.pack(partition, value[0], value[1])]
+    write_uvarint(out, len(metadata) + 1)
+    return b"".join((*out, metadata, _END_OF_ROW[1:]))
+
+
+def refused_fetch_rows(partitions: Iterable[int], error_code: int) -> bytes:
+    """The partitions of a topic, each with the same error."""
+    end = b"\1" + _CODE.pack(error_code) + b"\0"
+    return b"".join([_ROW.pack(partition, -1, -1, end) for partition in partitions])
+
+
+def offset_fetch_response(version: int, groups: Sequence[FetchedGroup]) -> bytes:
+    """The message, without its header; before version 8 of the one group there is."""
+    out: list[bytes] = [_NO_THROTTLE]
+    if version >= 8:
+        write_uvarint(out, len(groups) + 1)
+    for group_id, error_code, topics in groups:
+        if version >= 8:
+            out.append(_name(group_id, True))
+        write_uvarint(out, len(topics) + 1)
+        for name, topic_id, count, rows in topics:
+            if version >= 10:
+                out.append(_NO_ID if topic_id is None else topic_id.bytes)
+            else:
+                out.append(_name(name, True))
+            write_uvarint(out, count + 1)
+            out += (rows, b"\0")
+        out += (_CODE.pack(error_code), b"\0")
+    if version >= 8:
         out.append(b"\0")
     return b"".join(out)

@@ -61,6 +61,12 @@ class Layout:
 
 def layout_of(frame: bytes) -> Layout | None:
     """The layout of an OffsetCommit request (a frame without its length), or None where it has anything unusual."""
+    positions = positions_in(frame)
+    return None if positions is None else Layout(frame, positions)
+
+
+def positions_in(frame: bytes) -> tuple[int, ...] | None:
+    """Where the committed offsets stand in an OffsetCommit request, or None where it has anything unusual."""
     try:
         version = _INT16(frame, 2)[0]
         if not 2 <= version <= NEWEST or frame[:2] != OFFSET_COMMIT:
@@ -68,7 +74,7 @@ def layout_of(frame: bytes) -> Layout | None:
         positions, end = _walk(frame, version)
     except (IndexError, struct.error):
         return None
-    return Layout(frame, tuple(positions)) if end == len(frame) and positions else None
+    return tuple(positions) if end == len(frame) and positions else None
 
 
 def _walk(frame: bytes, version: int) -> tuple[list[int], int]:

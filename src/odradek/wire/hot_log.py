@@ -216,7 +216,7 @@ def _fetched_tags(partition: FetchedPartition) -> bytes:
 
 # --- throttling -------------------------------------------------------------------------------------------------
 
-_PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
+_PRODUCE, _FETCH, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 8, 9
 
 
 def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
@@ -232,6 +232,6 @@ def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
     if isinstance(reply, bytes) and api_key == _PRODUCE:
         end = len(reply) - (1 if version >= 9 else 0)
         return reply[: end - 4] + told + reply[end:]
-    if isinstance(reply, bytes) and api_key == _OFFSET_COMMIT and version >= 3:
+    if isinstance(reply, bytes) and api_key in {_OFFSET_COMMIT, _OFFSET_FETCH} and version >= 3:
         return told + reply[4:]
     return reply
