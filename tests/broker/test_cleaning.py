@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import contextlib
 import logging
 import os
@@ -386,7 +387,9 @@ def test_a_topic_that_is_deleted_while_it_is_cleaned(
     assert "cannot be cleaned" not in caplog.text
 
 
-def test_a_broker_that_stops_takes_its_process_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_stops_takes_its_process_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", 0)
     processes = []
 
@@ -406,6 +409,8 @@ def test_a_broker_that_stops_takes_its_process_along(tmp_path: Path, monkeypatch
 
     run(test)
     assert processes[0]._process.poll() is not None
+    gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == [], "it stopped, that is all"
     assert not list((tmp_path / "data" / "table-0").glob("*.cleaned"))
 
     async def again() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +18,11 @@ import pytest
 from brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import create, fetch, produce
 
+from odradek.batches.encode import encode_batch
 from odradek.broker.config import BrokerConfig
+from odradek.broker.log_directory import LogDirectory
 from odradek.broker.server import BrokerServer
+from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.files import OsFiles
 from odradek.testing.cluster import BrokerProcess
@@ -141,6 +146,71 @@ def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
     for pipe in (parent.stdin, parent.stdout):
         assert pipe is not None
         pipe.close()
+
+
+@pytest.mark.parametrize("command", ["broker", "serve"])
+def test_one_whose_starter_is_gone_before_it_is_ready_stops_in_peace(tmp_path: Path, command: str) -> None:
+    serve = [sys.executable, "-m", "odradek.cli.main", "serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            serve if command == "serve" else [*SERVE, str(tmp_path), "127.0.0.1:0"],
+            stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "nobody is there to be told that the broker is ready" in done.stderr
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+class SyncsTogether(OsFiles):
+    """Files of which the first directories that are synced at a stop end that together."""
+
+    def __init__(self, *, fails: str = "") -> None:
+        self.together = threading.Barrier(4)
+        self.one_at_a_time = threading.Lock()
+        self.arrived = 0
+        self.fails = fails
+        self.stopping = False
+
+    def sync_dir(self, directory: Path) -> None:
+        if self.stopping and directory.name.startswith("topic-"):
+            with self.one_at_a_time:
+                self.arrived += 1
+                is_early = self.arrived <= 4
+            if is_early:  # only the first four wait for each other
+                self.together.wait(60)
+            if directory.name == self.fails:
+                raise OSError(errno.EIO, "Input/output error", str(directory))
+        super().sync_dir(directory)
+
+
+@pytest.mark.parametrize("fails", ["", "topic-5"])
+def test_logs_are_closed_side_by_side(tmp_path: Path, fails: str) -> None:
+    files = SyncsTogether(fails=fails)
+    data = tmp_path / "data"
+
+    async def life() -> None:
+        broker = BrokerServer(BrokerConfig(), data, ("127.0.0.1", 0))
+        broker.directory = LogDirectory(data, broker.now_ms, files)
+        await broker.start()
+        broker.create_topic("topic", partition_count=8, replication_factor=1)
+        for index in range(8):
+            partition = broker.partition("topic", index)
+            assert partition is not None
+            partition.log.append(encode_batch([Record(b"k", b"v", 1)], now_ms=1), now_ms=1, leader_epoch=0)
+        files.stopping = True
+        await broker.stop()
+
+    asyncio.run(life())
+    assert files.arrived >= 8
+    assert not files.together.broken, "four syncs were under way at the same time"
+    assert (data / ".kafka_cleanshutdown").exists() != bool(fails)
+    written = (data / "recovery-point-offset-checkpoint").read_text().splitlines()
+    assert sorted(written[2:]) == [f"topic {index} {0 if fails == f'topic-{index}' else 1}" for index in range(8)]
 
 
 def alive(pid: int) -> bool:

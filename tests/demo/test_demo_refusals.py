@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -136,3 +137,43 @@ def test_a_directory_that_another_broker_goes_on_holding(
     finally:
         holder.stop()
     _assert_one_line(capsys, "is held by another broker")
+
+
+def test_a_directory_that_a_healthy_broker_holds_is_refused_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 1e9)
+    holder = BrokerProcess(tmp_path / "broker", tmp_path / "other.log")
+    address = holder.start()
+    heard: list[str] = []
+    try:
+        with pytest.raises(CommandError, match=rf"is held by another broker \(process \d+ at {address}\)"):
+            BrokerProcess(tmp_path / "broker", tmp_path / "log").start(heard.append)
+    finally:
+        holder.stop()
+    assert len(heard) >= demo_broker._WELL_TRIES - 1, "one that is about to stop is given time to do so"
+
+
+def test_a_holder_that_answers_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_broker, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(demo_broker, "_WELL_S", 0.0)
+    first = BrokerProcess(tmp_path / "broker", tmp_path / "log")
+    first.start()
+    assert first._process is not None
+    frozen = first._process.pid
+    os.kill(frozen, signal.SIGSTOP)  # it holds the directory and its port, and is in no state to answer
+    heard: list[str] = []
+
+    def say(what: str) -> None:
+        heard.append(what)
+        if len(heard) == demo_broker._WELL_TRIES + 1:
+            os.kill(frozen, signal.SIGKILL)
+
+    second = BrokerProcess(tmp_path / "broker", tmp_path / "log")
+    try:
+        assert second.start(say).startswith("127.0.0.1:")
+    finally:
+        first._process.kill()
+        first.stop()
+        second.stop()
+    assert len(heard) > demo_broker._WELL_TRIES

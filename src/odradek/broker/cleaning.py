@@ -327,6 +327,8 @@ class Cleaning:
         finally:
             worker.end()
             await asyncio.wait([talk])
+            # Looked at here: where this task was cancelled nobody else does, and asyncio would print it.
+            talk.exception()
 
     # --- what is known --------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import resource
 import signal
@@ -15,6 +16,8 @@ from pathlib import Path
 from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
+
+log = logging.getLogger("odradek.broker")
 
 Ready = Callable[[str, int], None]
 
@@ -75,11 +78,23 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
         await open_channel(broker, os.dup(sys.stdin.fileno()), on_end)
     elif exit_with_parent:
         _watch_stdin(loop, stop)
-    ready(*broker.address)
+    try:
+        ready(*broker.address)
+    except BrokenPipeError:
+        log.error("nobody is there to be told that the broker is ready: it stops")
+        _point_stdout_nowhere()
+        stop.set()
     await stop.wait()
     was_orphaned = orphaned.is_set()
     await broker.stop()
     return was_orphaned
+
+
+def _point_stdout_nowhere() -> None:
+    """What is still in its buffer must not fail once more when the interpreter ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -286,7 +286,7 @@ class BrokerServer:
         loop = self.loop = asyncio.get_running_loop()
         listening = self._bind()
         try:
-            self.directory.claim(self.config)
+            self.directory.claim(self.config, self.address)
             self.directory.defer = lambda job: _in_thread(loop, job)
             self.catalog = self.directory.open_catalog()
             self._take_dynamic_configs()

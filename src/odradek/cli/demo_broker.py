@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
+import socket
 import subprocess
 import sys
 import threading
@@ -13,15 +15,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 from odradek.cli.terminal import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
+from odradek.wire import frames
 
 _READY_S = 60.0
 _STOP_S = 15.0
 # How long the broker of a run that was killed a moment ago may take to let go of its directory, on a busy machine too.
 _PREDECESSOR_S = 30.0
+# A broker that still answers after so many tries and so long is not about to go.
+_WELL_TRIES = 4
+_WELL_S = 2.0
+_ANSWER_S = 1.0
 _RETRY_S = 0.2
 _LONGEST_PAUSE_S = 1.0
 _LOG_KEPT_BYTES = 1 << 20
 _HELD = "is held by another broker"
+_HOLDER = re.compile(r"\(process \d+ at (\S+):(\d+)\)")
 
 
 class BrokerProcess:
@@ -39,10 +47,12 @@ class BrokerProcess:
     def start(self, say: Callable[[str], None] = lambda what: None) -> str:
         """Starts it and returns its ``HOST:PORT`` once it accepts requests; ``say`` hears what it waits for.
 
+        A directory's holder is waited for as long as it may be dying, and only shortly while it answers requests.
         Raises CommandError, with the broker's own line: exit code 2 where the directory is held or unusable.
         """
         give_up = time.monotonic() + _PREDECESSOR_S
         pause_s = _RETRY_S
+        well_since, well_tries = 0.0, 0
         while True:
             address = self._start_once()
             if address is not None:
@@ -53,6 +63,13 @@ class BrokerProcess:
                 raise CommandError(f"the broker did not start: {line} (see {self._log})", EXIT_FAILED)
             if _HELD not in line or time.monotonic() > give_up:
                 raise CommandError(line)
+            if _holder_answers(line):
+                well_since = well_since if well_tries else time.monotonic()
+                well_tries += 1
+                if well_tries >= _WELL_TRIES and time.monotonic() - well_since >= _WELL_S:
+                    raise CommandError(line)
+            else:
+                well_tries = 0
             say(f"waiting: {line}")
             threading.Event().wait(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -107,6 +124,20 @@ class BrokerProcess:
         # Another broker may have said something since.
         lines = [line for line in said if line.startswith("odradek")] or said or [f"it ended with code {code}"]
         return code, lines[-1].removeprefix("odradek: ")
+
+
+def _holder_answers(refusal: str) -> bool:
+    """Whether the broker that a refusal names takes requests: one that is stopping, or killed, does not."""
+    named = _HOLDER.search(refusal)
+    if named is None:
+        return False
+    question = {"client_software_name": "odradek", "client_software_version": "demo"}
+    try:
+        with socket.create_connection((named[1].strip("[]"), int(named[2])), timeout=_ANSWER_S) as asked:
+            asked.sendall(frames.encode_request(frames.API_VERSIONS, 3, 1, "odradek demo", question))
+            return len(asked.recv(4)) == 4
+    except (OSError, OverflowError):
+        return False
 
 
 def _ready_address(process: subprocess.Popen[bytes]) -> str | None:
