@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from odradek.core.ids import java_string_hash
 from odradek.groups.assignors import RANGE, UNIFORM, MemberSpec, Partitions, assign, hash_order, uuid_hash
 from odradek.groups.consumer_hash import TopicFacts, group_hash, topic_hash, xxh3
+from odradek.groups.regex import resolve
 
 TOPICS = [number.to_bytes(16, "big") for number in (0x1F, 0x2E00000001, 0x3D << 70)]
 NOTHING: Partitions = {}
@@ -181,3 +182,21 @@ def test_a_topics_hash_depends_on_all_of_it() -> None:
     assert len({topic_hash(each) for each in [topic, *others]}) == 5
     assert group_hash([]) == 0
     assert group_hash([topic, others[0]]) == group_hash([others[0], topic]) != group_hash([topic])
+
+
+# --- patterns -------------------------------------------------------------------------------------------------------
+
+
+def test_no_pattern_keeps_the_broker_busy() -> None:
+    """With Python's ``re`` each of these would take longer than anybody has."""
+    longest = "a" * 249
+    assert resolve(["(a|aa)+b", "(a*)*b", "(a?){100}a{100}"], [longest]) == {
+        "(a|aa)+b": frozenset(),
+        "(a*)*b": frozenset(),
+        "(a?){100}a{100}": frozenset(),
+    }
+    assert resolve(["(a|aa)+", "[", "b|a+"], [longest, "b", "bb"]) == {
+        "(a|aa)+": {longest},
+        "[": frozenset(),  # a faulty one, from a broker that let it through, stands for nothing
+        "b|a+": {longest, "b"},
+    }
