@@ -1,0 +1,166 @@
+"""The assignors of classic groups: golden plans from the claims, and what must hold for any group."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.client.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    Plan,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    make_assignors,
+)
+from odradek.client.membership_wire import (
+    Subscription,
+    decode_sticky_memory,
+    decode_subscription,
+    encode_sticky_memory,
+    encode_subscription,
+)
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+
+
+def numbers(plan: Plan) -> dict[str, list[int]]:
+    return {member: [tp.partition for tp in rows] for member, rows in plan.items()}
+
+
+def same(*members: str, topics: tuple[str, ...] = ("t",)) -> dict[str, Subscription]:
+    return {member: Subscription(topics) for member in members}
+
+
+def test_range_gives_five_partitions_to_two_members() -> None:  # claim 66
+    assert numbers(RangeAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 1, 2], "b": [3, 4]}
+
+
+def test_range_counts_each_topic_by_itself() -> None:
+    plan = RangeAssignor().assign(same("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
+    assert plan["a"] == [("t", 0), ("t", 1), ("u", 0), ("u", 1)]
+    assert plan["b"] == [("t", 2), ("u", 2)]
+
+
+def test_round_robin_gives_five_partitions_to_two_members() -> None:  # claim 67
+    assert numbers(RoundRobinAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 2, 4], "b": [1, 3]}
+
+
+def test_round_robin_skips_who_does_not_read_the_topic() -> None:
+    members = {"a": Subscription(("t",)), "b": Subscription(("t", "u"))}
+    plan = RoundRobinAssignor().assign(members, {"t": 2, "u": 2, "nobody": 3})
+    assert plan == {"a": [("t", 0)], "b": [("t", 1), ("u", 0), ("u", 1)]}
+
+
+def test_sticky_afresh() -> None:  # claim 68
+    assert numbers(StickyAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 2, 4], "b": [1, 3]}
+
+
+def test_sticky_keeps_what_members_have() -> None:  # claim 68
+    def member(*held: int) -> Subscription:
+        return Subscription(("t",), encode_sticky_memory([TopicPartition("t", n) for n in held], 3))
+
+    plan = numbers(StickyAssignor().assign({"a": member(0, 3, 4), "b": member(1, 2), "c": member()}, {"t": 5}))
+    assert sorted(map(len, plan.values())) == [1, 2, 2]
+    assert set(plan["a"]) < {0, 3, 4}
+    assert plan["b"] == [1, 2]
+    gone = numbers(StickyAssignor().assign({"a": member(0, 3, 4)}, {"t": 5}))
+    assert gone == {"a": [0, 1, 2, 3, 4]}
+
+
+def test_the_newer_generation_has_the_better_claim() -> None:
+    def member(generation: int) -> Subscription:
+        return Subscription(("t",), b"", (TopicPartition("t", 0),), generation)
+
+    plan = numbers(CooperativeStickyAssignor().assign({"a": member(4), "b": member(5)}, {"t": 2}))
+    assert plan["b"] == [0]
+
+
+def test_cooperative_gives_up_first_and_hands_over_later() -> None:
+    held = tuple(TopicPartition("t", n) for n in range(4))
+    members = {"a": Subscription(("t",), b"", held, 1), "b": Subscription(("t",))}
+    first = numbers(CooperativeStickyAssignor().assign(members, {"t": 4}))
+    assert len(first["a"]) == 2
+    assert first["b"] == []
+    kept = tuple(TopicPartition("t", n) for n in first["a"])
+    second = numbers(
+        CooperativeStickyAssignor().assign({"a": Subscription(("t",), b"", kept, 2), "b": members["b"]}, {"t": 4})
+    )
+    assert second["a"] == first["a"]
+    assert sorted(second["a"] + second["b"]) == [0, 1, 2, 3]
+
+
+def test_static_members_come_first_in_the_order_of_their_names() -> None:
+    members = {"z": Subscription(("t",), instance_id="i1"), "a": Subscription(("t",)),
+               "y": Subscription(("t",), instance_id="i2")}  # fmt: skip
+    assert numbers(RangeAssignor().assign(members, {"t": 3})) == {"z": [0], "y": [1], "a": [2]}
+
+
+TOPICS = ("t", "u", "v")
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=2), st.sets(st.sampled_from(TOPICS), min_size=1), max_size=6),
+    st.fixed_dictionaries({topic: st.integers(0, 7) for topic in TOPICS}),
+    st.data(),
+)
+def test_plans_are_complete_disjoint_and_allowed(  # claim 59
+    groups: dict[str, set[str]], counts: dict[str, int], data: st.DataObject
+) -> None:
+    def owned(topics: set[str]) -> tuple[TopicPartition, ...]:
+        pool = [TopicPartition(topic, n) for topic in sorted(topics) for n in range(counts[topic] + 1)]
+        return tuple(data.draw(st.sets(st.sampled_from(pool)))) if pool else ()
+
+    members = {
+        m: Subscription(tuple(sorted(t)), b"", owned(t), data.draw(st.integers(1, 2))) for m, t in groups.items()
+    }
+    readable = {TopicPartition(t, n) for t, count in counts.items() for n in range(count)
+                if any(t in topics for topics in groups.values())}  # fmt: skip
+    for assignor in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor()):
+        plan = assignor.assign(members, counts)
+        given_out = [tp for rows in plan.values() for tp in rows]
+        assert len(given_out) == len(set(given_out))
+        assert set(given_out) == readable
+        assert all(tp.topic in groups[m] for m, rows in plan.items() for tp in rows)
+    plan = StickyAssignor().assign(members, counts)
+    for tp in readable:
+        owner = next(m for m, rows in plan.items() if tp in rows)
+        loads = [len(plan[m]) for m, topics in groups.items() if tp.topic in topics]
+        assert len(plan[owner]) <= min(loads) + 1
+    first = CooperativeStickyAssignor().assign(members, counts)
+    for m, rows in first.items():
+        held_elsewhere = {tp for other, one in members.items() if other != m for tp in one.owned}
+        contested = {tp for tp in rows if tp in held_elsewhere}
+        assert contested <= set(members[m].owned)
+
+
+def test_subscriptions_come_back_as_they_were_sent() -> None:
+    sent = Subscription(("t", "u"), b"xy", (TopicPartition("t", 1), TopicPartition("u", 0)), 7, "r1")
+    assert decode_subscription(encode_subscription(sent)) == sent
+    assert decode_sticky_memory(encode_sticky_memory(sent.owned, 7)) == (sent.owned, 7)
+    v0 = b"\x00\x00\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
+    assert decode_subscription(v0, "i") == Subscription(("t",), instance_id="i")
+
+
+@given(st.binary(max_size=60))
+def test_hostile_subscriptions_are_refused(data: bytes) -> None:
+    for read in (decode_subscription, decode_sticky_memory):
+        try:
+            read(data)
+        except ValueError:
+            continue
+
+
+def test_assignors_by_name_class_and_instance() -> None:
+    class Mine(Assignor):
+        name = "mine"
+
+        def assign(self, members: object, partition_counts: object) -> Plan:
+            return {}
+
+    assert [one.name for one in make_assignors(["range", Mine, StickyAssignor()])] == ["range", "mine", "sticky"]
+    for wrong in ("rnge", [], [Assignor], [3], ["range", "range"]):
+        with pytest.raises(ConfigError):
+            make_assignors(wrong)  # type: ignore[arg-type]
