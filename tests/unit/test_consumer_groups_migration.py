@@ -217,6 +217,22 @@ def test_a_static_member_turns_classic_and_takes_the_group_along(rig: ConsumerRi
     assert rig.heartbeat("g", turned.member_id, 3, instance="i") is OK
 
 
+def test_a_static_member_turns_classic_and_reads_something_else(rig: ConsumerRig) -> None:
+    rig.catalog.add("u", 1)
+    rig.enter("g", "new", "t", instance="i")
+    old = rig.member("g", metadata=said("t"))
+    rig.join("g", old, metadata=said("t"))
+    turned = rig.join("g", metadata=said("u"), instance="i").reply
+    assert turned.error_code is OK
+    assert types(rig) == {"g": "classic"}
+    assert rig.state("g") == "PreparingRebalance"  # the assignment there is does not fit
+    assert rig.heartbeat("g", old, turned.generation_id) is not OK
+    joins = [rig.join("g", old, metadata=said("t")), rig.join("g", turned.member_id, metadata=said("u"), instance="i")]
+    assert {join.reply.error_code for join in joins} == {OK}
+    rig.advance(9_999)
+    assert rig.state("g") == "CompletingRebalance"
+
+
 def test_a_static_classic_member_turns_new(rig: ConsumerRig) -> None:
     old = classic(rig, instance="i")
     turned = rig.enter("g", "new", "t", instance="i")

@@ -223,6 +223,8 @@ class GroupShard:
                 del self.consumer_groups[group_id]
                 return
         elif group is None:
+            if self._loaded and group_id in self.groups:
+                return  # of a group that has become a classic one by the very request that wrote this
             self.groups.pop(group_id, None)
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
         group.replay(number, decoded.key, value)
