@@ -1,0 +1,165 @@
+"""What a consumer reads and where it stands in each partition. Pure state: no socket, no clock.
+
+A partition's position is empty (-1) until a committed offset, a reset or a seek fills it. ``fetch_offset`` runs ahead
+of ``position`` by what was fetched and not returned yet; ``version`` rises whenever that has become worthless, so that
+a reply to an older fetch is told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek.client.consumer_errors import IllegalState
+from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
+
+
+@dataclass(slots=True)
+class PartitionState:
+    position: int = NO_OFFSET
+    position_epoch: int = NO_EPOCH
+    fetch_offset: int = NO_OFFSET
+    fetch_epoch: int = NO_EPOCH
+    paused: bool = False
+    reset_to: int | None = None
+    """A timestamp of ListOffsets (EARLIEST, LATEST, ms) that shall give the position."""
+    version: int = 0
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    confirmed_epoch: int = NO_EPOCH
+    """The leader epoch in which the leader's history was last held against ours."""
+
+    @property
+    def ready(self) -> bool:
+        return self.position != NO_OFFSET
+
+    def place(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        self.position = self.fetch_offset = offset
+        self.position_epoch = self.fetch_epoch = leader_epoch
+        self.confirmed_epoch = NO_EPOCH
+        self.reset_to = None
+        self.version += 1
+
+    def ask_reset(self, timestamp: int) -> None:
+        self.position = self.fetch_offset = NO_OFFSET
+        self.position_epoch = self.fetch_epoch = NO_EPOCH
+        self.reset_to = timestamp
+        self.version += 1
+
+
+@dataclass(slots=True)
+class SubscriptionState:
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    by_hand: bool = False
+    change: int = 0
+    """Rises whenever the set of partitions, or of topics, changes."""
+
+    # --- what to read -----------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Raises IllegalState beside ``assign`` or a pattern, ValueError for what is no list of names."""
+        if isinstance(topics, str):
+            topics = [topics]
+        names = frozenset(topics)
+        if any(not isinstance(name, str) or not name.strip() for name in names):
+            raise ValueError("topics: names are non-empty texts")
+        self._not_by_hand("subscribe")
+        self.pattern = None
+        self.topics = names
+        self.change += 1
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        self._not_by_hand("subscribe")
+        self.pattern = pattern
+        self.topics = frozenset()
+        self.change += 1
+
+    def match(self, names: Iterable[str]) -> bool:
+        """Under a pattern: takes the existing topics' names; whether the subscription has changed."""
+        if self.pattern is None:
+            return False
+        found = frozenset(name for name in names if self.pattern.fullmatch(name))
+        if found == self.topics:
+            return False
+        self.topics = found
+        self.change += 1
+        return True
+
+    def _not_by_hand(self, what: str) -> None:
+        if self.by_hand:
+            raise IllegalState(f"{what}() after assign(): call unsubscribe() first")
+
+    @property
+    def subscribed(self) -> bool:
+        return bool(self.topics) or self.pattern is not None
+
+    def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
+        if self.subscribed:
+            raise IllegalState("assign() after subscribe(): call unsubscribe() first")
+        wanted = list(dict.fromkeys(TopicPartition(*tp) for tp in partitions))
+        self.by_hand = bool(wanted)
+        self.set_assigned(wanted)
+
+    def set_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that stay keep where they stand."""
+        self.partitions = {tp: self.partitions.get(tp) or PartitionState() for tp in partitions}
+        self.change += 1
+
+    def unsubscribe(self) -> None:
+        self.topics, self.pattern, self.by_hand = frozenset(), None, False
+        self.set_assigned(())
+
+    # --- where it stands --------------------------------------------------------------------------------------
+
+    def state(self, tp: TopicPartition) -> PartitionState:
+        """Raises IllegalState for a partition that is not assigned."""
+        found = self.partitions.get(tp)
+        if found is None:
+            raise IllegalState(f"{TopicPartition(*tp)} is not assigned to this consumer")
+        return found
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        for found in [self.state(tp) for tp in partitions]:
+            found.paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for found in [self.state(tp) for tp in partitions]:
+            found.paused = False
+
+    def paused(self) -> set[TopicPartition]:
+        return {tp for tp, found in self.partitions.items() if found.paused}
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a commit of "all that was returned" says."""
+        return {
+            tp: OffsetAndMetadata(found.position, found.position_epoch)
+            for tp, found in self.partitions.items()
+            if found.ready
+        }
+
+    def unplaced(self) -> list[TopicPartition]:
+        """Partitions that need a committed offset, or else the reset."""
+        return [tp for tp, found in self.partitions.items() if not found.ready and found.reset_to is None]
+
+    def resets(self) -> dict[TopicPartition, int]:
+        return {tp: found.reset_to for tp, found in self.partitions.items() if found.reset_to is not None}
+
+    def place_committed(
+        self, committed: Mapping[TopicPartition, OffsetAndMetadata], wanted: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Begins at the committed offsets; returns the partitions that have none."""
+        missing = []
+        for tp in wanted:
+            found = self.partitions.get(tp)
+            if found is None or found.ready or found.reset_to is not None:
+                continue
+            commit = committed.get(tp)
+            if commit is None:
+                missing.append(tp)
+            else:
+                found.place(commit.offset, commit.leader_epoch)
+        return missing

@@ -1,0 +1,255 @@
+"""The consumer's rules without a socket: membership, subscription, commits, fetch sessions."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.client.assignors import CooperativeStickyAssignor, RangeAssignor
+from odradek.client.commits import AutoCommit, as_offsets, commit_failure, commit_request
+from odradek.client.consumer_errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
+from odradek.client.consumer_protocol import decode_assignment, encode_assignment
+from odradek.client.errors import UnknownTopic
+from odradek.client.fetching import Chunk, FetchBuffer, FetchSession, Wanted
+from odradek.client.membership import Membership, Next, State
+from odradek.client.membership_wire import Subscription, decode_subscription, encode_subscription
+from odradek.client.model import LATEST
+from odradek.client.subscription import SubscriptionState
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+
+T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
+
+
+def membership(**settings: Any) -> Membership:
+    assignors = settings.pop("assignors", [RangeAssignor(), CooperativeStickyAssignor()])
+    return Membership("g", assignors, session_timeout_ms=45_000, rebalance_timeout_ms=300_000, **settings)
+
+
+def joined(code: ErrorCode = ErrorCode.none, leader: str = "m-1", **fields: Any) -> Any:
+    members = [SimpleNamespace(member_id=m, group_instance_id=None, metadata=encode_subscription(Subscription(("t",))))
+               for m in fields.pop("members", ("m-1", "m-2"))]  # fmt: skip
+    row = {"error_code": code, "generation_id": 1, "protocol_name": "range", "leader": leader, "member_id": "m-1",
+           "members": members, "skip_assignment": False}  # fmt: skip
+    return SimpleNamespace(**(row | fields))
+
+
+def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> Any:
+    return SimpleNamespace(error_code=code, assignment=encode_assignment(partitions))
+
+
+def stable(**settings: Any) -> Membership:
+    member = membership(**settings)
+    member.join_request(["t"], ())
+    assert member.on_join(joined()) is Next.GO_ON
+    member.sync_request({"t": 3})
+    assert member.on_sync(synced(T0, T1)) == (Next.GO_ON, (T0, T1))
+    return member
+
+
+def test_a_member_gets_its_id_and_joins_with_it() -> None:
+    member = membership()
+    request = member.join_request(["t"], ())
+    assert (request["member_id"], [p["name"] for p in request["protocols"]]) == ("", ["range", "cooperative-sticky"])
+    again = member.on_join(SimpleNamespace(error_code=ErrorCode.member_id_required, member_id="m-1"))
+    assert (again, member.state) == (Next.JOIN_AGAIN, State.UNJOINED)
+    assert member.join_request(["t"], ())["member_id"] == "m-1"
+
+
+def test_only_the_leader_plans() -> None:  # claims 61 and 62
+    member = membership()
+    member.join_request(["t"], ())
+    member.on_join(joined())
+    plan = {
+        row["member_id"]: decode_assignment(row["assignment"]) for row in member.sync_request({"t": 3})["assignments"]
+    }
+    assert plan == {"m-1": (T0, T1), "m-2": (T2,)}
+    follower = membership()
+    follower.join_request(["t"], ())
+    follower.on_join(joined(leader="m-2", members=()))
+    assert follower.sync_request({"t": 3})["assignments"] == []
+    assert follower.leader_topics == set()
+
+
+def test_a_static_leader_that_returns_plans_nothing() -> None:
+    member = membership(instance_id="i")
+    member.join_request(["t"], ())
+    member.on_join(joined(skip_assignment=True))
+    assert member.sync_request({"t": 3})["assignments"] == []
+    assert member.leave_request("close") is None
+
+
+def test_a_rebalance_is_told_by_a_heartbeat() -> None:
+    member = stable()
+    assert member.on_heartbeat(ErrorCode.rebalance_in_progress, 1) is Next.GO_ON
+    assert (member.state, member.lost, member.member_id, member.generation) == (State.UNJOINED, False, "m-1", 1)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.unknown_member_id, ErrorCode.illegal_generation])
+def test_a_member_thrown_out_has_lost_its_partitions(code: ErrorCode) -> None:
+    member = stable()
+    assert member.on_heartbeat(code, 1) is Next.JOIN_AGAIN
+    assert (member.state, member.lost, member.generation) == (State.UNJOINED, True, -1)
+    assert member.member_id == ("" if code is ErrorCode.unknown_member_id else "m-1")
+
+
+def test_an_answer_to_an_older_generation_says_nothing() -> None:
+    member = stable()
+    assert member.on_heartbeat(ErrorCode.unknown_member_id, 0) is Next.GO_ON
+    assert member.joined
+
+
+def test_a_fenced_member_stays_out() -> None:
+    member = stable(instance_id="i")
+    with pytest.raises(FencedInstance):
+        member.on_heartbeat(ErrorCode.fenced_instance_id, 1)
+    member.request_rejoin("poll")
+    assert (member.state, member.known) == (State.FENCED, False)
+
+
+def test_what_no_join_helps_against_is_raised() -> None:
+    member = membership()
+    member.join_request(["t"], ())
+    with pytest.raises(KafkaError) as told:
+        member.on_join(joined(ErrorCode.inconsistent_group_protocol))
+    assert told.value.code is ErrorCode.inconsistent_group_protocol
+
+
+@pytest.mark.parametrize(("code", "following"), [
+    (ErrorCode.not_coordinator, Next.FIND_COORDINATOR), (ErrorCode.coordinator_load_in_progress, Next.BACK_OFF),
+    (ErrorCode.rebalance_in_progress, Next.JOIN_AGAIN), (ErrorCode.unknown_member_id, Next.JOIN_AGAIN),
+])  # fmt: skip
+def test_passing_refusals_lead_to_another_join(code: ErrorCode, following: Next) -> None:
+    member = membership()
+    member.join_request(["t"], ())
+    member.on_join(joined())
+    assert member.on_sync(synced(code=code)) == (following, ())
+    assert member.state is State.UNJOINED
+    assert not member.joined
+
+
+def test_one_eager_assignor_makes_the_member_eager() -> None:
+    assert not membership().cooperative
+    cooperative = membership(assignors=[CooperativeStickyAssignor()])
+    assert cooperative.cooperative
+    request = cooperative.join_request(["t"], [T1])
+    assert decode_subscription(request["protocols"][0]["metadata"]).owned == (T1,)
+
+
+# --- subscription ---------------------------------------------------------------------------------------------------
+
+
+def test_subscribe_and_assign_exclude_each_other() -> None:  # claim 69
+    state = SubscriptionState()
+    state.subscribe(["t"])
+    with pytest.raises(IllegalState):
+        state.assign_by_hand([T0])
+    state.unsubscribe()
+    state.assign_by_hand([T0])
+    with pytest.raises(IllegalState):
+        state.subscribe(["t"])
+
+
+def test_a_pattern_takes_what_matches_whole() -> None:
+    state = SubscriptionState()
+    state.subscribe_pattern(re.compile("flights-.*"))
+    assert state.match(["flights-a", "my-flights-a", "other"])
+    assert state.topics == {"flights-a"}
+    assert not state.match(["flights-a"])
+
+
+def test_positions_begin_at_commits_and_survive_a_rebalance() -> None:
+    state = SubscriptionState()
+    state.set_assigned([T0, T1])
+    assert state.place_committed({T0: OffsetAndMetadata(5, 2)}, state.unplaced()) == [T1]
+    state.partitions[T1].ask_reset(LATEST)
+    assert (state.unplaced(), state.resets()) == ([], {T1: LATEST})
+    state.set_assigned([T0, T2])
+    assert state.positions() == {T0: OffsetAndMetadata(5, 2)}
+    with pytest.raises(IllegalState):
+        state.pause([T0, T1])
+    assert state.paused() == set()
+
+
+# --- commits --------------------------------------------------------------------------------------------------------
+
+
+def refused(code: ErrorCode) -> Any:
+    return SimpleNamespace(
+        topics=[SimpleNamespace(name="t", partitions=[SimpleNamespace(partition_index=0, error_code=code)])]
+    )
+
+
+@pytest.mark.parametrize(("code", "kind"), [
+    (ErrorCode.unknown_member_id, CommitFailed), (ErrorCode.illegal_generation, CommitFailed),
+    (ErrorCode.rebalance_in_progress, RebalanceInProgress), (ErrorCode.fenced_instance_id, FencedInstance),
+    (ErrorCode.unknown_topic_or_partition, UnknownTopic), (ErrorCode.offset_metadata_too_large, KafkaError),
+])  # fmt: skip
+def test_a_refused_commit_has_a_name(code: ErrorCode, kind: type[Exception]) -> None:
+    assert type(commit_failure(refused(code), instance_id="i", still_member=True)) is kind
+    assert commit_failure(refused(ErrorCode.none), instance_id=None, still_member=True) is None
+
+
+def test_a_failed_commit_says_what_to_change() -> None:
+    told = str(commit_failure(refused(ErrorCode.unknown_member_id), instance_id=None, still_member=True))
+    assert "max_poll_interval_ms" in told
+    assert "max_poll_records" in told
+
+
+def test_offsets_to_commit() -> None:
+    assert as_offsets({("t", 0): 4, T1: OffsetAndMetadata(3, 1, "m")}) == {T0: (4, -1, ""), T1: (3, 1, "m")}  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="at least 0"):
+        as_offsets({T0: -1})
+    request = commit_request("g", as_offsets({T0: 1, T1: 2}), generation=-1, member_id="", instance_id=None)
+    assert [row["committed_offset"] for row in request["topics"][0]["partitions"]] == [1, 2]
+
+
+def test_auto_commit_is_due_an_interval_after_the_start() -> None:  # claim 21
+    clock = AutoCommit(True, 5_000)
+    clock.start(0)
+    clock.start(4_000)
+    assert [clock.take(now) for now in (4_999, 5_000, 5_001, 10_000)] == [False, True, False, True]
+    assert not AutoCommit(False, 5_000).take(1e9)
+
+
+# --- fetching -------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_names_what_changed() -> None:
+    session = FetchSession()
+    zero, one = Wanted(None, 0, 0, 100), Wanted(None, 7, 0, 100)
+
+    def asked(wanted: dict[TopicPartition, Wanted]) -> tuple[int, list[int], list[Any]]:
+        fields, _ = session.request(wanted)
+        rows = [row["partition"] for topic in fields["topics"] for row in topic["partitions"]]
+        return fields["session_epoch"], rows, fields["forgotten_topics_data"]
+
+    assert asked({T0: zero, T1: one}) == (0, [0, 1], [])
+    assert session.on_reply(ErrorCode.none, 55)
+    assert asked({T0: zero, T1: one}) == (1, [], [])
+    session.on_reply(ErrorCode.none, 55)
+    epoch, rows, forgotten = asked({T1: one._replace(offset=9)})
+    assert (epoch, rows, forgotten[0]["partitions"]) == (2, [1], [0])
+    assert not session.on_reply(ErrorCode.fetch_session_id_not_found, 0)
+    assert asked({T1: one})[:2] == (0, [1])
+
+
+def test_the_buffer_gives_partitions_their_turn_and_knows_its_size() -> None:
+    buffer = FetchBuffer(100)
+
+    def chunk(tp: TopicPartition, size: int) -> Chunk:
+        return Chunk(tp, 0, 0, 1, 0, (), None, size)
+
+    first, second, other = chunk(T0, 30), chunk(T0, 20), chunk(T1, 10)
+    for one in (first, second, other):
+        buffer.put(one)
+    assert (buffer.room(), buffer.held(T0)) == (40, 50)
+    assert buffer.front() is first
+    assert buffer.front(paused=[T0]) is other
+    buffer.done(first)
+    assert buffer.front() is other
+    buffer.drop(T1)
+    assert (buffer.front(), buffer.size) == (second, 20)
