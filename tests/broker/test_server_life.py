@@ -243,15 +243,30 @@ def test_topics_settings_and_ids_survive(own_broker: Callable[..., RunningBroker
 def test_deletion_removes_directories(tmp_path: Path) -> None:
     # claim 55: created again, it is another topic
     with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
+
+        def names() -> list[str]:
+            return [name for name in os.listdir(running.data_dir) if name.startswith("flights")]
+
         create(wire, "flights", 2)
         produce(wire, "flights", [b"a"])
         first = describe(wire, "flights").topic_id
         assert (running.data_dir / "flights-1" / "partition.metadata").exists()
         assert delete(wire, "flights") == 0
-        assert not [name for name in os.listdir(running.data_dir) if name.startswith("flights")]
+        assert len(names()) == 2
+        assert all(name.endswith("-delete") for name in names()), "log.segment.delete.delay.ms has to go by"
         create(wire, "flights", 2)
         assert describe(wire, "flights").topic_id != first
         assert produce(wire, "flights", [b"a"]).base_offset == 0
+        running.command("advance", by_ms=59_000)
+        assert len(names()) == 4
+        running.command("advance", by_ms=60_000)
+        eventually(lambda: sorted(names()) == ["flights-0", "flights-1"], what="the end of the first topic's files")
+        assert produce(wire, "flights", [b"b"]).base_offset == 1
+        assert delete(wire, "flights") == 0
+        running.stop()
+        assert len(names()) == 2
+        running.start()
+        assert names() == [], "a start removes what a stop left"
 
 
 def test_what_a_crash_left_of_a_deletion_goes_at_start(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from odradek.core.effects import Record
 
 START_MS = 1_600_000_000_000
 STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000bb")
-_CRC_AT, _ATTRIBUTES_AT = 17, 21
+_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
 
 
 def batch(count: int = 1, *, first_ms: int = START_MS, step_ms: int = 1000, size: int = 10, **options: Any) -> bytes:
@@ -185,6 +185,50 @@ def settings_act_at_once(run: Run) -> None:
     fetch(run, topic, 6)
 
 
+def wrong_maxima_are_put_right(run: Run) -> None:
+    """A header's max timestamp that is not its records': what is stored says what the records say."""
+
+    def lying(count: int, newest: int, **options: Any) -> bytes:
+        data = bytearray(batch(count, **options))
+        struct.pack_into(">q", data, _MAX_TIMESTAMP_AT, newest)
+        return with_crc(data)
+
+    for codec in ("none", "gzip", "zstd"):
+        topic = run.topic(codec)
+        run.create(topic)
+        for newest in (START_MS + 50_000, START_MS - 5, 0, -1, START_MS + 10**12):
+            run.call(0, 9, produce_message(topic, lying(1, newest, compression=codec)))
+        for newest in (START_MS - 5, -1, START_MS + 10**12):
+            run.call(0, 9, produce_message(topic, lying(3, newest, compression=codec)))
+        fetch(run, topic, 0)
+        part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -3}
+        row = {"name": topic, "partitions": [part]}
+        run.call(2, 7, {"replica_id": -1, "isolation_level": 0, "topics": [row]})
+
+
+def min_insync_replicas_of_all_brokers(run: Run) -> None:
+    """Two replicas asked for, one there: what is asked for is capped."""
+
+    def alter(operation: int, value: str | None) -> int:
+        config = {"name": "min.insync.replicas", "config_operation": operation, "value": value}
+        resource = {"resource_type": 4, "resource_name": "", "configs": [config]}
+        reply = run.quietly(44, 1, {"resources": [resource], "validate_only": False})
+        return int(reply.responses[0].error_code)
+
+    topic = run.topic()
+    run.create(topic)
+    assert alter(0, "2") == 0
+    try:
+        asked = {"resource_type": 2, "resource_name": topic, "configuration_keys": ["min.insync.replicas"]}
+        message = {"resources": [asked], "include_synonyms": False, "include_documentation": False}
+        run.until(32, 4, message, lambda reply: reply.results[0].configs[0].value == "2")
+        for acks in (-1, 1):
+            run.call(0, 9, produce_message(topic, batch(1), acks=acks))
+    finally:
+        if alter(1, None):  # Kafka keeps one once it has been set
+            assert alter(0, "1") == 0
+
+
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
@@ -331,6 +375,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     timestamps_are_checked,
     sequences_are_checked,
     settings_act_at_once,
+    wrong_maxima_are_put_right,
+    min_insync_replicas_of_all_brokers,
     records_fetched,
     fetch_sessions,
     offsets_listed,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
+import crc32c
 import pytest
 from logs import CODECS, T0, batch, code_of, open_log, put, rows_from, sequenced
 
@@ -15,6 +17,7 @@ from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.files import MemoryFiles, OsFiles
+from odradek.storage.log import Log
 
 
 @pytest.fixture
@@ -650,3 +653,87 @@ def test_defaults_are_kafkas() -> None:
     assert (config.segment_bytes, config.index_interval_bytes, config.segment_index_bytes) == (1 << 30, 4096, 10 << 20)
     assert (config.max_message_bytes, config.retention_ms, config.retention_bytes) == (1048588, 604800000, -1)
     assert (config.message_timestamp_after_max_ms, config.flush_messages) == (3600000, MAX_LONG)
+
+
+# what is deleted
+
+
+def _names(path: Path, suffix: str) -> list[str]:
+    return sorted(file.name for file in path.iterdir() if file.name.endswith(suffix))
+
+
+@pytest.mark.parametrize("way", ["retention", "truncation"])
+def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) -> None:
+    log = open_log(path, segment_bytes=200, file_delete_delay_ms=77)
+    jobs: list[tuple[int, Callable[[], None]]] = []
+    log.defer_removal = lambda delay_ms, job: jobs.append((delay_ms, job))
+    for n in range(6):
+        log.append(batch(1, n, size=80), now_ms=T0, leader_epoch=0)
+    held = log.read(0 if way == "retention" else 5, 1 << 20)
+    before = held.bytes()
+    logs = _names(path, ".log")
+    if way == "retention":
+        log.delete_before(4)
+        log.retain(T0)
+    else:
+        log.truncate_to(1, T0)
+    kept = _names(path, ".log")
+    gone = [name for name in logs if name not in kept]
+    assert len(gone) >= 2
+    assert _names(path, ".log.deleted") == [f"{name}.deleted" for name in gone]
+    assert len(_names(path, "index.deleted")) == 2 * len(gone), "indexes go with their segment"
+    assert {delay_ms for delay_ms, _ in jobs} == {77}
+    assert held.bytes() == before, "who reads goes on"
+    for _, job in jobs:
+        job()
+    assert _names(path, ".deleted") == []
+    assert _names(path, ".log") == kept
+    assert held.bytes() == before
+    log.append(batch(1, 9), now_ms=T0, leader_epoch=0)
+
+
+def test_what_was_not_removed_in_time_goes_at_the_next_start(path: Path) -> None:
+    log = open_log(path, segment_bytes=200)
+    jobs: list[Callable[[], None]] = []
+    log.defer_removal = lambda _delay_ms, job: jobs.append(job)
+    for n in range(6):
+        log.append(batch(1, n, size=80), now_ms=T0, leader_epoch=0)
+    log.delete_before(4)
+    log.retain(T0)
+    log.close()
+    assert _names(path, ".log.deleted")
+    for job in jobs:
+        job()
+    assert _names(path, ".log.deleted"), "a closed log's files are the next owner's"
+    again = open_log(path, clean=True, log_start_offset=4)
+    assert _names(path, ".deleted") == []
+    assert (again.log_start_offset, again.log_end_offset) == (4, 6)
+
+
+# headers that lie
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(("count", "newest"), [(1, T0 + 9), (1, T0 - 9), (1, -1), (3, T0 - 9), (3, T0 + 10**9)])
+def test_a_wrong_max_timestamp_is_put_right(path: Path, codec: str, count: int, newest: int) -> None:
+    log = open_log(path)
+    sound = batch(count, compression=codec)
+    lying = bytearray(sound)
+    struct.pack_into(">q", lying, 35, newest)
+    struct.pack_into(">I", lying, 17, crc32c.crc32c(bytes(lying[21:])))
+    put(log, bytes(lying))
+    stored = log.read(0, 1 << 20).bytes()
+    assert stored[16:] == sound[16:], "what a sound producer would have sent, its checksum too"
+    found = log.max_timestamp()
+    assert found is not None
+    assert (found.timestamp, found.offset) == (T0 + count - 1, count - 1)
+
+
+def test_a_header_that_may_be_right_costs_no_look_at_the_records(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    monkeypatch.setattr(Log, "_check_records", lambda *arguments: looks.append(arguments))
+    log = open_log(path)
+    for codec in CODECS:
+        for count in (1, 2, 10):
+            put(log, batch(count, compression=codec))
+    assert looks == []

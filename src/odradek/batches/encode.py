@@ -154,6 +154,15 @@ def _sealed(checked: bytes, payload: bytes, base_offset: int, leader_epoch: int)
     return _PREFIX.pack(base_offset, length, leader_epoch, MAGIC, crc) + checked + payload
 
 
+def with_max_timestamp(data: Buffer, header: BatchHeader, max_timestamp: int) -> bytes:
+    """The one batch in ``data`` with another maximum of its timestamps (ms) in its header."""
+    payload = bytes(memoryview(data)[HEADER_BYTES : header.size_in_bytes])
+    checked = _CHECKED.pack(
+        header.attributes, header.last_offset_delta, header.base_timestamp, max_timestamp, *header[9:]
+    )
+    return _sealed(checked, payload, header.base_offset, header.leader_epoch)
+
+
 def recompress(data: Buffer, header: BatchHeader, codec: int) -> bytes:
     """The one batch in ``data`` with its records packed by another codec; everything else stays as it is.
 

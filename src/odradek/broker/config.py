@@ -227,6 +227,7 @@ class BrokerConfig:
     log_cleaner_io_buffer_load_factor: float
     log_cleaner_io_max_bytes_per_second: float
     log_retention_check_interval_ms: int
+    log_segment_delete_delay_ms: int
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
     producer_id_expiration_ms: int
@@ -414,6 +415,7 @@ _LOG_FIELDS = (
     "flush.ms",
     "delete.retention.ms",
     "min.cleanable.dirty.ratio",
+    "file.delete.delay.ms",
     "min.compaction.lag.ms",
     "max.compaction.lag.ms",
     "compression.type",

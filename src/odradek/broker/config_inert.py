@@ -288,11 +288,10 @@ compression.gzip.level | int | -1 | -1..9
 compression.lz4.level | int | 9 | 1..17
 compression.zstd.level | int | 3 | -131072..22
 """,
-    "Segment files grow as they are written, roll together and go at once when deleted.": """
+    "Segment files grow as they are written, and roll together.": """
 log.preallocate | boolean | false
 log.roll.jitter.ms | long | -
 log.roll.jitter.hours | int | 0 | 0..
-log.segment.delete.delay.ms | long | 60000 | 0..
 """,
 }
 

@@ -28,6 +28,7 @@ log.retention.ms | long | - | | Age at which segments are deleted; -1 never.
 log.retention.minutes | int | - | | The same in minutes, where log.retention.ms is unset.
 log.retention.hours | int | 168 | | The same in hours, where both are unset.
 log.retention.bytes | long | -1 | | Size of a partition above which old segments are deleted; -1 no limit.
+log.segment.delete.delay.ms | long | 60000 | 0.. | How long the files of what was deleted stay on the disk.
 log.retention.check.interval.ms | long | 300000 | 1.. | How often retention looks.
 log.cleaner.enable | boolean | true | | Whether compacted topics are compacted.
 log.cleaner.threads | int | 1 | 0.. | Logs that are compacted at a time.
@@ -131,7 +132,6 @@ TOPIC_INERT = {
     "compression.gzip.level": _NO_LEVELS,
     "compression.lz4.level": _NO_LEVELS,
     "compression.zstd.level": _NO_LEVELS,
-    "file.delete.delay.ms": "Deleted files go at once; a fetch under way keeps reading them.",
     "preallocate": "Segment files grow as they are written.",
     "segment.jitter.ms": "Segments of one topic may roll together.",
     "follower.replication.throttled.replicas": "One broker has no followers and no other leader.",

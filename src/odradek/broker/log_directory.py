@@ -50,6 +50,7 @@ class LogDirectory:
         self.node_id = 1
         self.clean = False
         self.defer: Callable[[Job], None] | None = None
+        self.defer_removal: Callable[[int, Job], None] | None = None
         self._directory_id = UUID(int=0)
         self._now_ms = now_ms
         self._files = files or OsFiles()
@@ -227,12 +228,13 @@ class LogDirectory:
             log.error("partition %s is offline: %s", name, error)
             return None, str(error)
         opened.defer_flush = self.defer
+        opened.defer_removal = self.defer_removal
         return opened, ""
 
     # --- dropping -----------------------------------------------------------------------------------------------
 
-    def drop_topic(self, name: str, partition_count: int) -> None:
-        """Takes a topic's logs out of service and removes their directories."""
+    def drop_topic(self, name: str, partition_count: int, delay_ms: int = 0) -> None:
+        """Takes a topic's logs out of service; their directories get another name, and go after ``delay_ms``."""
         for index in range(partition_count):
             partition = self.partitions.pop((name, index), None)
             if partition is None:
@@ -246,7 +248,8 @@ class LogDirectory:
                 else:
                     self._files.rename(path, doomed)
                     partition.log.path = doomed
-                    partition.log.delete()
+                    partition.log.retire()
+                    self._remove_later(doomed, delay_ms)
             except (OSError, KafkaError) as error:
                 log.error("%s could not be removed: %s", path, error)
             partition.failure = "the topic was deleted"
@@ -255,6 +258,20 @@ class LogDirectory:
             self._forget({TopicPartition(name, index) for index in range(partition_count)})
         except OSError as error:  # tried again when a topic of this name is created
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
+
+    def _remove_later(self, doomed: Path, delay_ms: int) -> None:
+        """What is still there when the broker stops goes at its next start."""
+
+        def remove() -> None:
+            try:
+                self._remove_directory(doomed)
+            except OSError as error:
+                log.error("%s could not be removed: %s", doomed, error)
+
+        if self.defer_removal is None:
+            remove()
+        else:
+            self.defer_removal(delay_ms, remove)
 
     def _forget(self, names: Set[TopicPartition]) -> None:
         """Takes partitions out of the checkpoint files, which tell logs apart by name only. Raises OSError.

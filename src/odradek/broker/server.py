@@ -183,7 +183,7 @@ class BrokerServer:
             for index in range(topic.partition_count):
                 self.runtime.unload(index)
             self.runtime.partition_count = None
-        self.directory.drop_topic(topic.name, topic.partition_count)
+        self.directory.drop_topic(topic.name, topic.partition_count, self.config.log_segment_delete_delay_ms)
         self.cleaning.forget_dropped()
         self.runtime.on_topics_changed([topic.name])
         if topic.name != OFFSETS_TOPIC:
@@ -288,6 +288,7 @@ class BrokerServer:
         try:
             self.directory.claim(self.config, self.address)
             self.directory.defer = lambda job: _in_thread(loop, job)
+            self.directory.defer_removal = lambda delay_ms, job: self._remove_later(loop, delay_ms, job)
             self.catalog = self.directory.open_catalog()
             self._take_dynamic_configs()
             self.quotas.take(self.catalog.quotas())
@@ -358,6 +359,9 @@ class BrokerServer:
             self._alarms.call_at(self.now_ms() + interval_ms, run)
 
         self._alarms.call_at(self.now_ms() + interval_ms, run)
+
+    def _remove_later(self, loop: asyncio.AbstractEventLoop, delay_ms: int, job: Callable[[], None]) -> None:
+        self._alarms.call_at(self.now_ms() + delay_ms, lambda: _in_thread(loop, job))
 
     def _flush_due(self) -> None:
         self.directory.flush_due()

@@ -32,6 +32,7 @@ class LogConfig:
     message_timestamp_after_max_ms: int = HOUR_MS
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
+    file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
 
     @property

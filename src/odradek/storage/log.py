@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from odradek.batches.compression import CODES
-from odradek.batches.encode import recompress
+from odradek.batches.encode import recompress, with_max_timestamp
 from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
 from odradek.batches.rows import batch_rows
 from odradek.core.errors import ErrorCode, KafkaError
@@ -31,8 +31,8 @@ from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
 from odradek.storage.producers import Producers
-from odradek.storage.recovery import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX, Loaded, load, note_batch
-from odradek.storage.segment import SUFFIXES, Placed, Segment, Slice, file_name
+from odradek.storage.recovery import CLEANED_SUFFIX, SWAP_SUFFIX, Loaded, load, note_batch
+from odradek.storage.segment import DELETED_SUFFIX, SUFFIXES, Placed, Segment, Slice, file_name
 
 Origin = Literal["client", "coordinator"]
 
@@ -65,7 +65,10 @@ class Log:
     """Not thread-safe; made by ``Log.open``.
 
     ``defer_flush`` takes the sync of a segment that was just closed, to be run at leisure, in a thread if wished;
-    without it the sync happens inside ``roll``. It also takes the removal of files that a compacted one replaced.
+    without it the sync happens inside ``roll``.
+
+    ``defer_removal`` takes the removal of files that are no part of the log any more, with the ms it is to wait
+    (``file.delete.delay.ms``); they are called ``.deleted`` until then. Without it they go at once.
 
     ``cleaned_offset``: where the last cleaning ended, None before the first. While ``is_being_cleaned``, retention
     waits.
@@ -78,6 +81,7 @@ class Log:
         self.recovery_point = loaded.recovery_point
         self.offline: str | None = None
         self.defer_flush: Callable[[Callable[[], None]], None] | None = None
+        self.defer_removal: Callable[[int, Callable[[], None]], None] | None = None
         self.closed = False
         self.cleaned_offset: int | None = None
         self.is_being_cleaned = False
@@ -185,15 +189,14 @@ class Log:
         """What a topic's settings demand of a producer's one batch; recompresses it when the topic names a codec."""
         config = self.config
         _, header = batches[0]
-        if config.is_log_append_time:
-            if header.timestamp_type:
-                raise KafkaError(ErrorCode.invalid_timestamp, "producers may not set LogAppendTime themselves")
-        else:
-            self._check_timestamps(data, header, now_ms)
-        if config.is_compacted:
-            for row in batch_rows(data, 0, header):
-                if row.key is None:
-                    raise KafkaError(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
+        if config.is_log_append_time and header.timestamp_type:
+            raise KafkaError(ErrorCode.invalid_timestamp, "producers may not set LogAppendTime themselves")
+        if config.is_compacted or self._needs_a_look(header, now_ms):
+            newest = self._check_records(data, header, now_ms)
+            if newest != header.max_timestamp and not config.is_log_append_time:
+                data = with_max_timestamp(data, header, newest)
+                batches = validate(data, max_message_bytes=config.max_message_bytes)
+                _, header = batches[0]
         if config.compression_type != "producer":
             codec = CODES["none" if config.compression_type == "uncompressed" else config.compression_type]
             if codec != header.compression:
@@ -201,18 +204,40 @@ class Log:
                 batches = validate(data, max_message_bytes=config.max_message_bytes)
         return data, batches
 
-    def _check_timestamps(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
+    def _needs_a_look(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether the records' timestamps may be out of bounds, or the header's are not what a producer writes.
+
+        The base is the first record's, and so at most the maximum: of one record it is both. Kafka takes every batch
+        apart; here a wrong maximum of several records that keeps within these bounds is believed.
+        """
+        config = self.config
+        if config.is_log_append_time:
+            return False
+        base, newest = header.base_timestamp, header.max_timestamp
+        return (
+            newest > now_ms + config.message_timestamp_after_max_ms
+            or now_ms > config.message_timestamp_before_max_ms
+            or newest < base
+            or (newest != base and header.record_count == 1)
+        )
+
+    def _check_records(self, data: Buffer, header: BatchHeader, now_ms: int) -> int:
+        """What a topic's settings demand of single records; returns the largest timestamp (ms)."""
         config = self.config
         earliest = now_ms - config.message_timestamp_before_max_ms
         latest = now_ms + config.message_timestamp_after_max_ms
-        if header.max_timestamp <= latest and earliest <= 0:
-            return
+        newest = -1
         for row in batch_rows(data, 0, header):
-            if row.timestamp != -1 and not earliest <= row.timestamp <= latest:
-                raise KafkaError(
-                    ErrorCode.invalid_timestamp,
-                    f"timestamp {row.timestamp} of record {row.offset} is not within [{earliest}, {latest}]",
-                )
+            if row.key is None and config.is_compacted:
+                raise KafkaError(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
+            newest = max(newest, row.timestamp)
+            if row.timestamp == -1 or config.is_log_append_time or earliest <= row.timestamp <= latest:
+                continue
+            raise KafkaError(
+                ErrorCode.invalid_timestamp,
+                f"timestamp {row.timestamp} of record {row.offset} is not within [{earliest}, {latest}]",
+            )
+        return newest
 
     def _write(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int, leader_epoch: int
@@ -438,10 +463,11 @@ class Log:
             self.roll(now_ms)
         if self._bases[due] > self.log_start_offset:
             self._raise_start(self._bases[due])
-        for segment in self._segments[:due]:
-            segment.remove()
-            self.producers.remove_snapshot(segment.base_offset)
+        dropped = self._segments[:due]
         del self._segments[:due], self._bases[:due]
+        self._remove(dropped)
+        for segment in dropped:
+            self.producers.remove_snapshot(segment.base_offset)
         return due
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
@@ -459,11 +485,11 @@ class Log:
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         while len(self._segments) > 1 and self._bases[-1] >= offset:
-            self._segments.pop().remove()
+            self._remove([self._segments.pop()])
             self._bases.pop()
         active = self._segments[-1]
         if offset < active.base_offset:
-            active.remove()
+            self._remove([active])
             active = self._segments[-1] = Segment.create(self.path, offset, self.config, self._files, now_ms)
             self._bases[-1] = offset
         else:
@@ -501,10 +527,7 @@ class Log:
             raise self._fail("replacing segments", OSError(str(error))) from error
         self._segments[first:last] = [fresh]
         self._bases[first:last] = [base_offset]
-        if self.defer_flush is None:
-            self._remove_files(doomed)
-        else:
-            self.defer_flush(lambda: self._remove_files(doomed))
+        self._remove_later(doomed)
         return True
 
     def _swap(self, base_offset: int, replaced: Sequence[Segment]) -> list[Path]:
@@ -531,14 +554,29 @@ class Log:
             files.rename(self.path / (name + SWAP_SUFFIX), self.path / name)
         return doomed
 
+    def _remove(self, segments: Sequence[Segment]) -> None:
+        if self.defer_removal is not None:
+            self._remove_later([path for segment in segments for path in segment.mark_deleted()])
+            return
+        for segment in segments:
+            segment.remove()
+
+    def _remove_later(self, doomed: Sequence[Path]) -> None:
+        if self.defer_removal is None:
+            self._remove_files(doomed)
+        else:
+            self.defer_removal(self.config.file_delete_delay_ms, lambda: self._remove_files(doomed))
+
     def _remove_files(self, doomed: Sequence[Path]) -> None:
         """The new names have to be on the disk before the old files go. A file that stays goes at the next start."""
+        if self.closed:
+            return
         try:
             self._files.sync_dir(self.path)
             for path in doomed:
                 self._files.remove(path)
         except OSError as error:
-            _log.warning("%s: files that a compacted one replaced are still there: %s", self.path, error)
+            _log.warning("%s: files that are to go are still there: %s", self.path, error)
 
     def discard_cleaned(self) -> None:
         """Removes what an interrupted cleaning has written. Raises OSError."""
@@ -607,10 +645,14 @@ class Log:
         self.closed = True
         self._let_go("was abandoned")
 
-    def delete(self) -> None:
-        """Removes all files and the directory."""
+    def retire(self) -> None:
+        """Takes the log out of service; somebody else removes its directory."""
         self.closed = True
         self._let_go("was deleted")
+
+    def delete(self) -> None:
+        """Removes all files and the directory."""
+        self.retire()
         try:
             for name in self._files.list(self.path):
                 self._files.remove(self.path / name)

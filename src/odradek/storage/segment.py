@@ -26,6 +26,7 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
+DELETED_SUFFIX = ".deleted"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
@@ -390,6 +391,18 @@ class Segment:
         self.forget()
         for suffix in SUFFIXES:
             self._files.remove(self.path(suffix))
+
+    def mark_deleted(self) -> list[Path]:
+        """Renames the files, the log first, to what a start removes; returns their new paths."""
+        self.removed = True
+        self.forget()
+        marked = []
+        for suffix in SUFFIXES:
+            path = self.path(suffix)
+            if self._files.exists(path):
+                marked.append(path.with_name(path.name + DELETED_SUFFIX))
+                self._files.rename(path, marked[-1])
+        return marked
 
     def forget(self) -> None:
         """Lets go of the files; slices that are still being sent keep theirs open."""
