@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from bench import raw
 from bench.load import CommitConnection, commit_request, create_topic
@@ -70,10 +71,16 @@ def _groups(topic: str, count: int) -> list[str]:
     return [f"{topic}-{number}" for number in range(count)]
 
 
+def _one_per_coordinator(groups: list[str]) -> list[str]:
+    """A group of each partition of the offsets topic."""
+    return list({partition_for_group(group, OFFSETS_PARTITIONS): group for group in groups}.values())
+
+
 def many_offsets(bootstrap: str, topic: str, groups: int, partitions: int, times: int) -> dict[str, float]:
     """So many groups commit so many partitions each, so many times over; a last commit ends at ``times`` + index."""
     create_topic(bootstrap, topic, partitions)
-    CommitConnection(bootstrap, topic, f"{topic}-0")  # which waits for the coordinator
+    for group in _one_per_coordinator(_groups(topic, groups)):
+        CommitConnection(bootstrap, topic, group)  # which waits for the coordinator
     connection = raw.Connection(bootstrap)
     began = time.perf_counter()
     _send_commits(
@@ -101,10 +108,9 @@ def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> b
     One group per partition of the offsets topic is asked first: the question alone would hold a starting broker up.
     """
     every = _groups(topic, groups)
-    some = {partition_for_group(group, OFFSETS_PARTITIONS): group for group in every}
     connection = raw.Connection(bootstrap)
     try:
-        for asked in (list(some.values()), every):
+        for asked in (_one_per_coordinator(every), every):
             reply = connection.call(offset_fetch_request(asked, topic, range(1)))
             _, message = frames.decode_response(OFFSET_FETCH, FETCH_VERSION, reply)
             for group in message.groups:
@@ -116,7 +122,10 @@ def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> b
 
 
 def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, warm_up_s: float) -> dict[str, float]:
-    """OffsetFetch of all of a group's many partitions in ten topics, one request after the other; partitions/s."""
+    """OffsetFetch of all of a group's many partitions in ten topics, one request after the other; partitions/s.
+
+    ``changed_per_s`` is that where all of them are committed before each, which is not counted in the time.
+    """
     per_topic = partitions // _TOPICS
     topics = [f"{topic}-{number}" for number in range(_TOPICS)]
     for name in topics:  # no single topic of so many can be created on Apache Kafka
@@ -133,15 +142,32 @@ def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, w
         found = {row.partition_index: row.committed_offset for row in listed.partitions}
         if found != {index: index + 1 for index in range(per_topic)}:
             raise RuntimeError("the offsets fetched are not those committed")
-    count, began, until = 0, 0.0, time.perf_counter() + warm_up_s
-    while time.perf_counter() < until or not began:
-        if len(connection.call(request)) != len(expected):
-            raise RuntimeError("a fetch was answered differently")
+    found = {}
+    commits = [commit_request(topic, name, range(per_topic), 1) for name in topics]
+    for key, before in (("per_s", []), ("changed_per_s", commits)):
+        _fetch_again(connection, request, len(expected), before, warm_up_s)
+        count, took_s = _fetch_again(connection, request, len(expected), before, seconds)
+        found[key] = count * partitions / took_s
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for gone in admin.delete_topics(topics, request_timeout=60).values():
+        gone.result(60)  # what is measured behind this shall not have ten thousand logs to carry
+    return {**found, "count": count * partitions}
+
+
+def _fetch_again(
+    connection: raw.Connection, request: bytes, reply_bytes: int, commits: list[bytes], seconds: float
+) -> tuple[int, float]:
+    """Fetches for that long, after commits each time; how often, and the seconds that the fetches alone took."""
+    count, took_s = 0, 0.0
+    while took_s < seconds:
+        _send_commits(connection, iter(commits))
+        began = time.perf_counter()
+        reply = connection.call(request)
+        took_s += time.perf_counter() - began
         count += 1
-        if not began and time.perf_counter() >= until:
-            count, began = 0, time.perf_counter()
-            until = began + seconds
-    return {"per_s": count * partitions / (time.perf_counter() - began), "count": count * partitions}
+        if len(reply) != reply_bytes:
+            raise RuntimeError("a fetch was answered differently")
+    return count, took_s
 
 
 # --- a rebalance ------------------------------------------------------------------------------------------------

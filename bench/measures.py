@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 from bench import raw
 from bench.apache import class_path, java
+from bench.groups import all_groups_answer
 from bench.load import create_topic, set_topic_config
 from bench.sides import Side, cpu_seconds, resident_bytes, start
 
@@ -80,8 +82,16 @@ COLUMNS: dict[str, Column] = {
     "loaded_rss": Column("… after the commits and compaction below", "MB", higher_is_better=False, aim=4),
     "peak_rss": Column("… most while compacting, cleaner's process included", "MB", higher_is_better=False),
     "commits_1": Column("OffsetCommit, pipelined, 1 connection", "requests/s"),
-    "commits_8": Column("OffsetCommit, pipelined, 8 connections", "requests/s"),
+    "commits_8": Column("OffsetCommit, pipelined, 8 connections", "requests/s", aim=8),
     "commits_8_cpu": Column("… broker CPU per million of them", "s", higher_is_better=False),
+    "wide_commits": Column("OffsetCommit of 100 partitions, 8 connections", "partitions/s", aim=2),
+    "wide_commits_cpu": Column("… broker CPU per million partitions", "s", higher_is_better=False),
+    "commit_sync_p50": Column("commit and wait, confluent-kafka, p50", "ms", higher_is_better=False, aim=3),
+    "commit_sync_p99": Column("… p99", "ms", higher_is_better=False),
+    "fetch_offsets": Column("OffsetFetch of 10,000 partitions, nothing committed meanwhile", "partitions/s", aim=2),
+    "fetch_changed": Column("… all of them committed before each", "partitions/s"),
+    "rebalance": Column("100 members join at once, to the last assignment", "ms", higher_is_better=False, aim=1),
+    "offset_bytes": Column("memory per committed offset, a million of them", "bytes", higher_is_better=False, most=300),
     "produce": Column("produce, confluent-kafka, 100 B, acks=all", "rows/s", aim=1.5),
     "produce_cpu": Column("… broker CPU per million rows", "s", higher_is_better=False),
     "producer_perf": Column("produce, Java ProducerPerformance, 1 KB", "rows/s", aim=1),
@@ -95,6 +105,9 @@ COLUMNS: dict[str, Column] = {
     "fan_out_cpu": Column("8 raw consumers, one cached topic: broker CPU per GB", "s", higher_is_better=False, aim=2),
     "fan_out": Column("… to all of them together", "GB/s"),
     "restart": Column("restart after kill -9 to all end offsets", "s", higher_is_better=False, aim=2),
+    "groups_restart": Column(
+        "restart after kill -9, 2 million commits, to the last group", "s", higher_is_better=False, aim=3
+    ),
     "compact": Column("compacting it, start to end", "s", higher_is_better=False),
     "compact_p99": Column("p99 of single produces meanwhile", "ms", higher_is_better=False),
     "compact_share": Column("… as a multiple of p99 before", "×", higher_is_better=False, most=2),
@@ -157,6 +170,59 @@ def measure_commits(side: Side, sizes: Sizes, started_s: float) -> Values:
             share = sizes.commit_seconds / (sizes.commit_seconds + sizes.warm_up_s)
             found["commits_8_cpu"] = cpu_s * share / answer["count"] * 1e6
     return found
+
+
+def measure_groups(side: Side, sizes: Sizes, started_s: float) -> Values:
+    timing = {"seconds": sizes.commit_seconds / 2, "warm_up_s": sizes.warm_up_s}
+    wide, cpu_s = load("commits", side, connections=8, topic="wide-commits", partitions=100, **timing)
+    share = timing["seconds"] / (timing["seconds"] + timing["warm_up_s"])
+    sync, _ = load("commit_sync", side, topic="commit-sync", count=sizes.singles)
+    found = {
+        "wide_commits": wide["per_s"],
+        "wide_commits_cpu": cpu_s * share / wide["count"] * 1e6,
+        "commit_sync_p50": sync["p50"],
+        "commit_sync_p99": sync["p99"],
+    }
+    fetched, _ = load("fetch_offsets", side, topic="fetch-offsets", partitions=10_000, **timing)
+    found |= {"fetch_offsets": fetched["per_s"], "fetch_changed": fetched["changed_per_s"]}
+    joined, _ = load("rebalance", side, group="rebalance", members=100, rounds=max(3, int(20 * sizes.scale)))
+    return {**found, "rebalance": joined["ms"]}
+
+
+def measure_offsets_memory(side: Side, sizes: Sizes, started_s: float) -> Values:
+    """On a new broker, so that nothing it once needed for other things is used again."""
+    _start_anew(side)
+    load("many_offsets", side, topic="warm-memory", groups=10, partitions=10, times=2)
+    time.sleep(sizes.idle_s)
+    before = resident_bytes(side.pids)
+    groups = max(100, int(10_000 * sizes.scale))
+    load("many_offsets", side, topic="offsets-memory", groups=groups, partitions=100, times=1)
+    return {"offset_bytes": (resident_bytes(side.pids) - before) / (groups * 100)}
+
+
+def measure_groups_restart(side: Side, sizes: Sizes, started_s: float) -> Values:
+    _start_anew(side)
+    topic, groups, times = "groups-restart", max(100, int(2000 * sizes.scale)), 10
+    load("many_offsets", side, topic=topic, groups=groups, partitions=100, times=times)
+    side.kill()
+    began = time.perf_counter()
+    side.spawn()
+    while time.perf_counter() - began < 600:
+        try:
+            if all_groups_answer(side.bootstrap, topic, groups, times):
+                return {"groups_restart": time.perf_counter() - began}
+        except OSError:
+            pass
+        time.sleep(0.01)
+    raise TimeoutError(f"{side.name} has not come back with all groups in 600 s")
+
+
+def _start_anew(side: Side) -> None:
+    """On an empty data directory: what was committed before would be read again, too."""
+    side.stop()
+    shutil.rmtree(side.data)
+    side.install()
+    start(side)
 
 
 def measure_records(side: Side, sizes: Sizes, started_s: float) -> Values:
@@ -300,15 +366,18 @@ MEASURES: dict[str, Callable[[Side, Sizes, float], Values]] = {
     "start": measure_start,
     "idle": measure_idle,
     "commits": measure_commits,
+    "groups": measure_groups,
     "records": measure_records,
     "producer-perf": measure_producer_perf,
     "latency": measure_latency,
     "consumer-perf": measure_consumer_perf,
     "fan-out": measure_fan_out,
     "loaded": measure_loaded,
+    "offsets-memory": measure_offsets_memory,
     "restart": measure_restart,
+    "groups-restart": measure_groups_restart,
 }
-"""In the order they run; ``restart`` is last, since the broker is another afterwards."""
+"""In the order they run; those that start the broker again are last."""
 
 
 def one_round(build: Callable[[Path], Side], directory: Path, names: list[str], sizes: Sizes) -> Values:

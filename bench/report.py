@@ -62,7 +62,7 @@ def table(ours: list[Values], theirs: list[Values], names: tuple[str, str]) -> s
 def aim(column: Column, mine: Sequence[float], times: Sequence[float]) -> str:
     """What the figure is to be, and whether the median is."""
     if column.most:
-        return f"≤ {column.most:g} × ({'met' if median(mine) <= column.most else 'missed'})"
+        return f"≤ {column.most:g} {column.unit} ({'met' if median(mine) <= column.most else 'missed'})"
     if not column.aim:
         return ""
     told = f"≥ {column.aim:g} ×"

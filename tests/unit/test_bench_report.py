@@ -31,17 +31,20 @@ def test_an_aim_is_met_by_the_median_of_the_ratios() -> None:
     assert report.aim(column, mine, [1.0, 1.9, 3.0]) == "≥ 2 × (missed)"
     assert report.aim(column, mine, []) == "≥ 2 ×"
     assert report.aim(Column("t", "×", most=2), [1.0, 2.5, 3.0], []) == "≤ 2 × (missed)"
+    assert report.aim(Column("t", "bytes", most=300), [172.0], []) == "≤ 300 bytes (met)"
 
 
-def test_every_figure_of_issue_4_has_its_aim_in_the_table() -> None:
+def test_every_figure_of_issues_4_and_5_has_its_aim_in_the_table() -> None:
     aims = {key: column.aim for key, column in COLUMNS.items() if column.aim}
     assert aims == {
         "start": 8, "idle_rss": 4, "loaded_rss": 4, "produce": 1.5, "producer_perf": 1, "latency_p50": 2,
         "latency_p99": 2, "consume": 1.3, "consumer_perf_100": 1.3, "consumer_perf_1000": 1.3, "fan_out_cpu": 2,
-        "restart": 2,
+        "restart": 2, "commits_8": 8, "wide_commits": 2, "commit_sync_p50": 3, "fetch_offsets": 2, "rebalance": 1,
+        "groups_restart": 3,
     }  # fmt: skip
     assert COLUMNS["compact_share"].most == 2
-    assert list(MEASURES)[-1] == "restart", "the broker is another one after it"
+    assert COLUMNS["offset_bytes"].most == 300
+    assert list(MEASURES)[-3:] == ["offsets-memory", "restart", "groups-restart"], "they start the broker again"
 
 
 def test_the_plot_draws_every_bar_to_the_scale_of_its_group() -> None:
