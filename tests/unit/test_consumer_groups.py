@@ -401,6 +401,17 @@ def test_a_failed_append_changes_nothing(rig: ConsumerRig) -> None:
     assert rig.enter("g", "b", "t").error is OK
 
 
+def test_what_no_batch_can_take_is_refused_and_nobody_else_notices(rig: ConsumerRig) -> None:
+    rig.enter("g", "a", "t")
+    rig.partition_of("g").max_message_bytes = 2_000
+    before = rig.shard("g")
+    names = [f"a-rather-long-name-of-a-topic-{number}" for number in range(100)]
+    assert rig.beat("g", "a", 2, topics=names).error is ErrorCode.unknown_server_error
+    assert rig.shard("g") is before
+    assert rig.beat("g", "a", 2).error is OK
+    assert rig.epochs("g") == ("Stable", 2, 2)
+
+
 def test_what_a_cleaned_log_has_lost_does_not_stop_a_load(rig: ConsumerRig) -> None:  # behaviour 37
     rig.enter("g", "a", "t")
     rig.beat("g", "a", -1)

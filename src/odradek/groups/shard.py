@@ -113,6 +113,8 @@ class GroupShard:
             return self._membership.take_back_sync(now_ms, request)
         if isinstance(request, OffsetCommit | PlannedCommits | OffsetDelete | DeleteGroups):
             return Result()  # they change nothing but through their records
+        if isinstance(request, ConsumerHeartbeat) and request.group_id not in self.groups:
+            return Result()  # likewise, unless the group changes sides
         return None
 
     def committed(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
