@@ -737,3 +737,21 @@ def test_a_header_that_may_be_right_costs_no_look_at_the_records(path: Path, mon
         for count in (1, 2, 10):
             put(log, batch(count, compression=codec))
     assert looks == []
+
+
+def test_claim_9_batches_cut_writes_and_bytes(path: Path) -> None:  # claim 9
+    """The same thousand records, one a batch and a hundred a batch: a produce request carries one batch a partition."""
+    costs = {}
+    for per_batch in (1, 100):
+        files = MemoryFiles()
+        log = open_log(path, files=files)
+        log.assign_epoch(0)
+        files.appends.clear()
+        batches = [batch(per_batch, first) for first in range(0, 1000, per_batch)]
+        for data in batches:
+            put(log, data)
+        assert [row.value for row in rows_from(log, 0)] == [b"v" * 10] * 1000
+        costs[per_batch] = len(batches), files.appends.count(path / "00000000000000000000.log"), log.size
+    assert costs[1][:2] == (1000, 1000)
+    assert costs[100][:2] == (10, 10), "a request and a write per batch"
+    assert costs[1][2] > 3 * costs[100][2], "a header of 61 bytes is shared by a hundred records"

@@ -243,7 +243,6 @@ delete.records.purgatory.purge.interval.requests | int | 1
 fetch.purgatory.purge.interval.requests | int | 1000
 num.io.threads | int | 8
 num.network.threads | int | 3
-num.recovery.threads.per.data.dir | int | 2
 producer.purgatory.purge.interval.requests | int | 1000
 queued.max.request.bytes | long | -1
 queued.max.requests | int | 500
@@ -279,6 +278,9 @@ group.coordinator.cached.buffer.max.bytes | int | 1048588
 group.coordinator.threads | int | 4
 offsets.commit.timeout.ms | int | 5000
 offsets.load.buffer.size | int | 5242880
+""",
+    "Sixteen logs are closed at a time; checking records keeps one core busy, so they are recovered one by one.": """
+num.recovery.threads.per.data.dir | int | 2
 """,
     "The data directory has one place.": """
 log.dir | list | /tmp/kafka-logs
