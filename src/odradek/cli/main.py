@@ -28,7 +28,8 @@ class _SubApp(NamedTuple):
 
 
 _SUB_APPS = {
-    "groups": _SubApp("odradek.cli.groups", "Consumer groups of any Kafka: list, describe."),
+    "groups": _SubApp("odradek.cli.groups", "Consumer groups of any Kafka: lag, members, resets."),
+    "topics": _SubApp("odradek.cli.topics", "Topics of any Kafka: list, create, alter, delete."),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka, decoded."),
 }
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli.groups import TIMEOUT_MS, Bootstrap, Timeout, connect
+from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout, connect
 from odradek.cli.terminal import error_line
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT,
     help="The offsets topic of any Kafka, decoded.",
     epilog="Example:\n\n\b\n  odradek offsets dump --group flight-lake -b 127.0.0.1:9092",
 )
@@ -30,12 +30,14 @@ def _offsets() -> None:
     "  odradek offsets dump --group flight-lake --max 10 --json -b 127.0.0.1:9092",
 )
 def dump(
+    *,
     bootstrap: Bootstrap,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group's commits.")] = None,
     max_lines: Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many lines.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON lines, as Kafka 4's OffsetsMessageFormatter prints them.")
     ] = False,
+    command_config: CommandConfig = None,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Print every commit that __consumer_offsets still holds, oldest first within each of its partitions.
@@ -47,7 +49,7 @@ def dump(
     from odradek.core.records import format_json, format_line
 
     form = format_json if as_json else format_line
-    with connect(bootstrap, timeout_ms) as admin:
+    with connect(bootstrap, timeout_ms, command_config) as admin:
         if not offsets_topic.partitions(admin):
             error_line("this cluster has no __consumer_offsets topic yet: no group has ever asked for its coordinator")
             return

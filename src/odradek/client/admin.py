@@ -7,10 +7,11 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from odradek.client import loop, operations
+from odradek.client import loop, operations, topic_operations
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.model import (
+    ConfigEntry,
     GroupDescription,
     GroupListing,
     ListedOffset,
@@ -87,6 +88,26 @@ class Admin:
     def delete_topics(self, names: Sequence[str]) -> None:
         """Raises the first topic's error (UnknownTopic, …); the others are deleted."""
         self._run(operations.delete_topics(self._cluster, names))
+
+    def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """Grows topics to so many partitions. Raises the first topic's error (INVALID_PARTITIONS, UnknownTopic, …)."""
+        self._run(topic_operations.create_partitions(self._cluster, counts, validate_only=validate_only))
+
+    def describe_topic_configs(self, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+        """Every setting of the topics, by name, with its source. Raises UnknownTopic."""
+        return self._run(topic_operations.describe_topic_configs(self._cluster, names))
+
+    def alter_topic_configs(self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """Sets settings of one topic; None takes a setting back to its default. Raises INVALID_CONFIG, UnknownTopic."""
+        self._run(topic_operations.alter_topic_configs(self._cluster, name, changes, validate_only=validate_only))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes the records below these offsets (-1: all of them) and returns the new log starts.
+
+        Raises OFFSET_OUT_OF_RANGE for an offset beyond the high watermark, POLICY_VIOLATION for a compacted topic,
+        UnknownTopic; the other partitions are done.
+        """
+        return self._run(topic_operations.delete_records(self._cluster, before))
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions, in order. Raises UnknownTopic."""

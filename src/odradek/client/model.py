@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
@@ -54,6 +55,18 @@ class NewTopic:
     num_partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class ConfigEntry(NamedTuple):
+    """A setting in force. ``source`` says who set it: topic, broker, cluster, static broker or default.
+
+    ``value`` is None where it is a secret.
+    """
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

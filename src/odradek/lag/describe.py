@@ -1,16 +1,19 @@
 """The offsets and the lag of a group, with the values of ``kafka-consumer-groups --describe``.
 
 One row per partition that is assigned to a member or has a committed offset. Lag is the log end offset minus the
-committed one, neither clamped: committing 20 into a log that ends at 10 shows -10, as Kafka's tool does.
+committed one, as in Kafka's tool: committing 20 into a log that ends at 10 shows -10. One case differs: where the
+committed offset lies below the log start, the records in between are gone and nobody will ever read them, so lag
+counts from the log start, and ``GroupLag.lost`` says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.client.admin import Admin
-from odradek.client.model import LATEST, GroupDescription, ListedOffset, MemberDescription
+from odradek.client.model import EARLIEST, LATEST, GroupDescription, ListedOffset, MemberDescription
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 
@@ -29,39 +32,52 @@ class LagRow(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """A group's state (Stable, Empty, …) with its rows."""
+    """A group's state (Stable, Empty, …) with its rows.
+
+    ``lost`` has the log start of each partition whose committed offset lies below it; lag counts from there.
+    """
 
     group: str
     state: str
     rows: tuple[LagRow, ...]
+    lost: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 def lag_rows(
     group: GroupDescription,
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     log_ends: Mapping[TopicPartition, ListedOffset],
+    log_starts: Mapping[TopicPartition, ListedOffset] = MappingProxyType({}),
 ) -> list[LagRow]:
     """Rows by member, the one with most partitions first, then what nobody owns; by topic and partition in each."""
+    known = (committed, log_ends, log_starts)
     rows: list[LagRow] = []
     assigned: set[TopicPartition] = set()
     members = sorted(group.members, key=lambda member: (-len(member.assignment), member.member_id))
     for member in members:
         assigned.update(member.assignment)
-        rows += [_row(group.group_id, tp, committed, log_ends, member) for tp in sorted(member.assignment)]
-    rows += [_row(group.group_id, tp, committed, log_ends, None) for tp in sorted(committed) if tp not in assigned]
+        rows += [_row(group.group_id, tp, known, member) for tp in sorted(member.assignment)]
+    rows += [_row(group.group_id, tp, known, None) for tp in sorted(committed) if tp not in assigned]
     return rows
 
 
 def _row(
     group_id: str,
     tp: TopicPartition,
-    committed: Mapping[TopicPartition, OffsetAndMetadata],
-    log_ends: Mapping[TopicPartition, ListedOffset],
+    known: tuple[
+        Mapping[TopicPartition, OffsetAndMetadata],
+        Mapping[TopicPartition, ListedOffset],
+        Mapping[TopicPartition, ListedOffset],
+    ],
     member: MemberDescription | None,
 ) -> LagRow:
+    committed, log_ends, log_starts = known
     current = committed[tp].offset if tp in committed else None
     end = log_ends[tp].offset if tp in log_ends else None
-    lag = end - current if end is not None and current is not None else None
+    lag = None
+    if end is not None and current is not None:
+        start = log_starts[tp].offset if tp in log_starts else current
+        lag = end - max(current, start)
     if member is None:
         return LagRow(group_id, *tp, current, end, lag)
     return LagRow(group_id, *tp, current, end, lag, member.member_id, member.host, member.client_id)
@@ -75,8 +91,13 @@ def describe(admin: Admin, group: str) -> GroupLag:
     description = admin.describe_groups([group])[group]
     committed = admin.list_group_offsets(group)
     wanted = set(committed).union(*(member.assignment for member in description.members))
-    log_ends = admin.list_offsets(dict.fromkeys(_readable(admin, wanted), LATEST))
-    return GroupLag(group, description.state, tuple(lag_rows(description, committed, log_ends)))
+    readable = _readable(admin, wanted)
+    # The starts first: a log start that moves in between then cannot lie beyond the end that was seen.
+    log_starts = admin.list_offsets({tp: EARLIEST for tp in readable if tp in committed})
+    log_ends = admin.list_offsets(dict.fromkeys(readable, LATEST))
+    rows = lag_rows(description, committed, log_ends, log_starts)
+    lost = {tp: start.offset for tp, start in log_starts.items() if committed[tp].offset < start.offset}
+    return GroupLag(group, description.state, tuple(rows), lost)
 
 
 def _readable(admin: Admin, wanted: set[TopicPartition]) -> list[TopicPartition]:

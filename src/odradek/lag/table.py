@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek.client.model import GroupListing
-from odradek.lag.describe import LagRow
+from odradek.core.ids import TopicPartition
+from odradek.lag.describe import GroupLag, LagRow
 
 _HEAD = (
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
@@ -36,6 +37,16 @@ def notice(group: str, state: str) -> str | None:
     if state in _REBALANCING:
         return f"Warning: Consumer group '{group}' is rebalancing."
     return None
+
+
+def lost_notices(found: GroupLag) -> list[str]:
+    """A line for each partition where lag counts from the log start, since the committed offset lies below it."""
+    committed = {TopicPartition(row.topic, row.partition): row.current_offset or 0 for row in found.rows}
+    return [
+        f"Warning: {tp}: group '{found.group}' committed {committed[tp]}, but the log now starts at {start}: "
+        f"{start - committed[tp]} records are gone unread; LAG counts from {start}."
+        for tp, start in sorted(found.lost.items())
+    ]
 
 
 def format_groups(groups: Sequence[GroupListing]) -> str:

@@ -1,0 +1,114 @@
+"""The options that every command for a cluster has, and the connection made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.terminal import CommandError
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.config import ClientConfig
+
+# kafka-consumer-groups waits this long by default, too.
+TIMEOUT_MS = 5_000
+CONTEXT: dict[Any, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="Addresses of the cluster; some of them may be dead.",
+    ),
+]
+Timeout = Annotated[int, typer.Option("--timeout", min=1, metavar="MS", help="How long to try, in milliseconds.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option("--command-config", metavar="FILE", help="A properties file with further client settings."),
+]
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The settings of a Java properties file: ``name=value`` or ``name: value`` lines, # and ! for comments.
+
+    Raises CommandError naming file and line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise CommandError(f"--command-config {path}: {reason}") from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=-1)
+        if cut < 0:
+            raise CommandError(f"--command-config {path}, line {number}: expected NAME=VALUE, not {line!r}")
+        found[line[:cut].strip()] = line[cut + 1 :].strip()
+    return found
+
+
+def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> ClientConfig:
+    """Settings of a command's client: it says at once when no address answers. Raises ConfigError, CommandError."""
+    from odradek.client.config import ClientConfig
+
+    settings: dict[str, Any] = {
+        "client_id": "odradek-cli",
+        "default_api_timeout_ms": timeout_ms,
+        "bootstrap_timeout_ms": 0,
+        "socket_connection_setup_timeout_ms": max(1, timeout_ms * 4 // 5),
+    }
+    given = read_properties(command_config) if command_config is not None else {}
+    settings.update((name.replace(".", "_"), value) for name, value in given.items())
+    return ClientConfig.of(settings | {"bootstrap_servers": bootstrap})
+
+
+def connect(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> Admin:
+    """An Admin for a command. Raises ConfigError, CommandError."""
+    from odradek.client.admin import Admin
+
+    return Admin(client_config(bootstrap, timeout_ms, command_config))
+
+
+def names_given(names: list[str], option: str) -> list[str]:
+    """The names without repetition, sorted. Raises CommandError for an empty one."""
+    if "" in names:
+        what = "a group's" if option == "--group" else "a topic's"
+        raise CommandError(f"{option}: {what} name cannot be empty")
+    return sorted(set(names))
+
+
+def parse_partitions(arguments: list[str]) -> tuple[list[str], list[tuple[str, int]]]:
+    """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do: topics, and partitions. Raises CommandError."""
+    topics: list[str] = []
+    partitions: list[tuple[str, int]] = []
+    for argument in arguments:
+        name, colon, rest = argument.partition(":")
+        numbers = rest.split(",")
+        if not name or (colon and not all(n.isascii() and n.isdigit() for n in numbers)):
+            raise CommandError(f"--topic {argument!r}: expected TOPIC or TOPIC:0,1,2")
+        if colon:
+            partitions += [(name, int(n)) for n in numbers]
+        else:
+            topics.append(name)
+    return topics, partitions
+
+
+def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:
+    """A plain table, columns as wide as their widest cell, those in ``right`` aligned to the right."""
+    table = [head, *rows]
+    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
+        .rstrip()
+        for line in table
+    )  # fmt: skip

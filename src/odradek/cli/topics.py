@@ -1,0 +1,292 @@
+"""``odradek topics``: topics of any Kafka."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.cli.groups import Yes, confirm
+from odradek.cli.options import (
+    CONTEXT,
+    TIMEOUT_MS,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Timeout,
+    columns,
+    connect,
+    names_given,
+    parse_partitions,
+)
+from odradek.cli.terminal import CommandError, note, progress
+
+if TYPE_CHECKING:
+    from odradek.client.model import ConfigEntry, TopicDescription
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings=CONTEXT,
+    help="Topics of any Kafka.",
+    epilog="Example:\n\n\b\n  odradek topics create flights --partitions 6 -b 127.0.0.1:9092",
+)
+
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="The topics.")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Configs = Annotated[
+    list[str] | None, typer.Option("--config", metavar="NAME=VALUE", help="A setting by Kafka's name. Repeatable.")
+]
+
+
+def _settings(pairs: list[str] | None) -> dict[str, str]:
+    found = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise CommandError(f"--config {pair!r}: expected NAME=VALUE, for example retention.ms=86400000")
+        found[name] = value
+    return found
+
+
+@app.command(
+    name="list",
+    epilog="Examples:\n\n\b\n"
+    "  odradek topics list -b 127.0.0.1:9092\n"
+    "  odradek topics list --exclude-internal -b 127.0.0.1:9092 --json",
+)
+def list_(
+    *,
+    bootstrap: Bootstrap,
+    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's own.")] = False,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """List topics with the number of their partitions and replicas."""
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        found = [t for t in admin.describe_topics().values() if not (exclude_internal and t.internal)]
+    if as_json:
+        print(json.dumps([_summary(topic) for topic in found], indent=2))
+        return
+    rows = [(t.name, str(len(t.partitions)), str(_replicas(t)), "yes" if t.internal else "") for t in found]
+    print(columns(("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"), rows, right=frozenset({1, 2})))
+
+
+def _replicas(topic: TopicDescription) -> int:
+    return max((len(partition.replicas) for partition in topic.partitions), default=0)
+
+
+def _summary(topic: TopicDescription) -> dict[str, object]:
+    topic_id = str(topic.topic_id) if topic.topic_id is not None else None
+    counts = {"partitions": len(topic.partitions), "replicas": _replicas(topic)}
+    return {"topic": topic.name, "topic_id": topic_id, **counts, "internal": topic.internal}
+
+
+@app.command(
+    epilog="Examples:\n\n\b\n"
+    "  odradek topics create flights -b 127.0.0.1:9092\n"
+    "  odradek topics create flights --partitions 6 --config retention.ms=86400000 -b 127.0.0.1:9092",
+)
+def create(
+    names: Names,
+    *,
+    bootstrap: Bootstrap,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Partitions of each. Default: the broker's.")] = None,
+    replication_factor: Annotated[int | None, typer.Option(min=1, help="Replicas. Default: the broker's.")] = None,
+    config: Configs = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Be content with one that exists.")] = False,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Create topics."""
+    from odradek.client.model import NewTopic
+    from odradek.core.errors import ErrorCode, KafkaError
+
+    settings = _settings(config)
+    made: list[str] = []
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        for name in names_given(names, "TOPIC"):
+            try:
+                admin.create_topics([NewTopic(name, partitions or -1, replication_factor or -1, settings)])
+                made.append(name)
+            except KafkaError as error:
+                if error.code is not ErrorCode.topic_already_exists or not if_not_exists:
+                    raise
+    if as_json:
+        print(json.dumps({"created": made}))
+    else:
+        note(f"Created {', '.join(made)}." if made else "All of them exist already.")
+
+
+@app.command(
+    epilog="Examples:\n\n\b\n"
+    "  odradek topics describe flights -b 127.0.0.1:9092\n"
+    "  odradek topics describe flights --all-configs -b 127.0.0.1:9092",
+)
+def describe(
+    names: Names,
+    *,
+    bootstrap: Bootstrap,
+    all_configs: Annotated[bool, typer.Option("--all-configs", help="Show settings at their defaults, too.")] = False,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Show the partitions of topics with leaders, replicas and offsets, and the settings made for them."""
+    from odradek.client.model import EARLIEST, LATEST
+    from odradek.core.ids import TopicPartition
+
+    chosen = names_given(names, "TOPIC")
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        found = admin.describe_topics(chosen)
+        led = [TopicPartition(t.name, p.partition) for t in found.values() for p in t.partitions if p.leader >= 0]
+        starts = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, EARLIEST)).items()}
+        ends = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, LATEST)).items()}
+        configs = admin.describe_topic_configs(chosen)
+    described = []
+    for topic in found.values():
+        rows = []
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name, p.partition)
+            ids = {"leader": p.leader, "replicas": list(p.replicas), "isr": list(p.isr)}
+            rows.append({"partition": p.partition, **ids, "log_start": starts.get(tp), "log_end": ends.get(tp)})
+        shown = [c for c in configs[topic.name] if all_configs or c.source == "topic"]
+        described.append((topic, rows, shown))
+    if as_json:
+        print(
+            json.dumps(
+                [
+                    {**_summary(topic), "partitions": rows, "configs": {c.name: c.value for c in shown}}
+                    for topic, rows, shown in described
+                ],
+                indent=2,
+            )
+        )
+        return
+    for topic, rows, shown in described:
+        _print_topic(topic, rows, shown)
+
+
+def _print_topic(topic: TopicDescription, rows: list[dict[str, object]], shown: list[ConfigEntry]) -> None:
+    note(f"\nTopic {topic.name}  id {topic.topic_id or '-'}{'  internal' if topic.internal else ''}")
+    for config in shown:
+        note(f"  {config.name}={'(secret)' if config.value is None else config.value}  ({config.source})")
+    head = ("PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START", "LOG-END")
+    lines = [tuple(_cell(value) for value in row.values()) for row in rows]
+    note(columns(head, lines, right=frozenset({0, 1, 4, 5})))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "-" if value is None or value == -1 else str(value)
+
+
+@app.command(
+    epilog="Examples:\n\n\b\n"
+    "  odradek topics alter flights --partitions 12 -b 127.0.0.1:9092\n"
+    "  odradek topics alter flights --config retention.ms=3600000 -b 127.0.0.1:9092\n"
+    "  odradek topics alter flights --delete-config retention.ms -b 127.0.0.1:9092",
+)
+def alter(
+    name: Name,
+    *,
+    bootstrap: Bootstrap,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Grow to so many; keys move to others.")] = None,
+    config: Configs = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Back to the default. Repeatable.")
+    ] = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Change a topic's settings, or add partitions to it."""
+    changes: dict[str, str | None] = {**_settings(config)}
+    for setting in delete_config or ():
+        if setting in changes:
+            raise CommandError(f"--config and --delete-config both name {setting}")
+        changes[setting] = None
+    if partitions is None and not changes:
+        raise CommandError("topics alter: nothing to change: give --partitions, --config or --delete-config")
+    names_given([name], "TOPIC")
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        if changes:
+            admin.alter_topic_configs(name, changes)
+        if partitions is not None:
+            admin.create_partitions({name: partitions})
+    if as_json:
+        print(json.dumps({"topic": name, "partitions": partitions, "configs": changes}))
+    else:
+        note(f"Altered {name}.")
+
+
+@app.command(
+    epilog="Examples:\n\n\b\n"
+    "  odradek topics delete old-flights -b 127.0.0.1:9092\n"
+    "  odradek topics delete a b --yes -b 127.0.0.1:9092",
+)
+def delete(
+    names: Names,
+    *,
+    bootstrap: Bootstrap,
+    yes: Yes = False,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Delete topics with all their records, and the groups' offsets in them."""
+    chosen = names_given(names, "TOPIC")
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        admin.describe_topics(chosen)  # what does not exist is said before anything is asked
+        if not confirm(f"Delete {', '.join(chosen)} with all records?", yes):
+            return
+        with progress("Deleting", len(chosen), "topics") as advance:
+            for name in chosen:
+                admin.delete_topics([name])
+                advance(1)
+    if as_json:
+        print(json.dumps({"deleted": chosen}))
+    else:
+        note(f"Deleted {', '.join(chosen)}.")
+
+
+@app.command(
+    name="delete-records",
+    epilog="Examples:\n\n\b\n"
+    "  odradek topics delete-records --topic flights --before 1000 -b 127.0.0.1:9092\n"
+    "  odradek topics delete-records --topic flights:0,1 --before end --yes -b 127.0.0.1:9092",
+)
+def delete_records(
+    *,
+    bootstrap: Bootstrap,
+    topic: Annotated[list[str], typer.Option("--topic", metavar="TOPIC[:0,1]", help="Topic, or partitions of it.")],
+    before: Annotated[str, typer.Option("--before", metavar="OFFSET|end", help="The first offset to keep.")],
+    yes: Yes = False,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Delete the oldest records of partitions: their log then starts at the given offset, or at its end."""
+    from odradek.core.ids import TopicPartition
+
+    if before != "end" and not (before.isascii() and before.isdigit()):
+        raise CommandError(f"--before {before!r}: expected an offset, or end")
+    offset = -1 if before == "end" else int(before)
+    topics, single = parse_partitions(topic)
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        chosen = {TopicPartition(*one) for one in single}
+        for name in topics:
+            chosen.update(admin.partitions(name))
+        what = ", ".join(map(str, sorted(chosen)))
+        if not confirm(f"Delete the records of {what} before {'the end' if offset < 0 else offset}?", yes):
+            return
+        starts = admin.delete_records(dict.fromkeys(sorted(chosen), offset))
+    if as_json:
+        print(json.dumps([{"topic": t, "partition": p, "log_start": at} for (t, p), at in sorted(starts.items())]))
+        return
+    rows = [(tp.topic, str(tp.partition), str(at)) for tp, at in sorted(starts.items())]
+    print(columns(("TOPIC", "PARTITION", "LOG-START"), rows, right=frozenset({1, 2})))

@@ -1,0 +1,138 @@
+"""Requests that change topics beyond making and deleting them: partitions, records, settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from odradek.client.cluster import Cluster
+from odradek.client.connection import Connection
+from odradek.client.errors import error_for
+from odradek.client.model import ConfigEntry
+from odradek.client.operations import at_controller, by_topic
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import TopicPartition
+
+DELETE_RECORDS = 21
+DESCRIBE_CONFIGS = 32
+CREATE_PARTITIONS = 37
+INCREMENTAL_ALTER_CONFIGS = 44
+
+_TOPIC_RESOURCE = 2
+_SET, _DELETE = 0, 1
+_SOURCES = {
+    1: "topic", 2: "broker", 3: "cluster", 4: "static broker", 5: "default", 6: "broker logger", 7: "client metrics",
+    8: "group",
+}  # fmt: skip
+
+
+async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool) -> None:
+    deadline = cluster.deadline()
+    left = dict(counts)
+
+    async def call(connection: Connection) -> None:
+        reply = await connection.call(
+            CREATE_PARTITIONS,
+            {
+                "topics": [{"name": name, "count": count, "assignments": None} for name, count in left.items()],
+                "timeout": max(deadline.left_ms, 1),
+                "validate_only": validate_only,
+            },
+        )
+        for row in reply.results:
+            if row.error_code is ErrorCode.none:
+                left.pop(row.name, None)
+        for row in reply.results:
+            if row.error_code is not ErrorCode.none:
+                raise error_for(row.error_code, f"topic {row.name}: {row.error_message or 'no partitions added'}")
+
+    await at_controller(cluster, "adding partitions", call, deadline)
+    cluster.forget_topics(counts)
+
+
+async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    deadline = cluster.deadline()
+    found: dict[TopicPartition, int] = {}
+
+    async def at(leader: int, part: Mapping[TopicPartition, int]) -> None:
+        topics = [
+            {
+                "name": name,
+                "partitions": [{"partition_index": i, "offset": part[TopicPartition(name, i)]} for i in indexes],
+            }
+            for name, indexes in by_topic(part).items()
+        ]
+        connection = await cluster.connection(leader)
+        reply = await connection.call(DELETE_RECORDS, {"topics": topics, "timeout": max(deadline.left_ms, 1)})
+        failure: KafkaError | None = None
+        for topic in reply.topics:
+            for row in topic.partitions:
+                tp = TopicPartition(topic.name, row.partition_index)
+                if row.error_code is ErrorCode.none:
+                    found[tp] = row.low_watermark
+                else:
+                    failure = failure or error_for(row.error_code, f"records of {tp} before offset {part[tp]}")
+        if failure is not None:
+            raise failure
+
+    async def attempt() -> None:
+        left = {tp: offset for tp, offset in before.items() if tp not in found}
+        per_leader: dict[int, dict[TopicPartition, int]] = {}
+        for tp, leader in (await cluster.leaders(left, deadline)).items():
+            per_leader.setdefault(leader, {})[tp] = left[tp]
+        outcomes = await asyncio.gather(*(at(*one) for one in per_leader.items()), return_exceptions=True)
+        failures = [outcome for outcome in outcomes if outcome is not None]
+        if failures:
+            cluster.forget_topics({tp.topic for tp in left if tp not in found})
+            raise failures[0]
+
+    await cluster.retrying("deleting records", attempt, deadline)
+    return found
+
+
+async def describe_topic_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+    deadline = cluster.deadline()
+    resources = [{"resource_type": _TOPIC_RESOURCE, "resource_name": n, "configuration_keys": None} for n in names]
+
+    async def attempt() -> dict[str, tuple[ConfigEntry, ...]]:
+        connection = await cluster.any_connection()
+        reply = await connection.call(
+            DESCRIBE_CONFIGS, {"resources": resources, "include_synonyms": False, "include_documentation": False}
+        )
+        found = {}
+        for row in reply.results:
+            if row.error_code is not ErrorCode.none:
+                raise error_for(row.error_code, f"topic {row.resource_name}: {row.error_message or 'no settings'}")
+            found[row.resource_name] = tuple(sorted(_entry(config) for config in row.configs))
+        return found
+
+    return await cluster.retrying("settings of topics", attempt, deadline)
+
+
+def _entry(config: Any) -> ConfigEntry:
+    source = getattr(config, "config_source", None)
+    if source is None:  # version 0 says only whether it is the default
+        source = 5 if getattr(config, "is_default", False) else 1
+    return ConfigEntry(config.name, config.value, _SOURCES.get(source, "unknown"), config.read_only)
+
+
+async def alter_topic_configs(
+    cluster: Cluster, name: str, changes: Mapping[str, str | None], *, validate_only: bool
+) -> None:
+    deadline = cluster.deadline()
+    configs = [
+        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+        for key, value in changes.items()
+    ]
+    resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configs": configs}
+
+    async def call(connection: Connection) -> None:
+        reply = await connection.call(
+            INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": validate_only}
+        )
+        for row in reply.responses:
+            if row.error_code is not ErrorCode.none:
+                raise error_for(row.error_code, f"topic {row.resource_name}: {row.error_message or 'not altered'}")
+
+    await at_controller(cluster, f"settings of topic {name}", call, deadline)

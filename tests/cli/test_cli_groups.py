@@ -1,0 +1,77 @@
+"""``odradek groups``: where a group lives, what it lost, what is deleted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.main import run
+from odradek.client import Admin, OffsetAndMetadata
+from odradek.core.ids import partition_for_group
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_locate_names_partition_and_coordinator(bootstrap: str, admin: Admin, group: str, capsys: Capture) -> None:
+    assert run(["groups", "locate", group, "-b", bootstrap, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    described = admin.describe_topics(["__consumer_offsets"])["__consumer_offsets"]
+    partition = partition_for_group(group, len(described.partitions))
+    assert (found["partition"], found["partitions"]) == (partition, len(described.partitions))
+    assert found["coordinator"]["id"] == described.partitions[partition].leader  # the partition's leader coordinates
+    assert run(["groups", "locate", group, "-b", bootstrap]) == 0
+    assert f"Partition    __consumer_offsets-{partition} (of {len(described.partitions)})" in capsys.readouterr().out
+
+
+def test_lag_counts_from_the_log_start_and_says_so(
+    bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
+) -> None:  # behaviour 40
+    first, second = admin.partitions(filled)
+    admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(3)})
+    admin.delete_records({first: 8})
+    line = ["groups", "describe", "--group", group, "-b", bootstrap]
+    assert run(line) == 0
+    said = capsys.readouterr()
+    rows = [row.split()[2:6] for row in said.out.splitlines()[2:]]
+    assert rows == [["0", "3", "10", "2"], ["1", "3", "10", "7"]]
+    assert f"{filled}-0: group '{group}' committed 3, but the log now starts at 8: 5 records are gone" in said.err
+    assert f"{filled}-1" not in said.err
+    assert run([*line, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert [(row["lag"], row.get("log_start_offset")) for row in found["partitions"]] == [(2, 8), (7, None)]
+
+
+def test_delete_and_delete_offsets(bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture) -> None:
+    first, second = admin.partitions(filled)
+    admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(4)})
+    line = ["groups", "delete-offsets", "--group", group, "--topic", f"{filled}:1", "-b", bootstrap]
+    assert run([*line, "--yes"]) == 0
+    assert f"forgot {filled}-1 (4)" in capsys.readouterr().out
+    assert list(admin.list_group_offsets(group)) == [first]
+    assert run(["groups", "delete", "--group", group, "--yes", "-b", bootstrap]) == 0
+    assert admin.list_group_offsets(group) == {}
+    assert run(["groups", "delete", "--group", group, "--yes", "-b", bootstrap]) == 2
+    assert capsys.readouterr().err == f"odradek: GROUP_ID_NOT_FOUND: group {group} not found\n"
+
+
+def test_command_config_is_read(bootstrap: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# a comment\nclient.id = tool\nrequest.timeout.ms: 9000\n")
+    assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == 0
+    file.write_text("request.timout.ms=1\n")
+    assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == 2
+    assert "unknown setting request_timout_ms; did you mean request_timeout_ms?" in capsys.readouterr().err
+    file.write_text("nonsense\n")
+    assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == 2
+    assert "line 1: expected NAME=VALUE" in capsys.readouterr().err
+
+
+COMMANDS = ["locate", "members", "state", "delete", "delete-offsets", "reset"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_and_80_columns(command: str, capsys: Capture) -> None:
+    assert run(["groups", command, "--help"]) == 0
+    assert f"  odradek groups {command}" in capsys.readouterr().out

@@ -1,0 +1,90 @@
+"""``odradek topics`` and the requests of Admin behind it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from odradek.cli.main import run
+from odradek.client import Admin, TopicPartition
+from odradek.client.errors import UnknownTopic
+from odradek.core.errors import ErrorCode, KafkaError
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_topics_life(bootstrap: str, admin: Admin, topic: str, capsys: Capture) -> None:
+    end = ["-b", bootstrap]
+    assert run(["topics", "create", topic, "--partitions", "2", "--config", "retention.ms=1000", *end]) == 0
+    assert run(["topics", "create", topic, *end]) == 1
+    assert "TOPIC_ALREADY_EXISTS" in capsys.readouterr().err
+    assert run(["topics", "create", topic, "--if-not-exists", *end]) == 0
+    assert run(["topics", "alter", topic, "--partitions", "3", "--config", "segment.bytes=1048576", *end]) == 0
+    assert run(["topics", "alter", topic, "--delete-config", "retention.ms", *end]) == 0
+    capsys.readouterr()
+    assert run(["topics", "describe", topic, "--json", *end]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert [row["partition"] for row in found["partitions"]] == [0, 1, 2]
+    assert found["configs"] == {"segment.bytes": "1048576"}
+    assert run(["topics", "describe", topic, *end]) == 0
+    said = capsys.readouterr().out
+    assert "  segment.bytes=1048576  (topic)" in said
+    assert max(map(len, said.splitlines())) <= 80
+    assert run(["topics", "list", "--json", *end]) == 0
+    assert topic in [row["topic"] for row in json.loads(capsys.readouterr().out)]
+    assert run(["topics", "delete", topic, "--yes", *end]) == 0
+    assert topic not in admin.topics()
+    assert run(["topics", "delete", topic, "--yes", *end]) == 2
+    assert f"unknown topic {topic}" in capsys.readouterr().err
+
+
+def test_delete_records(bootstrap: str, admin: Admin, filled: str, capsys: Capture) -> None:
+    line = ["topics", "delete-records", "--yes", "-b", bootstrap]
+    assert run([*line, "--topic", f"{filled}:1", "--before", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"topic": filled, "partition": 1, "log_start": 4}]
+    assert run([*line, "--topic", filled, "--before", "end"]) == 0
+    assert [row.split()[1:] for row in capsys.readouterr().out.splitlines()[1:]] == [["0", "10"], ["1", "10"]]
+    assert run([*line, "--topic", filled, "--before", "11"]) == 1
+    assert "OFFSET_OUT_OF_RANGE" in capsys.readouterr().err
+    assert admin.delete_records({TopicPartition(filled, 0): 3}) == {TopicPartition(filled, 0): 10}
+
+
+def test_errors_are_typed(admin: Admin, filled: str, topic: str) -> None:
+    with pytest.raises(KafkaError) as shrunk:
+        admin.create_partitions({filled: 1})
+    assert shrunk.value.code is ErrorCode.invalid_partitions
+    with pytest.raises(KafkaError) as ill:
+        admin.alter_topic_configs(filled, {"retention.ms": "soon"})
+    assert ill.value.code is ErrorCode.invalid_config
+    with pytest.raises(UnknownTopic):
+        admin.describe_topic_configs([unique_missing(topic)])
+    admin.alter_topic_configs(filled, {"retention.ms": "5000"}, validate_only=True)
+    assert all(entry.source != "topic" for entry in admin.describe_topic_configs([filled])[filled])
+
+
+def unique_missing(topic: str) -> str:
+    return f"{topic}-missing"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["create", "t", "--config", "retention.ms"], "--config 'retention.ms': expected NAME=VALUE"),
+        (["alter", "t"], "nothing to change"),
+        (["alter", "t", "--config", "a=1", "--delete-config", "a"], "both name a"),
+        (["delete-records", "--topic", "t", "--before", "x"], "--before 'x': expected an offset, or end"),
+        (["describe", ""], "a topic's name cannot be empty"),
+    ],
+)
+def test_bad_lines_are_one_line(line: list[str], message: str, capsys: Capture) -> None:
+    assert run(["topics", *line, "-b", "127.0.0.1:1"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert message in said.err
+
+
+@pytest.mark.parametrize("command", ["list", "create", "describe", "alter", "delete", "delete-records"])
+def test_help_has_an_example(command: str, capsys: Capture) -> None:
+    assert run(["topics", command, "--help"]) == 0
+    assert f"  odradek topics {command}" in capsys.readouterr().out
