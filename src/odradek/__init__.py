@@ -1,19 +1,29 @@
 """Odradek: Kafka's consumer-offset system in Python."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from odradek._version import __version__
 
 if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.consumer import Consumer
+    from odradek.core.ids import OffsetAndMetadata, TopicPartition
     from odradek.testing.broker import Broker
 
-__all__ = ["Broker", "__version__"]
+__all__ = ["Admin", "Broker", "Consumer", "OffsetAndMetadata", "TopicPartition", "__version__"]
+
+# Loaded when somebody wants one.
+_HOMES = {
+    "Admin": "odradek.client.admin",
+    "Broker": "odradek.testing.broker",
+    "Consumer": "odradek.client.consumer",
+    "OffsetAndMetadata": "odradek.core.ids",
+    "TopicPartition": "odradek.core.ids",
+}
 
 
 def __getattr__(name: str) -> object:
-    # The broker is loaded when somebody wants one.
-    if name == "Broker":
-        from odradek.testing.broker import Broker
-
-        return Broker
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -329,6 +329,11 @@ class Cluster:
         topic = self._metadata.topics.get(tp.topic)
         return topic.partitions.get(tp.partition) if topic is not None else None
 
+    def leader(self, tp: TopicPartition) -> int:
+        """The leader as last seen, without asking; -1 where none is known."""
+        partition = self._partition(tp)
+        return -1 if partition is None else partition.leader
+
     def leader_epoch(self, tp: TopicPartition) -> int:
         partition = self._partition(tp)
         return -1 if partition is None else partition.leader_epoch
@@ -351,6 +356,13 @@ class Cluster:
             self._metadata.nodes[node.node_id] = node
         self._coordinators[group_id] = node
         return node
+
+    def knows_coordinator(self, group_id: str) -> bool:
+        return group_id in self._coordinators
+
+    def forget_coordinator(self, group_id: str) -> None:
+        """The next call for the group looks its coordinator up again."""
+        self._coordinators.pop(group_id, None)
 
     async def at_coordinator(
         self, group_id: str, what: str, call: Callable[[Connection], Awaitable[T]], deadline: Deadline

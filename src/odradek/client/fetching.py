@@ -6,8 +6,9 @@ what changed, and the broker leaves out what has nothing new. ``FetchSession`` k
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -109,49 +110,54 @@ class Chunk:
     records: Any
     """A ``batches.arrow.RecordSet``."""
     size: int
-    decoded: deque[Any] | None = None
+    decoded: Iterator[Any] | None = None
     """RecordBatches that are left, once somebody has begun to take them."""
+    rest: Any = None
+    """What is left of a RecordBatch that was returned in part."""
 
 
 class FetchBuffer:
     """What was fetched and not returned yet, partition by partition in turn. ``size`` never passes the budget by more
-    than one reply, since a fetch is planned only for the room that is left."""
+    than one reply, since a fetch is planned only for the room that is left. The loop puts, the caller's thread takes.
+    """
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self.size = 0
         self.reserved = 0
         self._chunks: dict[TopicPartition, deque[Chunk]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._chunks)
+        self._lock = threading.Lock()
 
     def held(self, tp: TopicPartition) -> int:
-        return sum(chunk.size for chunk in self._chunks.get(tp, ()))
+        with self._lock:
+            return sum(chunk.size for chunk in self._chunks.get(tp, ()))
 
     def room(self) -> int:
         return max(0, self.budget_bytes - self.size - self.reserved)
 
     def put(self, chunk: Chunk) -> None:
-        self._chunks.setdefault(chunk.tp, deque()).append(chunk)
-        self.size += chunk.size
+        with self._lock:
+            self._chunks.setdefault(chunk.tp, deque()).append(chunk)
+            self.size += chunk.size
 
     def drop(self, tp: TopicPartition) -> None:
-        for chunk in self._chunks.pop(tp, ()):
-            self.size -= chunk.size
+        with self._lock:
+            for chunk in self._chunks.pop(tp, ()):
+                self.size -= chunk.size
 
     def front(self, paused: Iterable[TopicPartition] = ()) -> Chunk | None:
         skip = set(paused)
-        return next((chunks[0] for tp, chunks in self._chunks.items() if tp not in skip), None)
+        with self._lock:
+            return next((chunks[0] for tp, chunks in self._chunks.items() if tp not in skip), None)
 
     def done(self, chunk: Chunk) -> None:
         """``chunk`` has been returned whole: the next partition has its turn."""
-        chunks = self._chunks.pop(chunk.tp, None)
-        if chunks is None or not chunks or chunks[0] is not chunk:
+        with self._lock:
+            chunks = self._chunks.get(chunk.tp)
+            if not chunks or chunks[0] is not chunk:
+                return
+            del self._chunks[chunk.tp]
+            chunks.popleft()
+            self.size -= chunk.size
             if chunks:
                 self._chunks[chunk.tp] = chunks
-            return
-        chunks.popleft()
-        self.size -= chunk.size
-        if chunks:
-            self._chunks[chunk.tp] = chunks

@@ -1,0 +1,299 @@
+"""``Consumer``: Arrow RecordBatches from any Kafka cluster, alone or as a member of a group; synchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from odradek.batches.columns import COLUMNS
+from odradek.client import loop
+from odradek.client.commits import OnCommit
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_engine import Engine
+from odradek.client.consumer_errors import IllegalState
+from odradek.client.consumer_group import OnPartitions
+from odradek.client.consumer_records import Polled, Record, records_of
+from odradek.client.model import EARLIEST, LATEST, ListedOffset
+from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+
+
+class _Task:
+    """User code that the loop wants run on the caller's thread."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.function, self.args = function, args
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Any] = self.loop.create_future()
+
+    def run(self) -> None:
+        try:
+            result = self.function(*self.args)
+        except BaseException as error:
+            self.loop.call_soon_threadsafe(self._fail, error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self.loop.call_soon_threadsafe(self._succeed, result)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _succeed(self, result: Any) -> None:
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+
+class Consumer:
+    """Reads topics as columns. Settings as keywords with underscores, or Kafka's dotted names in a dict.
+
+    Belongs to one thread at a time (``wakeup`` alone may be called from any), and to the process that made it.
+    Heartbeats and fetches go on in the background between two polls; callbacks run inside the caller's own calls.
+
+    >>> with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="flight-lake") as consumer:  # doctest: +SKIP
+    ...     consumer.subscribe(["flights"])
+    ...     for tp, batches in consumer.poll(1.0).items():
+    ...         print(tp, sum(batch.num_rows for batch in batches))
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | str | None = None, /, **more: Any) -> None:
+        given = {"bootstrap_servers": settings} if isinstance(settings, str) else dict(settings or {})
+        self.config = ConsumerConfig.of(given | more)
+        self._inboxes: list[queue.SimpleQueue[_Task | None]] = []
+        self._owner: int | None = None
+        self._closed = False
+        self._process = os.getpid()
+        self._engine = loop.run(self._make())
+
+    async def _make(self) -> Engine:
+        return Engine(self.config, self._on_caller)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- running things ---------------------------------------------------------------------------------------
+
+    async def _on_caller(self, function: Callable[..., Any], *args: Any) -> Any:
+        task = _Task(function, args)
+        self._inboxes[-1].put(task)
+        return await task.answer
+
+    def _check(self) -> None:
+        if self._closed:
+            raise IllegalState("this Consumer is closed")
+        if self._process != os.getpid():
+            raise IllegalState("this Consumer belongs to the process that made it: make another one after a fork")
+        if self._owner not in (None, threading.get_ident()):
+            raise IllegalState("another thread is in a call of this Consumer: give each thread one of its own")
+
+    def _drive(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs ``work`` on the loop and, meanwhile, what it wants run here."""
+        try:
+            self._check()
+        except IllegalState:
+            work.close()
+            raise
+        outermost = self._owner is None
+        self._owner = threading.get_ident()
+        inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._inboxes.append(inbox)
+        future = loop.start(work)
+        future.add_done_callback(lambda _: inbox.put(None))
+        try:
+            while (task := inbox.get()) is not None:
+                task.run()
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            self._inboxes.remove(inbox)
+            if outermost:
+                self._owner = None
+
+    # --- what to read -----------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Joins the group with the next poll, to read these topics, or those whose whole name matches ``pattern``.
+
+        The callbacks get lists of partitions, inside a poll or close: ``on_revoked`` while they still are this
+        member's, ``on_lost`` (else ``on_revoked``) when others have them already. Raises InvalidGroupId, IllegalState.
+        """
+        self._drive(self._engine.subscribe(topics, pattern, (on_assigned, on_revoked, on_lost)))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions without being a member. Raises IllegalState after ``subscribe``."""
+        self._drive(self._engine.assign(partitions))
+
+    def unsubscribe(self) -> None:
+        """Leaves the group, or gives up what was assigned."""
+        self._drive(self._engine.unsubscribe())
+
+    def subscription(self) -> frozenset[str]:
+        """The subscribed topics; under a pattern those that matched."""
+        return self._engine.subscription.topics
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions this consumer reads now."""
+        return set(self._engine.subscription.partitions)
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = 1.0) -> Polled:
+        """Up to ``max_poll_records`` records; waits at most ``timeout`` seconds for the first.
+
+        Raises NoOffsetForPartition, OffsetOutOfRange and LogTruncated under ``auto_offset_reset=none``,
+        CorruptRecord, FencedInstance, Wakeup, and what the user's callbacks raise.
+        """
+        return self._poll(timeout, None)
+
+    def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
+        self._check()
+        engine = self._engine
+        if engine.quick():
+            engine.group.polled()
+            if polled := engine.take(columns):
+                return polled
+        end = time.monotonic() + timeout
+        while True:
+            left = max(0.0, end - time.monotonic())
+            self._drive(engine.poll(left))
+            polled = engine.take(columns)
+            if polled or left <= 0:
+                return polled
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records one by one, for ever; until the next one is asked for, a record counts as not returned yet."""
+        while True:
+            polled = self._poll(1.0, COLUMNS)
+            states = {tp: self._engine.subscription.partitions[tp] for tp in polled}
+            versions = {tp: state.version for tp, state in states.items()}
+            after = {tp: (state.position, state.position_epoch) for tp, state in states.items()}
+            for tp, batches in polled.items():
+                states[tp].position = batches[0].column("offset")[0].as_py()
+            open_ones = dict(states)
+            try:
+                for tp, batches in polled.items():
+                    for record in records_of(tp, batches):
+                        yield record
+                        if states[tp].version == versions[tp]:
+                            states[tp].position = record.next_offset
+                    if states[tp].version == versions[tp]:
+                        states[tp].position, states[tp].position_epoch = after[tp]
+                    del open_ones[tp]
+            finally:
+                for tp, state in open_ones.items():  # the caller stopped: the rest is fetched again
+                    if state.version == versions[tp]:
+                        state.place(state.position, state.position_epoch)
+
+    def wakeup(self) -> None:
+        """From any thread: the poll that waits, or the next one, raises Wakeup."""
+        self._engine.wakeup()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Polls bring nothing from these until ``resume``; the membership goes on."""
+        self._engine.subscription.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._engine.subscription.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        return self._engine.subscription.paused()
+
+    # --- positions --------------------------------------------------------------------------------------------
+
+    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """The offset of the next record that a poll returns."""
+        return self._drive(self._engine.position(partition, timeout_ms))
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH) -> None:
+        """The next poll goes on at ``offset``. Raises IllegalState for a partition that is not assigned."""
+        place = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset, leader_epoch)
+        self._drive(self._engine.seek(partition, place.offset, place.leader_epoch))
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of all assigned partitions where none is named."""
+        self._drive(self._engine.seek_to(partitions, EARLIEST))
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of all assigned partitions where none is named."""
+        self._drive(self._engine.seek_to(partitions, LATEST))
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None for a partition without a commit. Raises InvalidGroupId."""
+        return self._drive(self._engine.committed(partitions))
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._drive(self._engine.bounds(partitions, end=False))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the readable part of each log ends; under read_committed below open transactions."""
+        return self._drive(self._engine.bounds(partitions, end=True))
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record that is not older; None where there is none."""
+        listed = self._drive(self._engine.list_offsets(times_ms))
+        return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
+
+    def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Records between position and end, of all assigned partitions where None."""
+        return self._drive(self._engine.lag(partitions))
+
+    # --- commits ----------------------------------------------------------------------------------------------
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
+    ) -> None:
+        """Commits what polls have returned, or these offsets (the *next* to read: ``record.next_offsets``).
+
+        Returns when the broker has it; tries again what passes. Raises CommitFailed when the group has gone on
+        without this member, RebalanceInProgress, RequestTimedOut, InvalidGroupId.
+        """
+        self._drive(self._engine.commit(offsets, timeout_ms))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: OnCommit | None = None,
+    ) -> None:
+        """One try, sent in the order of the calls. ``callback(offsets, error)`` runs in a later poll, commit or close;
+        the error is RetriableCommitFailed for what passes."""
+        self._drive(self._engine.commit_async(offsets, callback))
+
+    def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
+        """The next poll joins the group again."""
+        self._drive(self._engine.enforce_rebalance(reason))
+
+    def close(self, timeout_ms: int = 30_000) -> None:
+        """Commits once more under ``enable_auto_commit``, leaves the group, closes the connections."""
+        if self._closed:
+            return
+        if self._process != os.getpid():
+            self._closed = True
+            return
+        try:
+            self._drive(self._engine.close(timeout_ms))
+        finally:
+            self._closed = True

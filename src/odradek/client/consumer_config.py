@@ -1,0 +1,165 @@
+"""A consumer's settings, with Kafka's names and the defaults of Kafka 4.3's Java consumer."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
+from odradek.client.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
+from odradek.client.config import ClientConfig, parse_addresses
+from odradek.client.model import EARLIEST, LATEST
+from odradek.core.errors import ConfigError
+
+logger = logging.getLogger("odradek.consumer")
+
+_DURATION = re.compile(r"P(?!$)(?:(\d+)D)?(?:T(?!$)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$")
+_CHOICES = {
+    "isolation_level": ("read_uncommitted", "read_committed"),
+    "group_protocol": ("classic",),
+}
+_MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms",
+                          "retry_backoff_max_ms", "metadata_max_age_ms", "bootstrap_timeout_ms"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """Times in milliseconds, sizes in bytes. ``buffer_memory`` bounds what is fetched ahead and not returned yet."""
+
+    bootstrap_servers: str
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    client_id: str = "odradek"
+    client_rack: str = ""
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    auto_offset_reset: str = "latest"
+    isolation_level: str = "read_uncommitted"
+    max_poll_records: int = 500
+    max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    group_protocol: str = "classic"
+    partition_assignment_strategy: Any = DEFAULT_STRATEGY
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 52_428_800
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1_048_576
+    buffer_memory: int = 67_108_864
+    check_crcs: bool = True
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    bootstrap_timeout_ms: int = 60_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    assignors: tuple[Assignor, ...] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        parse_addresses(self.bootstrap_servers)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name}: {' or '.join(choices)}, not {getattr(self, name)!r}")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.type == "int":
+                least = 0 if one.name in _MAY_BE_ZERO else 1
+                if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                    raise ConfigError(f"{one.name}: expected a whole number of at least {least}, not {value!r}")
+        reset_timestamp(self.auto_offset_reset, 0)
+        try:
+            check_columns(self.columns)
+        except ValueError as error:
+            raise ConfigError(f"columns: {error}") from error
+        if "offset" not in self.columns:
+            raise ConfigError("columns: offset must be among them, since positions are taken from it")
+        if self.group_id == "":
+            raise ConfigError("group_id: an empty text is no group; leave it out to read without one")
+        if self.group_instance_id is not None and self.group_id is None:
+            raise ConfigError("group_instance_id needs a group_id")
+        object.__setattr__(self, "assignors", tuple(make_assignors(self.partition_assignment_strategy)))
+        self._check_heartbeat()
+
+    def _check_heartbeat(self) -> None:
+        beat, session = self.heartbeat_interval_ms, self.session_timeout_ms
+        if beat >= session:
+            raise ConfigError(f"heartbeat_interval_ms ({beat}) must be less than session_timeout_ms ({session})")
+        if beat * 3 > session:
+            logger.warning(
+                "heartbeat_interval_ms %d is more than a third of session_timeout_ms %d: "
+                "two lost heartbeats end the membership",
+                beat,
+                session,
+            )
+
+    @property
+    def auto_commit(self) -> bool:
+        return self.enable_auto_commit and self.group_id is not None
+
+    def client(self) -> ClientConfig:
+        """What the connections need."""
+        names = {one.name for one in fields(ClientConfig)}
+        return ClientConfig(**{one.name: getattr(self, one.name) for one in fields(self) if one.name in names})
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> ConsumerConfig:
+        """From Kafka's names, dotted or with underscores; values as text or typed. Raises ConfigError naming the
+        setting, and the nearest one where the name is unknown."""
+        kinds = {one.name: str(one.type) for one in fields(cls) if one.name != "assignors"}
+        values: dict[str, Any] = {}
+        for name, value in settings.items():
+            key = name.replace(".", "_")
+            if key not in kinds:
+                near = difflib.get_close_matches(key, kinds, 1)
+                dotted = near[0].replace("_", ".") if near and "." in name else near[0] if near else ""
+                raise ConfigError(f"unknown setting {name}" + (f"; did you mean {dotted}?" if dotted else ""))
+            if key in values:
+                raise ConfigError(f"{name} is set twice")
+            values[key] = _typed(name, kinds[key], value)
+        required = [one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING]
+        if any(name not in values for name in required):
+            raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
+        return cls(**values)
+
+
+def _typed(name: str, kind: str, value: Any) -> Any:
+    if kind.startswith("str"):
+        if isinstance(value, list | tuple) and name.replace(".", "_") == "bootstrap_servers":
+            return ",".join(map(str, value))
+        if not isinstance(value, str) and not (value is None and "None" in kind):
+            raise ConfigError(f"{name}: expected text, not {value!r}")
+        return value
+    if kind == "bool":
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, str) or value.lower() not in ("true", "false"):
+            raise ConfigError(f"{name}: expected true or false, not {value!r}")
+        return value.lower() == "true"
+    if kind.startswith("tuple"):
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
+    if kind == "int" and isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            raise ConfigError(f"{name}: expected a whole number, not {value!r}") from None
+    return value
+
+
+def reset_timestamp(policy: str, now_ms: int) -> int | None:
+    """What ListOffsets is asked for under ``auto_offset_reset``; None for none. Raises ConfigError."""
+    plain = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+    if policy in plain:
+        return plain[policy]
+    match = _DURATION.match(policy.removeprefix("by_duration:")) if policy.startswith("by_duration:") else None
+    if match is None:
+        raise ConfigError(
+            f"auto_offset_reset: earliest, latest, none or by_duration:<ISO 8601, as PT1H30M>, not {policy!r}"
+        )
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return max(0, now_ms - round(1000 * (((days * 24 + hours) * 60 + minutes) * 60 + seconds)))

@@ -1,0 +1,318 @@
+"""The consumer itself, asynchronous: ``odradek.Consumer`` and ``odradek.aio.Consumer`` are thin faces over it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from odradek.client import operations
+from odradek.client.admin import isolation
+from odradek.client.cluster import Cluster, worth_retrying
+from odradek.client.commits import OnCommit, as_offsets
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_errors import IllegalState, InvalidGroupId, Wakeup
+from odradek.client.consumer_fetcher import Fetcher
+from odradek.client.consumer_group import Coordination, OnPartitions
+from odradek.client.consumer_records import Polled
+from odradek.client.errors import RequestTimedOut
+from odradek.client.fetching import Chunk
+from odradek.client.model import EARLIEST, LATEST, ListedOffset
+from odradek.client.subscription import SubscriptionState
+from odradek.core.errors import OdradekError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger("odradek.consumer")
+
+
+class Engine:
+    """Belongs to one loop. ``run`` calls user code: on the caller's thread, or where the loop is."""
+
+    def __init__(self, config: ConsumerConfig, run: Callable[..., Awaitable[Any]]) -> None:
+        self.config = config
+        self.subscription = SubscriptionState()
+        self._cluster = Cluster(config.client())
+        self._event = asyncio.Event()
+        self.fetcher = Fetcher(config, self._cluster, self.subscription, self._event.set)
+        self.group = Coordination(config, self._cluster, self.subscription, self._event.set, run)
+        self.group.dropped = self.fetcher.drop
+        self._woken = False
+        self._watching: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    # --- subscribing ------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] | None,
+        pattern: str | re.Pattern[str] | None,
+        callbacks: tuple[OnPartitions | None, OnPartitions | None, OnPartitions | None],
+    ) -> None:
+        if self.config.group_id is None:
+            raise InvalidGroupId("subscribe()")
+        if isinstance(topics, re.Pattern):
+            topics, pattern = None, topics
+        if (topics is None) == (pattern is None):
+            raise ValueError("subscribe() takes topics or a pattern")
+        if pattern is not None:
+            self.subscription.subscribe_pattern(re.compile(pattern))
+        else:
+            assert topics is not None
+            names = [topics] if isinstance(topics, str) else list(topics)
+            if not names:
+                await self.unsubscribe()
+                return
+            self.subscription.subscribe(names)
+        self.group.on_assigned, self.group.on_revoked, self.group.on_lost = callbacks
+        self.group.membership.request_rejoin("the subscription has changed")
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        wanted = list(partitions)
+        if self.subscription.by_hand and self.group.auto.enabled:
+            self.group.commit_async(self.subscription.positions(), None)
+        for tp in set(self.subscription.partitions) - {TopicPartition(*tp) for tp in wanted}:
+            self.fetcher.drop(tp)
+        self.subscription.assign_by_hand(wanted)
+        self.group.auto.start(time.monotonic() * 1000)
+        self.fetcher.pump()
+
+    async def unsubscribe(self) -> None:
+        if self.subscription.subscribed:
+            await self.group.leave("unsubscribed", self.config.default_api_timeout_ms)
+        for tp in self.subscription.partitions:
+            self.fetcher.drop(tp)
+        self.subscription.unsubscribe()
+
+    async def _watch(self) -> None:
+        """Looks for new topics and partitions: every ``metadata_max_age_ms``, sooner while a topic is missing."""
+        while True:
+            missing = self.subscription.topics - {
+                name for name in self.subscription.topics if self._cluster.known_topic(name)
+            }
+            wait_ms = self.config.metadata_max_age_ms
+            if missing or (self.subscription.pattern is not None and not self.subscription.topics):
+                wait_ms = min(wait_ms, max(self.config.retry_backoff_max_ms, 100))
+            await asyncio.sleep(wait_ms / 1000)
+            try:
+                await self._match()
+                if self.subscription.topics:
+                    await self._cluster.topics(self.subscription.topics, self._cluster.deadline(), missing_ok=True)
+                await self.group.look_for_changes()
+            except OdradekError as error:
+                logger.warning("looking for new partitions: %s", error)
+
+    async def _match(self) -> None:
+        if self.subscription.pattern is None:
+            return
+        names = await self._cluster.topics(None, self._cluster.deadline(), missing_ok=True)
+        if self.subscription.match(name for name, topic in names.items() if not topic.internal):
+            self.group.membership.request_rejoin("the pattern matches other topics")
+            self._event.set()
+
+    # --- polling ----------------------------------------------------------------------------------------------
+
+    def quick(self) -> bool:
+        """Whether a poll need only ``take`` what is there. From any thread."""
+        if self._woken or self.fetcher.failure is not None or not self.subscription.partitions:
+            return False
+        if time.monotonic() * 1000 >= self.group.auto.due_ms or not self.group.quiet:
+            return False
+        return self.fetcher.buffer.front(self.subscription.paused()) is not None
+
+    async def poll(self, timeout_s: float) -> None:
+        """Does the group's duties, then waits until there is something to ``take``, or the time has passed."""
+        deadline_s = time.monotonic() + timeout_s
+        if not self.subscription.subscribed and not self.subscription.by_hand:
+            raise IllegalState("poll() before subscribe() or assign()")
+        while True:
+            self._event.clear()
+            self.group.polled()
+            if self._woken:
+                self._woken = False
+                raise Wakeup("wakeup() was called")
+            self.group.auto_commit_if_due()
+            await self.group.callbacks()
+            if self.subscription.subscribed:
+                if self.subscription.pattern is not None and not self.subscription.topics:
+                    await self._match_within(deadline_s)
+                await self.group.step()
+            self.fetcher.pump()
+            if self.fetcher.buffer.front(self.subscription.paused()) is not None:
+                return
+            if self.fetcher.failure is not None:
+                failure, self.fetcher.failure = self.fetcher.failure, None
+                raise failure
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return
+            until_commit_s = self.group.auto.due_ms / 1000 - time.monotonic()
+            try:
+                await asyncio.wait_for(self._event.wait(), max(0.001, min(left_s, until_commit_s, 1.0)))
+            except TimeoutError:
+                continue
+
+    async def _match_within(self, deadline_s: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.001, deadline_s - time.monotonic())):
+                await self._match()
+        except TimeoutError:
+            return
+
+    def take(self, columns: tuple[str, ...] | None = None) -> Polled:
+        """Up to ``max_poll_records`` of what was fetched, decoded on the calling thread. Raises CorruptRecord."""
+        polled = Polled()
+        left = self.config.max_poll_records
+        paused = self.subscription.paused()
+        while left > 0 and (chunk := self.fetcher.buffer.front(paused)) is not None:
+            state = self.subscription.partitions.get(chunk.tp)
+            if state is None or state.version != chunk.version:
+                self.fetcher.buffer.done(chunk)
+                continue
+            if chunk.decoded is None:
+                chunk.decoded = chunk.records.record_batches(
+                    *chunk.tp,
+                    start=chunk.start,
+                    columns=columns or self.config.columns,
+                    check_crcs=self.config.check_crcs,
+                    aborted=chunk.aborted,
+                )
+            left -= self._take_from(chunk, left, polled)
+        try:
+            self._loop.call_soon_threadsafe(self.fetcher.pump)
+        except RuntimeError:
+            logger.debug("the loop has ended")
+        return polled
+
+    def _take_from(self, chunk: Chunk, left: int, polled: Polled) -> int:
+        state = self.subscription.partitions[chunk.tp]
+        if chunk.rest is None:
+            try:
+                chunk.rest = next(chunk.decoded, None) if chunk.decoded is not None else None
+            except OdradekError:
+                chunk.decoded = None  # the next poll meets it again: nothing is passed over
+                raise
+        batch = chunk.rest
+        if batch is None:
+            self.fetcher.buffer.done(chunk)
+            state.position, state.position_epoch = chunk.next_offset, chunk.leader_epoch
+            if chunk.tp in polled:
+                polled.next_offsets[chunk.tp] = OffsetAndMetadata(state.position, state.position_epoch)
+            return 0
+        piece = batch.slice(0, left) if batch.num_rows > left else batch
+        chunk.rest = batch.slice(left) if batch.num_rows > left else None
+        polled.setdefault(chunk.tp, []).append(piece)
+        state.position = int(piece.column("offset")[-1].as_py()) + 1
+        state.position_epoch = chunk.leader_epoch
+        polled.next_offsets[chunk.tp] = OffsetAndMetadata(state.position, state.position_epoch)
+        chunk.start = state.position
+        return int(piece.num_rows)
+
+    def wakeup(self) -> None:
+        """From any thread."""
+        self._woken = True
+        self._loop.call_soon_threadsafe(self._event.set)
+
+    # --- positions --------------------------------------------------------------------------------------------
+
+    async def seek(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
+        if offset < 0:
+            raise ValueError(f"seek to {offset}: an offset is at least 0")
+        state = self.subscription.state(TopicPartition(*tp))
+        self.fetcher.drop(TopicPartition(*tp))
+        state.place(offset, leader_epoch)
+        self.fetcher.pump()
+
+    async def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+        chosen = [TopicPartition(*tp) for tp in partitions] or list(self.subscription.partitions)
+        for state in [self.subscription.state(tp) for tp in chosen]:
+            state.ask_reset(timestamp)
+        for tp in chosen:
+            self.fetcher.drop(tp)
+        self.fetcher.pump()
+
+    async def position(self, tp: TopicPartition, timeout_ms: int | None) -> int:
+        state = self.subscription.state(TopicPartition(*tp))
+        deadline = self._cluster.deadline(timeout_ms)
+        while not state.ready:
+            self._event.clear()
+            self.fetcher.pump()
+            if self.fetcher.failure is not None:
+                failure, self.fetcher.failure = self.fetcher.failure, None
+                raise failure
+            if deadline.passed:
+                raise RequestTimedOut(
+                    f"the position of {TopicPartition(*tp)} was not found within {deadline.limit_ms} ms"
+                )
+            await asyncio.sleep(0.002)
+        return state.position
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        if self.config.group_id is None:
+            raise InvalidGroupId("committed()")
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        found = await operations.list_group_offsets(self._cluster, self.config.group_id, wanted, require_stable=True)
+        return {tp: found.get(tp) for tp in wanted}
+
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        if not wanted:
+            return {}
+        return await operations.list_offsets(
+            self._cluster, {TopicPartition(*tp): when for tp, when in wanted.items()},
+            isolation(self.config.isolation_level),
+        )  # fmt: skip
+
+    async def bounds(self, partitions: Iterable[TopicPartition], *, end: bool) -> dict[TopicPartition, int]:
+        listed = await self.list_offsets(dict.fromkeys(partitions, LATEST if end else EARLIEST))
+        return {tp: found.offset for tp, found in listed.items()}
+
+    async def lag(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
+        chosen = list(self.subscription.partitions) if partitions is None else [TopicPartition(*t) for t in partitions]
+        ends = await self.bounds(chosen, end=True)
+        return {tp: ends[tp] - await self.position(tp, None) for tp in chosen}
+
+    # --- commits ----------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, timeout_ms: int | None
+    ) -> None:
+        chosen = self.subscription.positions() if offsets is None else as_offsets(offsets)
+        await self.group.commit(chosen, timeout_ms)
+
+    async def commit_async(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, callback: OnCommit | None
+    ) -> None:
+        self.group.commit_async(self.subscription.positions() if offsets is None else as_offsets(offsets), callback)
+
+    async def enforce_rebalance(self, reason: str) -> None:
+        if not self.subscription.subscribed:
+            raise IllegalState("enforce_rebalance() without subscribe()")
+        self.group.membership.request_rejoin(reason)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    async def close(self, timeout_ms: int) -> None:
+        """Last commit, callbacks, LeaveGroup, connections."""
+        deadline = self._cluster.deadline(timeout_ms)
+        if self._watching is not None:
+            self._watching.cancel()
+        try:
+            await self.group.flush(deadline)
+            if self.subscription.subscribed:
+                await self.group.leave("closed", max(deadline.left_ms, 1))
+            elif self.subscription.by_hand and self.group.auto.enabled and self.subscription.positions():
+                try:
+                    await self.group.commit(self.subscription.positions(), max(deadline.left_ms, 1))
+                except OdradekError as error:
+                    if not worth_retrying(error) and not isinstance(error, RequestTimedOut):
+                        raise
+                    logger.warning("last automatic commit: %s", error)
+            await self.group.callbacks()
+        finally:
+            await self.group.close()
+            await self.fetcher.close()
+            await self._cluster.close()

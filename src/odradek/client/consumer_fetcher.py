@@ -1,0 +1,355 @@
+"""Gets a consumer's bytes: one fetch at a time per broker, sessions, positions where there are none, truncation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from odradek.batches.aborted import AbortedTransaction
+from odradek.client import fetch, operations
+from odradek.client.admin import isolation
+from odradek.client.cluster import Cluster, worth_retrying
+from odradek.client.config import Address
+from odradek.client.connection import Connection
+from odradek.client.consumer_config import ConsumerConfig, reset_timestamp
+from odradek.client.consumer_errors import NoOffsetForPartition
+from odradek.client.errors import LogTruncated, OffsetOutOfRange, UnknownTopic, error_for
+from odradek.client.fetch import FetchedPartition
+from odradek.client.fetching import Chunk, FetchBuffer, FetchSession, Wanted
+from odradek.client.model import LATEST
+from odradek.client.subscription import PartitionState, SubscriptionState
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import NO_OFFSET, TopicPartition
+
+logger = logging.getLogger("odradek.consumer")
+
+_MOVED = frozenset({
+    ErrorCode.not_leader_or_follower, ErrorCode.leader_not_available, ErrorCode.replica_not_available,
+    ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch, ErrorCode.kafka_storage_error,
+    ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id,
+    ErrorCode.offset_not_available,
+})  # fmt: skip
+
+
+class NodeConnections:
+    """Connections of one purpose: a broker answers a connection's requests in order, so whatever waits there long (a
+    fetch, a join) has one of its own. Raises BrokerUnreachable, ConnectionLost."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._open: dict[int, Connection] = {}
+        self._lock = asyncio.Lock()
+
+    async def get(self, node_id: int) -> Connection:
+        async with self._lock:
+            known = self._open.get(node_id)
+            if known is not None and not known.closed:
+                return known
+            node = self._cluster.node(node_id)
+            if node is None:
+                raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
+            config = self._cluster.config
+            self._open[node_id] = await Connection.open(
+                Address(node.host, node.port),
+                client_id=config.client_id,
+                request_timeout_ms=config.request_timeout_ms,
+                setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+            )
+            return self._open[node_id]
+
+    def close(self) -> None:
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+
+class Fetcher:
+    """``pump`` starts whatever can be done now; ``changed`` is called when there is something new for a poll."""
+
+    def __init__(
+        self, config: ConsumerConfig, cluster: Cluster, subscription: SubscriptionState, changed: Callable[[], None]
+    ) -> None:
+        self.config = config
+        self.buffer = FetchBuffer(config.buffer_memory)
+        self.failure: Exception | None = None
+        self._cluster = cluster
+        self._subscription = subscription
+        self._changed = changed
+        self._isolation = isolation(config.isolation_level)
+        self._connections = NodeConnections(cluster)
+        self._sessions: dict[int, FetchSession] = {}
+        self._flights: dict[int, asyncio.Task[None]] = {}
+        self._followers: dict[TopicPartition, tuple[int, float]] = {}
+        self._chores: dict[str, asyncio.Task[None]] = {}
+        self._record_set: Any = None
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        tasks = [*self._flights.values(), *self._chores.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._connections.close()
+
+    def drop(self, tp: TopicPartition) -> None:
+        self.buffer.drop(tp)
+        self._followers.pop(tp, None)
+
+    def _fail(self, error: Exception) -> None:
+        if self.failure is None:
+            self.failure = error
+        self._changed()
+
+    def _chore(self, name: str, work: Callable[[], Any]) -> None:
+        """Starts a chore unless it runs. A passing failure is tried again after a while, another goes to the poll."""
+        if name in self._chores or self._closed:
+            return
+
+        async def run() -> None:
+            try:
+                await work()
+            except OdradekError as error:
+                if not worth_retrying(error) and not isinstance(error, UnknownTopic):
+                    self._fail(error)
+                else:
+                    logger.warning("%s: %s; trying again", name, error)
+                await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._chores.pop(name, None)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            self.pump()
+
+        task = asyncio.ensure_future(run())
+        self._chores[name] = task
+        task.add_done_callback(done)
+
+    # --- what to do now ---------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        if self._closed or self.failure is not None:
+            return
+        if self._subscription.unplaced():
+            self._chore("committed offsets", self._begin_at_commits)
+        if self._subscription.resets():
+            self._chore("offset reset", self._reset)
+        per_node: dict[int, dict[TopicPartition, Wanted]] = {}
+        leaderless: set[str] = set()
+        suspects: list[TopicPartition] = []
+        for tp, state in self._subscription.partitions.items():
+            if not state.ready or state.paused or self.buffer.held(tp) > self.config.max_partition_fetch_bytes:
+                continue
+            leader = self._cluster.leader(tp)
+            if leader < 0:
+                leaderless.add(tp.topic)
+                continue
+            epoch = self._cluster.leader_epoch(tp)
+            if state.fetch_epoch >= 0 and epoch > state.fetch_epoch and epoch != state.confirmed_epoch:
+                suspects.append(tp)
+                continue
+            topic = self._cluster.known_topic(tp.topic)
+            wanted = Wanted(topic.topic_id if topic else None, state.fetch_offset, epoch,
+                            self.config.max_partition_fetch_bytes)  # fmt: skip
+            per_node.setdefault(self._source(tp, leader), {})[tp] = wanted
+        if leaderless:
+            self._chore("leaders", lambda: self._find_leaders(leaderless))
+        if suspects:
+            self._chore("leader epochs", lambda: self._check_history(suspects))
+        for node_id, found in per_node.items():
+            if node_id not in self._flights and self.buffer.room() > 0:
+                self._fly(node_id, found, max(1, len(per_node)))
+
+    def _source(self, tp: TopicPartition, leader: int) -> int:
+        follower, until_s = self._followers.get(tp, (leader, float("inf")))
+        if time.monotonic() > until_s or self._cluster.node(follower) is None:
+            self._followers.pop(tp, None)
+            return leader
+        return follower
+
+    def _fly(self, node_id: int, wanted: dict[TopicPartition, Wanted], nodes: int) -> None:
+        max_bytes = max(1, min(self.config.fetch_max_bytes, self.config.buffer_memory // nodes, self.buffer.room()))
+        self.buffer.reserved += max_bytes
+
+        def done(task: asyncio.Task[None]) -> None:
+            self.buffer.reserved -= max_bytes
+            self._flights.pop(node_id, None)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            self.pump()
+
+        task = asyncio.ensure_future(self._fetch(node_id, wanted, max_bytes))
+        self._flights[node_id] = task
+        task.add_done_callback(done)
+
+    # --- positions --------------------------------------------------------------------------------------------
+
+    async def _find_leaders(self, topics: set[str]) -> None:
+        await self._cluster.topics(topics, self._cluster.deadline())
+        if any(self._cluster.leader(tp) < 0 for tp in self._subscription.partitions if tp.topic in topics):
+            raise KafkaError(ErrorCode.leader_not_available, "a partition has no leader now")
+
+    async def _begin_at_commits(self) -> None:
+        wanted = self._subscription.unplaced()
+        committed = {}
+        if self.config.group_id is not None:
+            committed = await operations.list_group_offsets(
+                self._cluster, self.config.group_id, wanted, require_stable=True
+            )
+        missing = self._subscription.place_committed(committed, wanted)
+        if not missing:
+            return
+        timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
+        if timestamp is None:
+            raise NoOffsetForPartition(missing)
+        for tp in missing:
+            self._subscription.partitions[tp].ask_reset(timestamp)
+
+    async def _reset(self) -> None:
+        wanted = self._subscription.resets()
+        versions = {tp: self._subscription.partitions[tp].version for tp in wanted}
+        found = await operations.list_offsets(self._cluster, wanted, self._isolation)
+        young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
+        if young:  # nothing is as young as the time asked for: the end
+            found |= await operations.list_offsets(self._cluster, young, self._isolation)
+        for tp, listed in found.items():
+            state = self._subscription.partitions.get(tp)
+            if state is not None and state.version == versions[tp] and state.reset_to is not None:
+                self.drop(tp)
+                state.place(listed.offset, listed.leader_epoch)
+
+    async def _check_history(self, suspects: list[TopicPartition]) -> None:
+        """After a change of leader: does the new leader's log hold what was read?"""
+        for tp in suspects:
+            state = self._subscription.partitions.get(tp)
+            if state is None or not state.ready:
+                continue
+            version, offset, epoch = state.version, state.fetch_offset, self._cluster.leader_epoch(tp)
+            found_epoch, end = await operations.epoch_end_offset(self._cluster, tp, state.fetch_epoch)
+            if state.version != version or state.fetch_offset != offset:
+                continue
+            if found_epoch >= 0 and 0 <= end < offset:
+                self.drop(tp)
+                if self.config.auto_offset_reset == "none":
+                    raise LogTruncated(tp, offset, end)
+                logger.warning("%s was truncated to offset %d, below %d: reading on there", tp, end, offset)
+                state.place(min(end, state.position), found_epoch)
+            state.confirmed_epoch = epoch
+
+    # --- one fetch --------------------------------------------------------------------------------------------
+
+    async def _fetch(self, node_id: int, wanted: dict[TopicPartition, Wanted], max_bytes: int) -> None:
+        versions = {tp: self._subscription.partitions[tp].version for tp in wanted}
+        session = self._sessions.setdefault(node_id, FetchSession())
+        try:
+            if self._record_set is None:
+                self._record_set = await asyncio.to_thread(_load_kernel)
+            reply = await self._exchange(node_id, session, wanted, max_bytes)
+            if not session.on_reply(reply.error_code, reply.session_id):
+                raise error_for(reply.error_code, f"broker {node_id} refused the fetch")
+        except (OdradekError, ValueError) as error:
+            session.reset()
+            self._cluster.forget_topics({tp.topic for tp in wanted})
+            for tp in wanted:
+                self._followers.pop(tp, None)
+            logger.info("fetching from broker %d: %s", node_id, error)
+            await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+            return
+        by_id = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id is not None}
+        moved: set[str] = set()
+        for row in reply.partitions:
+            topic = row.topic if isinstance(row.topic, str) else by_id.get(row.topic, "")
+            tp = TopicPartition(topic, row.partition)
+            state = self._subscription.partitions.get(tp)
+            one = wanted.get(tp)
+            if state is None or one is None or state.version != versions[tp] or state.fetch_offset != one.offset:
+                continue
+            if self._on_row(tp, state, one, row):
+                moved.add(tp.topic)
+        if moved:
+            session.reset()
+            self._cluster.forget_topics(moved)
+            await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+
+    async def _exchange(
+        self, node_id: int, session: FetchSession, wanted: dict[TopicPartition, Wanted], max_bytes: int
+    ) -> fetch.FetchReply:
+        connection = await self._connections.get(node_id)
+        ceiling = None if all(one.topic_id is not None for one in wanted.values()) else fetch.IDS_FROM - 1
+        version = connection.version(fetch.FETCH, ceiling)
+        fields, _ = session.request(wanted)
+        message = fields | {
+            "replica_id": -1,
+            "max_wait": self.config.fetch_max_wait_ms,
+            "min_bytes": self.config.fetch_min_bytes,
+            "max_bytes": max_bytes,
+            "isolation_level": self._isolation,
+            "rack_id": self.config.client_rack,
+        }
+        data = await connection.exchange(fetch.FETCH, version, message)
+        try:
+            return fetch.parse_reply(version, data)
+        except ValueError:
+            connection.close()
+            raise
+
+    def _on_row(self, tp: TopicPartition, state: PartitionState, one: Wanted, row: FetchedPartition) -> bool:
+        """Keeps what came; whether the partition has to be looked for anew."""
+        code = row.error_code
+        if code is ErrorCode.offset_out_of_range:
+            if self._followers.pop(tp, None) is None:
+                self._out_of_range(tp, state, one.offset, row)
+            return False
+        if code in _MOVED:
+            self._followers.pop(tp, None)
+            return True
+        if code is not ErrorCode.none:
+            self._fail(error_for(code, str(tp)))
+            return False
+        state.high_watermark, state.last_stable_offset = row.high_watermark, row.last_stable_offset
+        state.log_start_offset = row.log_start_offset
+        if row.preferred_read_replica >= 0:
+            self._followers[tp] = (
+                row.preferred_read_replica, time.monotonic() + self.config.metadata_max_age_ms / 1000
+            )  # fmt: skip
+        if row.diverging_epoch is not None:
+            state.confirmed_epoch = -1
+        if not len(row.records):
+            return False
+        try:
+            records = self._record_set(row.records)
+        except KafkaError as error:
+            self._fail(error)
+            return False
+        if records.next_offset <= one.offset:
+            return False  # not one whole batch, or only what was read before
+        aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted or ())
+        size = len(row.records)
+        self.buffer.put(
+            Chunk(tp, state.version, one.offset, records.next_offset, records.leader_epoch, aborted, records, size)
+        )
+        state.fetch_offset, state.fetch_epoch = records.next_offset, records.leader_epoch
+        self._changed()
+        return False
+
+    def _out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int, row: FetchedPartition) -> None:
+        timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
+        if self.buffer.held(tp):
+            return  # what came before is returned first; the next fetch tells the same again
+        if timestamp is None:
+            self._fail(OffsetOutOfRange(tp, offset, row.log_start_offset, row.high_watermark))
+            return
+        logger.warning("offset %d of %s is out of range: %s", offset, tp, self.config.auto_offset_reset)
+        state.ask_reset(timestamp)
+        self._changed()
+
+
+def _load_kernel() -> Any:
+    """numba takes a second to load: not on the loop, which has heartbeats to send."""
+    from odradek.batches.arrow import RecordSet
+
+    return RecordSet

@@ -1,0 +1,341 @@
+"""``odradek.Consumer`` against a broker: reading, positions, commits, where reading starts, groups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from brokers import eventually
+
+from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
+from odradek.client import NewTopic
+from odradek.client.consumer_errors import IllegalState, InvalidGroupId, NoOffsetForPartition, Wakeup
+from odradek.client.errors import OffsetOutOfRange
+from odradek.core.errors import ConfigError
+
+Make = Callable[..., Consumer]
+
+
+@pytest.fixture
+def consumer(bootstrap: str, group: str) -> Iterator[Make]:
+    """Makes consumers of one group that read from the start and are closed at the end."""
+    made: list[Consumer] = []
+
+    def make(**settings: Any) -> Consumer:
+        base = {"group_id": group, "auto_offset_reset": "earliest", "default_api_timeout_ms": 20_000,
+                "enable_auto_commit": False, "fetch_max_wait_ms": 50, "heartbeat_interval_ms": 200}  # fmt: skip
+        made.append(Consumer(bootstrap, **(base | settings)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def read(one: Consumer, count: int) -> list[tuple[int, int]]:
+    """(partition, offset) of ``count`` records."""
+    found: list[tuple[int, int]] = []
+
+    def more() -> bool:
+        found.extend((r.partition, r.offset) for r in one.poll(0.5).records())
+        return len(found) >= count
+
+    eventually(more, within_s=30)
+    return found
+
+
+def offsets_of(filled: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(filled, number) for number in numbers]
+
+
+def test_a_group_of_one_reads_all_as_columns(consumer: Make, filled: str) -> None:
+    one = consumer()
+    one.subscribe([filled])
+    polled = eventually(lambda: one.poll(1.0), within_s=30)
+    assert set(polled) <= set(offsets_of(filled, 0, 1))
+    assert polled.table().schema.names[:2] == ["key", "value"]
+    rest = read(one, 20 - polled.num_rows) if polled.num_rows < 20 else []
+    assert sorted([(r.partition, r.offset) for r in polled.records()] + rest) == [
+        (p, n) for p in (0, 1) for n in range(10)
+    ]
+    assert one.assignment() == set(offsets_of(filled, 0, 1))
+    assert one.lag() == dict.fromkeys(offsets_of(filled, 0, 1), 0)
+
+
+def test_position_moves_with_poll_and_commit_does_not(consumer: Make, filled: str) -> None:  # claims 17, 18 and 29
+    (tp,) = offsets_of(filled, 0)
+    one = consumer(max_poll_records=5)
+    one.assign([tp])
+    assert read(one, 5) == [(0, n) for n in range(5)]
+    assert (one.position(tp), one.committed([tp])) == (5, {tp: None})
+    one.commit()
+    assert one.committed([tp])[tp] == OffsetAndMetadata(5, 0)
+    again = consumer()
+    again.assign([tp])
+    assert read(again, 5) == [(0, n) for n in range(5, 10)]
+
+
+def test_without_commits_two_runs_read_the_same(consumer: Make, filled: str) -> None:  # claim 28
+    for _ in range(2):
+        one = consumer()
+        one.subscribe([filled])
+        assert len(read(one, 20)) == 20
+        one.close()
+
+
+def test_polling_writes_nothing_into_the_offsets_topic(consumer: Make, admin: Admin, filled: str, group: str) -> None:
+    one = consumer()  # claim 20
+    one.assign(offsets_of(filled, 0, 1))
+    one.commit({TopicPartition(filled, 0): 0})
+    place = TopicPartition("__consumer_offsets", _partition_of(admin, group))
+    before = one.end_offsets([place])[place]
+    assert len(read(one, 20)) == 20
+    assert one.end_offsets([place])[place] == before
+    one.commit()
+    assert one.end_offsets([place])[place] == before + 2
+
+
+def _partition_of(admin: Admin, group: str) -> int:
+    from odradek.core.ids import partition_for_group
+
+    return partition_for_group(group, len(admin.partitions("__consumer_offsets")))
+
+
+def test_auto_commit_takes_what_earlier_polls_returned(consumer: Make, admin: Admin, filled: str, group: str) -> None:
+    (tp,) = offsets_of(filled, 0)  # claims 22 and 23
+    one = consumer(enable_auto_commit=True, auto_commit_interval_ms=0, max_poll_records=4)
+    one.assign([tp])
+    assert read(one, 4) == [(0, n) for n in range(4)]
+    committed = admin.list_group_offsets(group).get(tp, OffsetAndMetadata(0))
+    assert committed.offset == 0  # as in Java, the first position may be committed; nothing of this poll is
+    assert one.poll(5).num_rows == 4
+    eventually(lambda: admin.list_group_offsets(group).get(tp) == OffsetAndMetadata(4, 0))
+    one.close()
+    assert admin.list_group_offsets(group)[tp].offset == 8
+
+
+def test_auto_commit_waits_for_its_interval_and_repeats_after_a_crash(
+    consumer: Make, admin: Admin, filled: str, group: str
+) -> None:  # claims 21, 25 and 27
+    (tp,) = offsets_of(filled, 0)
+    one = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000, max_poll_records=3)
+    one.assign([tp])
+    assert len(read(one, 9)) == 9
+    assert admin.list_group_offsets(group) == {}
+    again = consumer()  # as after a kill of the first: what was not committed comes again
+    again.assign([tp])
+    assert read(again, 10)[0] == (0, 0)
+
+
+def test_at_most_once_loses_and_at_least_once_repeats(consumer: Make, filled: str) -> None:  # claims 24 and 37
+    (tp,) = offsets_of(filled, 0)
+    early = consumer(max_poll_records=5)
+    early.assign([tp])
+    read(early, 5)
+    early.commit()  # … and then it crashes before it has processed anything
+    after = consumer(max_poll_records=3)
+    after.assign([tp])
+    assert read(after, 3) == [(0, 5), (0, 6), (0, 7)]
+    late = consumer(max_poll_records=2)  # `after` processed three and crashed before its commit
+    late.assign([tp])
+    assert read(late, 2) == [(0, 5), (0, 6)]
+
+
+def test_commits_of_each_kind(consumer: Make, filled: str) -> None:  # claims 32 and 39
+    zero, one_ = offsets_of(filled, 0, 1)
+    one = consumer()
+    one.assign([zero, one_])
+    read(one, 20)
+    told: list[Any] = []
+    one.commit_async({zero: 3}, lambda offsets, error: told.append((offsets, error)))
+    one.commit_async({zero: 4}, lambda offsets, error: told.append((offsets, error)))
+    one.commit({one_: OffsetAndMetadata(7, 0, "note")})
+    assert told == [({zero: (3, -1, "")}, None), ({zero: (4, -1, "")}, None)]
+    assert one.committed([zero, one_]) == {zero: (4, -1, ""), one_: (7, 0, "note")}
+
+
+def test_commit_every_hundred_records(consumer: Make, admin: Admin, publish: Any, topic: str) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])  # claims 35 and 40
+    publish(topic, {0: 450})
+    tp = TopicPartition(topic, 0)
+    one = consumer(max_poll_records=5_000)
+    one.assign([tp])
+    polled = eventually(lambda: one.poll(1.0), within_s=30)
+    for done, record in enumerate(polled.records(), 1):
+        if done % 100 == 0:
+            one.commit_async(record.next_offsets)
+        if done == 430:
+            break  # the crash
+    one.commit({})  # waits for what was sent
+    assert one.committed([tp])[tp] == OffsetAndMetadata(400)
+    again = consumer()
+    again.assign([tp])
+    assert read(again, 50)[0] == (0, 400)
+
+
+def test_iteration_counts_a_record_as_done_when_the_next_is_asked_for(consumer: Make, filled: str) -> None:
+    (tp,) = offsets_of(filled, 0)
+    one = consumer()
+    one.assign([tp])
+    seen = []
+    for record in one:
+        seen.append((record.offset, record.value, record.headers, record.timestamp_ms))
+        if record.offset == 3:
+            break
+    assert seen[3] == (3, b"0:3", (("n", b"3"),), 1_700_000_000_003)
+    assert one.position(tp) == 3
+    assert read(one, 7)[0] == (0, 3)
+
+
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10), ("none", None)])
+def test_where_reading_starts(consumer: Make, filled: str, reset: str, first: int | None) -> None:  # claims 49 to 52
+    zero, one_ = offsets_of(filled, 0, 1)
+    one = consumer(auto_offset_reset=reset)
+    one.commit({zero: 6})
+    one.assign([zero, one_])
+    if first is None:
+        with pytest.raises(NoOffsetForPartition, match=str(one_)) as told:
+            one.poll(10)
+        assert told.value.partitions == (one_,)
+        return
+    assert (one.position(zero), one.position(one_)) == (6, first)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+def test_out_of_range_meets_the_reset(consumer: Make, filled: str, reset: str) -> None:  # claims 43 and 57
+    (tp,) = offsets_of(filled, 0)
+    one = consumer(auto_offset_reset=reset)
+    one.commit({tp: 20})
+    one.assign([tp])
+    if reset == "none":
+        with pytest.raises(OffsetOutOfRange, match="offset 20"):
+            one.poll(20)
+    elif reset == "earliest":
+        assert read(one, 10)[0] == (0, 0)
+    else:
+        eventually(lambda: (one.poll(0.1), one.position(tp) == 10)[1])
+
+
+def test_seek_pause_and_times(consumer: Make, filled: str) -> None:  # claim 58
+    zero, one_ = offsets_of(filled, 0, 1)
+    one = consumer()
+    one.assign([zero, one_])
+    one.seek(zero, 8)
+    one.pause([one_])
+    assert read(one, 2) == [(0, 8), (0, 9)]
+    one.seek(zero, 6)
+    assert read(one, 4)[0] == (0, 6)
+    assert one.paused() == {one_}
+    one.resume([one_])
+    assert read(one, 10) == [(1, n) for n in range(10)]
+    one.seek_to_beginning([zero])
+    assert one.position(zero) == 0
+    one.seek_to_end()
+    assert one.position(one_) == 10
+    assert one.beginning_offsets([zero]) == {zero: 0}
+    times = one.offsets_for_times({zero: 1_700_000_000_004, one_: 1_900_000_000_000})
+    assert times[zero].offset == 4  # type: ignore[union-attr]
+    assert times[one_] is None
+
+
+def test_by_duration(consumer: Make, filled: str) -> None:  # claim 53
+    (tp,) = offsets_of(filled, 0)
+    one = consumer(auto_offset_reset="by_duration:P36500D")
+    one.assign([tp])
+    assert one.position(tp) == 0
+    other = consumer(auto_offset_reset="by_duration:PT1S")
+    other.assign([tp])
+    assert other.position(tp) == 10
+
+
+def test_two_members_share_and_hand_over_at_the_commit(consumer: Make, admin: Admin, filled: str, group: str) -> None:
+    told: list[tuple[str, list[TopicPartition]]] = []  # claims 26, 59 and 64
+    first = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000)
+    first.subscribe(
+        [filled],
+        on_assigned=lambda tps: told.append(("assigned", tps)),
+        on_revoked=lambda tps: told.append(("revoked", tps)),
+    )
+    read(first, 20)
+    second = consumer()
+    second.subscribe([filled])
+
+    def shared() -> bool:
+        first.poll(0.05)
+        assert second.poll(0.05).num_rows == 0  # revocation has committed: no duplicates
+        return len(first.assignment()) == len(second.assignment()) == 1
+
+    eventually(shared, within_s=30)
+    assert not first.assignment() & second.assignment()
+    both = offsets_of(filled, 0, 1)
+    assert told[:2] == [("assigned", both), ("revoked", both)]
+    assert {tp: c.offset for tp, c in admin.list_group_offsets(group).items()} == dict.fromkeys(both, 10)
+    first.close()
+    assert told[-1][0] == "revoked"
+    eventually(lambda: (second.poll(0.05), second.assignment() == set(both))[1], within_s=30)
+
+
+def test_cooperative_members_keep_what_they_hold(consumer: Make, admin: Admin, topic: str) -> None:  # claim 68
+    admin.create_topics([NewTopic(topic, 4, 1)])
+    lost: list[TopicPartition] = []
+    settings = {"partition_assignment_strategy": "cooperative-sticky"}
+    first, second = consumer(**settings), consumer(**settings)
+    first.subscribe([topic], on_revoked=lost.extend)
+    eventually(lambda: (first.poll(0.05), len(first.assignment()) == 4)[1], within_s=30)
+    second.subscribe([topic])
+    eventually(
+        lambda: (first.poll(0.05), second.poll(0.05), len(first.assignment()) == len(second.assignment()) == 2)[2],
+        within_s=30,
+    )
+    assert len(lost) == 2
+    assert set(lost) == second.assignment()
+
+
+def test_a_pattern(consumer: Make, filled: str) -> None:
+    one = consumer()
+    one.subscribe(pattern=filled[:-2] + ".*")
+    assert len(read(one, 20)) == 20
+    assert one.subscription() == {filled}
+
+
+def test_wakeup_ends_a_poll(consumer: Make, filled: str) -> None:
+    one = consumer(auto_offset_reset="latest")
+    one.assign(offsets_of(filled, 0))
+    timer = threading.Timer(0.05, one.wakeup)
+    timer.start()
+    with pytest.raises(Wakeup):
+        one.poll(30)
+    timer.join()
+
+
+def test_what_contradicts_is_refused(consumer: Make, bootstrap: str, filled: str) -> None:  # claims 46 and 69
+    one = consumer()
+    with pytest.raises(IllegalState):
+        one.poll(0)
+    one.assign(offsets_of(filled, 0))
+    with pytest.raises(IllegalState):
+        one.subscribe([filled])
+    with pytest.raises(IllegalState):
+        one.seek(TopicPartition(filled, 1), 0)
+    with Consumer(bootstrap) as alone:
+        alone.assign(offsets_of(filled, 0))
+        with pytest.raises(InvalidGroupId):
+            alone.commit()
+        with pytest.raises(InvalidGroupId):
+            alone.subscribe([filled])
+    with pytest.raises(IllegalState):
+        alone.poll(0)
+
+
+@pytest.mark.parametrize(("settings", "told"), [
+    ({"auto.offset.rest": "earliest"}, "auto.offset.reset"), ({"auto_offset_reset": "soon"}, "by_duration"),
+    ({"max_poll_records": 0}, "max_poll_records"), ({"heartbeat_interval_ms": 45_000}, "session_timeout_ms"),
+    ({"isolation_level": "x"}, "read_committed"), ({"enable_auto_commit": "yes"}, "true or false"),
+    ({"partition_assignment_strategy": "rnge"}, "roundrobin"), ({"columns": ("key",)}, "offset"),
+    ({"group_instance_id": "i"}, "group_id"), ({"max_poll_records": "many"}, "whole number"),
+])  # fmt: skip
+def test_ill_settings_name_the_remedy(settings: dict[str, Any], told: str) -> None:  # claim 53
+    with pytest.raises(ConfigError, match=told):
+        Consumer({"bootstrap.servers": "127.0.0.1:1"} | settings)
