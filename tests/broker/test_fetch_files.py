@@ -79,10 +79,11 @@ def test_all_partitions_of_one_reply_are_whole(bootstrap: str, topic: str) -> No
                 assert value in bytes(part.records or b"")
 
 
-def test_a_topic_deleted_while_it_is_sent_arrives_whole(bootstrap: str, topic: str) -> None:
+def test_a_topic_deleted_while_it_is_sent_arrives_whole(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     """The reader has asked for three megabytes and takes them when the files are gone."""
-    host, _, port = bootstrap.rpartition(":")
-    with Wire(bootstrap) as wire, socket.socket() as slow:
+    running = own_broker(log_segment_delete_delay_ms="0")
+    host, _, port = running.bootstrap.rpartition(":")
+    with Wire(running.bootstrap) as wire, socket.socket() as slow:
         create(wire, topic)
         write(wire, topic)
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -93,6 +94,8 @@ def test_a_topic_deleted_while_it_is_sent_arrives_whole(bootstrap: str, topic: s
         slow.sendall(frames.encode_request(1, 11, 7, "slow", asked))
         begun = slow.recv(4, socket.MSG_WAITALL)
         assert wire.call(20, 5, {"topic_names": [topic], "timeout": 5000}).responses[0].error_code == 0
+        data_dir: Path = running.data_dir  # type: ignore[attr-defined]
+        eventually(lambda: not list(data_dir.glob(f"{topic}-*")), what="the end of the files")
         size = struct.unpack(">i", begun)[0]
         data = b""
         while len(data) < size:
