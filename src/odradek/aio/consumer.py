@@ -1,0 +1,160 @@
+"""``odradek.aio.Consumer``: Arrow RecordBatches on the caller's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from odradek.client.commits import OnCommit
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_engine import Engine
+from odradek.client.consumer_errors import IllegalState
+from odradek.client.consumer_group import OnPartitions
+from odradek.client.consumer_records import Polled
+from odradek.client.model import EARLIEST, LATEST, ListedOffset
+from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
+
+
+async def _call(function: Callable[..., Any], *args: Any) -> Any:
+    """Callbacks may be coroutine functions."""
+    result = function(*args)
+    return await result if inspect.isawaitable(result) else result
+
+
+class Consumer:
+    """As ``odradek.Consumer``; callbacks may be coroutine functions. Make it, or enter it, inside a running loop.
+
+    >>> async with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="g") as consumer:  # doctest: +SKIP
+    ...     await consumer.subscribe(["flights"])
+    ...     polled = await consumer.poll(1.0)
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | str | None = None, /, **more: Any) -> None:
+        given = {"bootstrap_servers": settings} if isinstance(settings, str) else dict(settings or {})
+        self.config = ConsumerConfig.of(given | more)
+        self._made: Engine | None = None
+        self._closed = False
+
+    @property
+    def _engine(self) -> Engine:
+        if self._closed:
+            raise IllegalState("this Consumer is closed")
+        if self._made is None:
+            self._made = Engine(self.config, _call)
+        return self._made
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        await self._engine.subscribe(topics, pattern, (on_assigned, on_revoked, on_lost))
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        await self._engine.assign(partitions)
+
+    async def unsubscribe(self) -> None:
+        await self._engine.unsubscribe()
+
+    def subscription(self) -> frozenset[str]:
+        return self._engine.subscription.topics
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._engine.subscription.partitions)
+
+    async def poll(self, timeout: float = 1.0) -> Polled:
+        """As ``odradek.Consumer.poll``; decoding runs in a thread, so that the loop stays free."""
+        engine = self._engine
+        end = time.monotonic() + timeout
+        while True:
+            left = max(0.0, end - time.monotonic())
+            await engine.poll(left)
+            polled = await asyncio.to_thread(engine.take)
+            if polled or left <= 0:
+                return polled
+
+    def wakeup(self) -> None:
+        self._engine.wakeup()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self._engine.subscription.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._engine.subscription.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        return self._engine.subscription.paused()
+
+    async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        return await self._engine.position(partition, timeout_ms)
+
+    async def seek(
+        self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH
+    ) -> None:
+        place = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset, leader_epoch)
+        await self._engine.seek(partition, place.offset, place.leader_epoch)
+
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        await self._engine.seek_to(partitions, EARLIEST)
+
+    async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        await self._engine.seek_to(partitions, LATEST)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return await self._engine.committed(partitions)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return await self._engine.bounds(partitions, end=False)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return await self._engine.bounds(partitions, end=True)
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        listed = await self._engine.list_offsets(times_ms)
+        return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
+
+    async def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        return await self._engine.lag(partitions)
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
+    ) -> None:
+        await self._engine.commit(offsets, timeout_ms)
+
+    async def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: OnCommit | None = None,
+    ) -> None:
+        await self._engine.commit_async(offsets, callback)
+
+    async def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
+        await self._engine.enforce_rebalance(reason)
+
+    async def close(self, timeout_ms: int = 30_000) -> None:
+        """Commits once more under ``enable_auto_commit``, leaves the group, closes the connections."""
+        if self._closed:
+            return
+        made, self._made = self._made, None
+        self._closed = True
+        if made is not None:
+            await made.close(timeout_ms)

@@ -1,0 +1,197 @@
+"""``odradek.Consumer`` when things go wrong, beside members of other clients, and on the caller's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from brokers import eventually
+from confluent_kafka import Producer
+from member import Member
+
+import odradek.aio
+from odradek import Admin, Broker, Consumer, OffsetAndMetadata, TopicPartition
+from odradek.client import NewTopic
+from odradek.client.consumer_errors import CommitFailed, RetriableCommitFailed
+
+QUICK = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "heartbeat_interval_ms": 100,
+         "default_api_timeout_ms": 30_000}  # fmt: skip
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def faulty() -> Iterator[Broker]:
+    """A broker whose faults are ours, with ten records in the one partition of topic t."""
+    with Broker(config={"group.min.session.timeout.ms": "300"}) as broker:
+        broker.create_topic("t", 1)
+        send(broker.bootstrap_servers, 10)
+        yield broker
+
+
+def send(bootstrap: str, count: int, start: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    for number in range(start, start + count):
+        producer.produce("t", str(number), partition=0)
+    assert producer.flush(20) == 0
+
+
+def consumer(broker: Broker, **settings: Any) -> Consumer:
+    return Consumer(broker.bootstrap_servers, **({"group_id": "g", "enable_auto_commit": False} | QUICK | settings))
+
+
+def read(one: Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    eventually(lambda: (found.extend(r.offset for r in one.poll(0.2).records()), len(found) >= count)[1], within_s=30)
+    return found
+
+
+def test_an_asynchronous_commit_is_tried_once(faulty: Broker) -> None:  # claim 33
+    told: list[tuple[int, type | None]] = []
+
+    def answered(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+        told.append((offsets[TP].offset, type(error) if error else None))
+
+    with consumer(faulty) as one:
+        one.assign([TP])
+        read(one, 10)
+        one.commit({TP: 1})
+        faulty.faults.error("OffsetCommit", "NOT_COORDINATOR", times=1)
+        one.commit_async({TP: 5}, answered)
+        one.commit_async({TP: 10}, answered)
+        one.commit({})
+        assert told == [(5, RetriableCommitFailed), (10, None)]
+        assert len(faulty.faults.fired) == 1
+        assert one.committed([TP])[TP] == OffsetAndMetadata(10)
+
+
+def test_async_in_the_loop_and_sync_at_the_end(faulty: Broker) -> None:  # claims 31 and 36
+    told: list[Exception | None] = []
+    with consumer(faulty, max_poll_records=5) as one:
+        one.assign([TP])
+        try:
+            read(one, 5)
+            one.commit_async(callback=lambda _, error: told.append(error))
+            eventually(lambda: (one.commit({}), told)[1])
+            read(one, 5)
+            faulty.faults.error("OffsetCommit", "NOT_COORDINATOR", times=2)
+            one.commit_async(callback=lambda _, error: told.append(error))
+        finally:
+            one.commit()
+        assert told[0] is None
+        assert isinstance(told[1], RetriableCommitFailed)
+        assert one.committed([TP])[TP] == OffsetAndMetadata(10, 0)
+
+
+def test_a_member_that_does_not_poll_is_out_and_its_commit_fails(faulty: Broker) -> None:  # claims 72, 74 and 75
+    lost: list[TopicPartition] = []
+    with consumer(faulty, max_poll_interval_ms=300) as one, Admin(faulty.bootstrap_servers) as admin:
+        one.subscribe(["t"], on_lost=lost.extend)
+        read(one, 10)
+        eventually(lambda: not admin.describe_groups(["g"])["g"].members)
+        with pytest.raises(CommitFailed, match="max_poll_interval_ms"):
+            one.commit()
+        assert (lost, admin.list_group_offsets("g")) == ([], {})
+        assert read(one, 10)[0] == 0
+        assert lost == [TP]
+        one.commit()
+        assert admin.list_group_offsets("g")[TP].offset == 10
+
+
+def test_heartbeats_go_on_without_polling(faulty: Broker) -> None:  # claims 71 and 73
+    with consumer(faulty, session_timeout_ms=1_000) as one, Admin(faulty.bootstrap_servers) as admin:
+        one.subscribe(["t"])
+        read(one, 10)
+        faulty.faults.error("Heartbeat", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
+        eventually(lambda: len(faulty.faults.fired) == 2)
+        faulty.faults.delay("Heartbeat", 0.01, times=12)  # counts the beats of more than a session
+        eventually(lambda: len(faulty.faults.fired) == 14)
+        assert len(admin.describe_groups(["g"])["g"].members) == 1
+        one.commit()
+
+
+def test_a_broker_restart_loses_and_repeats_nothing(faulty: Broker) -> None:  # claims 31 and 38
+    with consumer(faulty) as one:
+        one.subscribe(["t"])
+        assert read(one, 10) == list(range(10))
+        faulty.kill()
+        faulty.start()
+        send(faulty.bootstrap_servers, 10, 10)
+        assert read(one, 10) == list(range(10, 20))
+        one.commit()
+        assert one.committed([TP])[TP].offset == 20  # type: ignore[union-attr]
+
+
+def test_offsets_beside_the_results_are_exactly_once(faulty: Broker) -> None:
+    store = sqlite3.connect(":memory:")
+    store.execute("create table results (value text)")
+    store.execute("create table offsets (next integer)")
+    store.execute("insert into offsets values (0)")
+    store.commit()
+    for crash_at in (3, 8, None):
+        with consumer(faulty, group_id=None, max_poll_records=2) as one:
+            one.assign([TP])
+            one.seek(TP, store.execute("select next from offsets").fetchone()[0])
+            for record in one:
+                store.execute("insert into results values (?)", ((record.value or b"").decode(),))
+                if record.offset == crash_at:
+                    store.rollback()
+                    break
+                store.execute("update offsets set next = ?", (record.next_offset,))
+                store.commit()
+                if record.offset == 9:
+                    break
+    assert [int(value) for (value,) in store.execute("select value from results")] == list(range(10))
+
+
+@pytest.mark.parametrize("client", ["confluent", "kafka-python"])
+def test_members_of_other_clients_share_with_ours(
+    bootstrap: str, admin: Admin, publish: Any, topic: str, group: str, client: str
+) -> None:  # claims 59, 64, 66 and 70
+    admin.create_topics([NewTopic(topic, 5, 1)])
+    publish(topic, dict.fromkeys(range(5), 4))
+    seen: set[tuple[int, int]] = set()
+    settings = QUICK | {"group_id": group, "partition_assignment_strategy": "range", "session_timeout_ms": 6_000}
+    with Consumer(bootstrap, **settings) as ours, Member(client, bootstrap, group, topic) as other:
+        ours.subscribe([topic])
+
+        def together() -> bool:
+            seen.update((r.partition, r.offset) for r in ours.poll(0.1).records())
+            mine = {tp.partition for tp in ours.assignment()}
+            return len(mine) in (2, 3) and mine | other.assigned == set(range(5)) and not mine & other.assigned
+
+        eventually(together, within_s=60)
+        other.leave()
+
+        def alone() -> bool:
+            seen.update((r.partition, r.offset) for r in ours.poll(0.1).records())
+            return len(ours.assignment()) == 5
+
+        eventually(alone, within_s=60)
+        assert seen | set(other.records) == {(p, n) for p in range(5) for n in range(4)}
+
+
+def test_on_the_callers_own_loop(bootstrap: str, filled: str, group: str) -> None:
+    async def main() -> None:
+        assigned: list[TopicPartition] = []
+
+        async def on_assigned(partitions: list[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            assigned.extend(partitions)
+
+        async with odradek.aio.Consumer(bootstrap, group_id=group, **QUICK) as one:
+            await one.subscribe([filled], on_assigned=on_assigned)
+            rows = 0
+            async with asyncio.timeout(30):
+                while rows < 20:
+                    rows += (await one.poll(0.5)).num_rows
+            assert len(assigned) == 2
+            await one.commit()
+            found = await one.committed(assigned)
+            assert {tp: commit.offset for tp, commit in found.items() if commit} == dict.fromkeys(assigned, 10)
+            await one.seek(assigned[0], 4)
+            assert await one.lag() == {assigned[0]: 6, assigned[1]: 0}
+
+    asyncio.run(main())
