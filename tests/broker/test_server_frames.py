@@ -64,6 +64,16 @@ def test_bad_bytes_close_their_connection_only(bootstrap: str, data: bytes) -> N
         assert other.versions()
 
 
+def test_millions_of_names_close_their_connection_only(bootstrap: str) -> None:
+    """They would be understood, and keep the broker busy for many seconds; Kafka has threads for that."""
+    count = 10_000_000
+    with Wire(bootstrap) as other, connect(bootstrap) as greedy:
+        other.versions()
+        greedy.sendall(request(3, 1, count.to_bytes(4, "big") + bytes(2 * count)))
+        assert closes(greedy) == b""
+        assert other.versions()
+
+
 def test_what_came_before_bad_bytes_is_answered(bootstrap: str) -> None:
     with connect(bootstrap) as connection:
         connection.sendall(API_VERSIONS_REQUEST + b"\xff\xff\xff\xff")

@@ -14,7 +14,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_writer
 
 from odradek.wire import schemas
-from odradek.wire.lengths import length_check, whole_walk
+from odradek.wire.lengths import MAX_ELEMENTS, length_check, whole_walk
 from odradek.wire.schemas import Kind
 
 EXAMPLES = 6
@@ -121,6 +121,27 @@ def test_an_array_longer_than_its_message_is_refused(claimed: int) -> None:
             schemas.decode(api_key, version, Kind.REQUEST, body)
         with pytest.raises(ValueError, match="claims"):
             schemas.decode(api_key, version, Kind.REQUEST, b"head" + body + b"x" * 100, 4)
+
+
+def _names(count: int) -> bytes:
+    return struct.pack(">i", count) + b"\0\0" * count
+
+
+def test_a_request_of_too_many_elements_is_refused_before_it_is_read() -> None:
+    decode, request = schemas.decode, Kind.REQUEST
+    assert len(decode(3, 1, request, _names(MAX_ELEMENTS))[0].topics) == MAX_ELEMENTS
+    with pytest.raises(ValueError, match="more than 250,000 elements"):
+        decode(3, 1, request, _names(MAX_ELEMENTS + 1))
+    # All arrays together: each of these holds few.
+    topic = b"\0\1t" + struct.pack(">i", 1000) + bytes(4) * 1000
+    head = b"\0\1g"
+    assert decode(9, 1, request, head + struct.pack(">i", 249) + topic * 249)
+    with pytest.raises(ValueError, match="more than 250,000 elements"):
+        decode(9, 1, request, head + struct.pack(">i", 250) + topic * 250)
+    # What a client asked for may be as long as it likes.
+    reply = b"".join(b"\0\1g" + b"\0\0" for _ in range(MAX_ELEMENTS + 1))
+    listed, _ = decode(16, 0, Kind.RESPONSE, bytes(2) + struct.pack(">i", MAX_ELEMENTS + 1) + reply)
+    assert len(listed.groups) == MAX_ELEMENTS + 1
 
 
 @pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)

@@ -5,6 +5,9 @@ that claims 2^31 elements ends the process in the allocator, beyond the reach of
 is held against the bytes that are left, as Kafka does it, and arrays that are null against the protocol are refused,
 which kio lets pass as ``None``.
 
+A request may hold ``MAX_ELEMENTS`` in all its arrays together. Kafka has no such bound: it answers fifty million empty
+names from one of its threads while the others serve. Here everybody would wait for that answer.
+
 The walk is straight code, generated once per message. It ends behind the last array: a commit of one topic costs two
 lengths, however many partitions it has.
 """
@@ -12,14 +15,20 @@ lengths, however many partitions it has.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import cache
 from typing import Any, get_origin
 
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
+from kio.static.constants import EntityType
 
 Walk = Callable[[Any, int, int], int]
+_CountingWalk = Callable[[Any, int, int, list[int]], int]
+
+MAX_ELEMENTS = 250_000
+"""In one request: more than ten times the partitions a broker can have."""
 
 _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
@@ -34,15 +43,24 @@ _SIZES = {
 def length_check(entity: Any) -> Walk | None:
     """``check(data, start, end)`` of one of kio's message classes; ``None`` where it has no array.
 
-    The check raises ValueError, IndexError or struct.error for lengths that cannot be.
+    The check raises ValueError, IndexError or struct.error for lengths that cannot be, and for too many elements.
     """
-    return _compiled(entity, True) if _has_arrays(entity) else None
+    return _counted(entity, _compiled(entity, True)) if _has_arrays(entity) else None
 
 
 @cache
 def whole_walk(entity: Any) -> Walk:
     """Like ``length_check``, to the end of the message; returns the position behind it."""
-    return _compiled(entity, False)
+    return _counted(entity, _compiled(entity, False))
+
+
+def _counted(entity: Any, walk: _CountingWalk) -> Walk:
+    most = MAX_ELEMENTS if entity.__type__ is EntityType.request else sys.maxsize
+    return lambda data, at, end: walk(data, at, end, [most])
+
+
+def _too_many() -> None:
+    raise ValueError(f"it holds more than {MAX_ELEMENTS:,} elements; ask for fewer at a time")
 
 
 def _uvarint(data: Any, at: int) -> tuple[int, int]:
@@ -100,7 +118,8 @@ class _Code:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"uvarint": _uvarint, "refuse": _refuse, "int16": _INT16, "int32": _INT32}
+        self.names: dict[str, Any] = {"uvarint": _uvarint, "int16": _INT16, "int32": _INT32}
+        self.names |= {"refuse": _refuse, "too_many": _too_many}
         self._pending = 0
 
     def skip(self, count: int) -> None:
@@ -124,15 +143,15 @@ class _Code:
         else:
             self.add(f"n, = int{8 * size}(d, at)", f"at += {size}")
 
-    def function(self) -> Walk:
+    def function(self) -> _CountingWalk:
         self.add("return at")
         body = "".join(f"    {line}\n" for line in self.lines)
-        exec(f"def walk(d, at, end):\n{body}", self.names)
-        walk: Walk = self.names["walk"]
+        exec(f"def walk(d, at, end, left):\n{body}", self.names)
+        walk: _CountingWalk = self.names["walk"]
         return walk
 
 
-def _compiled(entity: Any, until_last: bool) -> Walk:
+def _compiled(entity: Any, until_last: bool) -> _CountingWalk:
     code, flexible = _Code(), bool(entity.__flexible__)
     plain = [field for field in fields(entity) if get_field_tag(field) is None]
     tagged = {int(tag): field for field in fields(entity) if (tag := get_field_tag(field)) is not None}
@@ -146,7 +165,9 @@ def _compiled(entity: Any, until_last: bool) -> Walk:
         _walk_field(code, field, flexible, until_last=number == last)
     if flexible and last < 0:
         walks = {tag: _walk_of_tag(field) for tag, field in watched.items()}
-        code.add("if d[at]:", f"    at = {code.bind(_tags)}(d, at, end, {code.bind(walks)})", "else:", "    at += 1")
+        code.add(
+            "if d[at]:", f"    at = {code.bind(_tags)}(d, at, end, {code.bind(walks)}, left)", "else:", "    at += 1"
+        )
     return code.function()
 
 
@@ -158,14 +179,15 @@ def _walk_field(code: _Code, field: Field[Any], flexible: bool, *, until_last: b
         refuse = f"refuse({field.name!r}, n, end - at)"
         below = -1 if _is_nullable(field) else 0
         code.add(f"if n < {below} or (n > 0 and n * {least} > end - at): {refuse}")
+        code.add("if n > 1:", "    left[0] -= n", "    if left[0] < 0: too_many()")
         _walk_elements(code, field, flexible, until_last=until_last)
     elif kafka_type is None:
         nested = code.bind(_compiled_once(kind.type_, until_last))
         if _is_nullable(field):
-            code.add("n = d[at]", "at += 1", f"if n == 1: at = {nested}(d, at, end)")
+            code.add("n = d[at]", "at += 1", f"if n == 1: at = {nested}(d, at, end, left)")
             code.add(f"elif n != 255: raise ValueError('{field.name} is neither there nor null')")
         else:
-            code.add(f"at = {nested}(d, at, end)")
+            code.add(f"at = {nested}(d, at, end, left)")
     elif kafka_type in _SIZES:
         code.skip(_SIZES[kafka_type])
     else:
@@ -182,9 +204,11 @@ def _walk_elements(code: _Code, field: Field[Any], flexible: bool, *, until_last
         whole = code.bind(_compiled_once(kind.type_, False))
         if until_last:
             final = code.bind(_compiled_once(kind.type_, True))
-            code.add(f"for _ in range(n - 1): at = {whole}(d, at, end)", f"if n > 0: at = {final}(d, at, end)")
+            code.add(
+                f"for _ in range(n - 1): at = {whole}(d, at, end, left)", f"if n > 0: at = {final}(d, at, end, left)"
+            )
         else:
-            code.add(f"for _ in range(n): at = {whole}(d, at, end)")
+            code.add(f"for _ in range(n): at = {whole}(d, at, end, left)")
     elif until_last:
         return
     elif kafka_type in _SIZES:
@@ -193,21 +217,21 @@ def _walk_elements(code: _Code, field: Field[Any], flexible: bool, *, until_last
         element = _Code()
         element.read_length(flexible, 2 if kafka_type == "string" else 4)
         element.add("if n > 0: at += n", "elif n < -1: raise ValueError('an element has a negative length')")
-        code.add(f"for _ in range(n): at = {code.bind(element.function())}(d, at, end)")
+        code.add(f"for _ in range(n): at = {code.bind(element.function())}(d, at, end, left)")
 
 
 @cache
-def _compiled_once(entity: Any, until_last: bool) -> Walk:
+def _compiled_once(entity: Any, until_last: bool) -> _CountingWalk:
     return _compiled(entity, until_last)
 
 
-def _walk_of_tag(field: Field[Any]) -> Walk:
+def _walk_of_tag(field: Field[Any]) -> _CountingWalk:
     code = _Code()
     _walk_field(code, field, True, until_last=False)
     return code.function()
 
 
-def _tags(data: Any, at: int, end: int, walks: dict[int, Walk]) -> int:
+def _tags(data: Any, at: int, end: int, walks: dict[int, _CountingWalk], left: list[int]) -> int:
     """Over tagged fields, into those that hold arrays: these have to take as many bytes as they say."""
     count, at = _uvarint(data, at)
     for _ in range(count):
@@ -216,7 +240,7 @@ def _tags(data: Any, at: int, end: int, walks: dict[int, Walk]) -> int:
         if size > end - at:
             raise ValueError(f"tagged field {tag} claims {size} bytes of {end - at}")
         walk = walks.get(tag)
-        if walk is not None and walk(data, at, at + size) != at + size:
+        if walk is not None and walk(data, at, at + size, left) != at + size:
             raise ValueError(f"tagged field {tag} does not fill its {size} bytes")
         at += size
     return at
