@@ -79,7 +79,6 @@ class Engine:
             self.fetcher.drop(tp)
         self.subscription.assign_by_hand(wanted)
         self.group.auto.start(time.monotonic() * 1000)
-        self.fetcher.pump()
 
     async def unsubscribe(self) -> None:
         if self.subscription.subscribed:
@@ -144,8 +143,7 @@ class Engine:
             self.fetcher.pump()
             if self.fetcher.buffer.front(self.subscription.paused()) is not None:
                 return
-            if self.fetcher.failure is not None:
-                failure, self.fetcher.failure = self.fetcher.failure, None
+            if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -181,7 +179,12 @@ class Engine:
                     check_crcs=self.config.check_crcs,
                     aborted=chunk.aborted,
                 )
-            left -= self._take_from(chunk, left, polled)
+            try:
+                left -= self._take_from(chunk, left, polled)
+            except OdradekError:
+                if not polled:
+                    raise
+                break  # what came before is returned; the next poll meets the broken one again
         try:
             self._loop.call_soon_threadsafe(self.fetcher.pump)
         except RuntimeError:
@@ -241,8 +244,7 @@ class Engine:
         while not state.ready:
             self._event.clear()
             self.fetcher.pump()
-            if self.fetcher.failure is not None:
-                failure, self.fetcher.failure = self.fetcher.failure, None
+            if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
             if deadline.passed:
                 raise RequestTimedOut(

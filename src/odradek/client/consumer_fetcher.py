@@ -104,6 +104,16 @@ class Fetcher:
             self.failure = error
         self._changed()
 
+    def take_failure(self) -> Exception | None:
+        """What a poll shall raise. A partition that has been placed meanwhile lacks no offset any more."""
+        failure, self.failure = self.failure, None
+        if isinstance(failure, NoOffsetForPartition):
+            missing = set(self._subscription.unplaced()) & set(failure.partitions)
+            failure = NoOffsetForPartition(missing) if missing else None
+            if failure is None:
+                self.pump()
+        return failure
+
     def _chore(self, name: str, work: Callable[[], Any]) -> None:
         """Starts a chore unless it runs. A passing failure is tried again after a while, another goes to the poll."""
         if name in self._chores or self._closed:
@@ -115,8 +125,8 @@ class Fetcher:
             except OdradekError as error:
                 if not worth_retrying(error) and not isinstance(error, UnknownTopic):
                     self._fail(error)
-                else:
-                    logger.warning("%s: %s; trying again", name, error)
+                    return
+                logger.warning("%s: %s; trying again", name, error)
                 await asyncio.sleep(self.config.retry_backoff_ms / 1000)
 
         def done(task: asyncio.Task[None]) -> None:

@@ -1,0 +1,228 @@
+"""``odradek.Consumer`` against brokers that move, lose records, or send what is broken; and its own death."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from brokers import eventually
+from scripted import FETCH, ScriptedCluster, fetch_reply, scripted
+
+from odradek import Admin, Consumer, TopicPartition
+from odradek.batches.encode import encode_batch
+from odradek.client import NewTopic
+from odradek.client.errors import CorruptRecord, LogTruncated
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode
+
+T0 = TopicPartition("t", 0)
+QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "fetch_max_wait_ms": 20, "default_api_timeout_ms": 20_000,
+         "auto_offset_reset": "earliest"}  # fmt: skip
+
+
+def batch(first: int, count: int, epoch: int = 0, **options: Any) -> tuple[int, bytes]:
+    records = [Record(b"k", b"v%d" % offset) for offset in range(first, first + count)]
+    data = encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch, **options)
+    return first + count - 1, data
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with scripted(2) as made:
+        made.log = [batch(0, 10), batch(10, 10), batch(20, 10)]
+        yield made
+
+
+def make(cluster: ScriptedCluster, **settings: Any) -> Consumer:
+    one = Consumer(cluster.bootstrap, **(QUICK | settings))
+    one.assign([T0])
+    return one
+
+
+def read(one: Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    eventually(lambda: (found.extend(r.offset for r in one.poll(0.2).records()), len(found) >= count)[1], within_s=30)
+    return found
+
+
+def test_a_moved_leader_is_followed_without_loss(cluster: ScriptedCluster) -> None:
+    asked = 0
+
+    def move(message: Any, version: int) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            cluster.leader = 2
+        return cluster.brokers[1].answer_1(message, version)
+
+    cluster.brokers[1].answers[FETCH] = move
+    with make(cluster) as one:
+        assert read(one, 30) == list(range(30))
+
+
+def fall_over(cluster: ScriptedCluster) -> None:
+    """After the first fetch another broker leads, whose log parts from the old one's at offset 8."""
+    cluster.epoch_0_end = 8
+
+    def answer(message: Any, version: int) -> Any:
+        reply = cluster.brokers[1].answer_1(message, version)
+        cluster.leader, cluster.leader_epoch = 2, 1
+        return reply
+
+    cluster.brokers[1].answers[FETCH] = answer
+
+
+def test_records_lost_by_an_unclean_election_are_told(cluster: ScriptedCluster) -> None:
+    fall_over(cluster)
+    with make(cluster, auto_offset_reset="none") as one:
+        one.seek(T0, 0)
+        found: list[int] = []
+
+        def until_told() -> bool:
+            found.extend(r.offset for r in one.poll(0.2).records())
+            return False
+
+        with pytest.raises(LogTruncated) as told:
+            eventually(until_told, within_s=30)
+        assert found == list(range(10))
+        assert (told.value.offset, told.value.divergence_offset) == (10, 8)
+
+
+def test_with_a_reset_policy_reading_goes_on_where_the_histories_part(cluster: ScriptedCluster) -> None:
+    fall_over(cluster)
+    with make(cluster) as one:
+        assert read(one, 10) == list(range(10))
+        cluster.log = [batch(0, 8), batch(8, 4, epoch=1)]
+        eventually(lambda: (one.poll(0.05), one.position(T0) == 12)[1], within_s=30)
+
+
+def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: ScriptedCluster) -> None:
+    last, data = cluster.log[1]
+    cluster.log[1] = (last, data[:-1] + b"\xff")
+    with make(cluster) as one:
+        assert read(one, 10) == list(range(10))
+        for _ in range(2):
+            with pytest.raises(CorruptRecord):
+                eventually(lambda: one.poll(0.2), within_s=30)
+        assert one.position(T0) == 10
+        one.seek(T0, 20)
+        assert read(one, 10) == list(range(20, 30))
+
+
+def test_read_committed_leaves_out_what_was_aborted(cluster: ScriptedCluster) -> None:
+    data = b"".join(
+        [
+            batch(0, 2, producer_id=9, transactional=True)[1],
+            batch(2, 1)[1],
+            batch(3, 1, producer_id=9, transactional=True, control=True)[1],
+        ]
+    )
+
+    def aborted(message: Any, version: int) -> Any:
+        assert message.isolation_level == 1
+        wanted = message.topics[0].partitions[0].fetch_offset
+        reply = fetch_reply(cluster, data if wanted < 4 else b"")
+        reply["responses"][0]["partitions"][0]["aborted_transactions"] = [{"producer_id": 9, "first_offset": 0}]
+        return reply
+
+    cluster.brokers[1].answers[FETCH] = aborted
+    with make(cluster, isolation_level="read_committed") as one:
+        assert read(one, 1) == [2]
+        eventually(lambda: (one.poll(0.02), one.position(T0) == 4)[1])
+
+
+def test_a_nearer_follower_is_read_from(cluster: ScriptedCluster) -> None:
+    leader, nearer = cluster.brokers[1], cluster.brokers[2]
+
+    def from_follower(message: Any, version: int) -> Any:
+        wanted = message.topics[0].partitions[0].fetch_offset
+        found = [data for last, data in cluster.log if last >= wanted]
+        return fetch_reply(cluster, found[0] if found else b"")
+
+    leader.answers[FETCH] = lambda message, version: (
+        fetch_reply(cluster, preferred=2) if message.rack_id == "near" else leader.answer_1(message, version)
+    )
+    nearer.answers[FETCH] = from_follower
+    with make(cluster, client_rack="near") as one:
+        assert read(one, 30) == list(range(30))
+    assert leader.count(FETCH) == 1
+
+
+def test_a_follower_that_lacks_the_offset_sends_back_to_the_leader(cluster: ScriptedCluster) -> None:
+    leader, nearer = cluster.brokers[1], cluster.brokers[2]
+    first = [True]
+
+    def once(message: Any, version: int) -> Any:
+        if first:
+            first.clear()
+            return fetch_reply(cluster, preferred=2)
+        return leader.answer_1(message, version)
+
+    leader.answers[FETCH] = once
+    nearer.answers[FETCH] = lambda message, version: fetch_reply(cluster, error=ErrorCode.offset_out_of_range)
+    with make(cluster, client_rack="near") as one:
+        assert read(one, 30) == list(range(30))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_in_pieces_and_little_memory(  # claims 10 and 45
+    bootstrap: str, admin: Admin, publish: Any, topic: str, codec: str
+) -> None:
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    publish(topic, {0: 700, 1: 700}, **{"compression.type": codec, "batch.num.messages": 100})
+    small = {"max_partition_fetch_bytes": 2_000, "fetch_max_bytes": 4_000, "buffer_memory": 8_000}
+    with Consumer(bootstrap, max_poll_records=33, **(QUICK | small)) as one:
+        one.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+        found: dict[int, list[int]] = {0: [], 1: []}
+
+        def more() -> bool:
+            polled = one.poll(0.5)
+            assert polled.num_rows <= 33
+            for record in polled.records():
+                assert record.value == f"{record.partition}:{record.offset}".encode()
+                found[record.partition].append(record.offset)
+            return sum(map(len, found.values())) == 1_400
+
+        eventually(more, within_s=30)
+    assert found == {0: list(range(700)), 1: list(range(700))}
+
+
+_MEMBER = """
+import sys
+from odradek import Consumer
+bootstrap, group, topic = sys.argv[1:]
+one = Consumer(bootstrap, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
+               max_poll_records=5, session_timeout_ms=6_000, heartbeat_interval_ms=500)
+one.subscribe([topic])
+done = 0
+while True:
+    for record in one.poll(0.2).records():
+        print(record.partition, record.offset, flush=True)
+        done += 1
+        if done == 10:
+            one.commit({record.topic_partition: record.next_offset})
+"""
+
+
+def test_a_killed_member_is_replaced_and_nothing_is_skipped(  # claims 35, 38 and 70
+    bootstrap: str, admin: Admin, publish: Any, topic: str, group: str
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    publish(topic, {0: 30})
+    victim = subprocess.Popen(
+        [sys.executable, "-c", _MEMBER, bootstrap, group, topic], stdout=subprocess.PIPE, text=True
+    )
+    assert victim.stdout is not None
+    seen = [int(victim.stdout.readline().split()[1]) for _ in range(15)]
+    victim.kill()
+    victim.wait()
+    victim.stdout.close()
+    assert seen == list(range(15))
+    with Consumer(bootstrap, group_id=group, **QUICK) as heir:
+        heir.subscribe([topic])
+        rest = eventually(lambda: [r.offset for r in heir.poll(0.5).records()], within_s=60)
+        assert rest[0] == 10  # what was read after the commit comes again, nothing is left out
+        assert rest == list(range(10, 10 + len(rest)))
