@@ -133,6 +133,14 @@ def seal_batch(packed: Iterable[bytes], count: int, *, now_ms: int) -> bytes:
     return _sealed(_CHECKED.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count), b"".join(packed), 0, -1)
 
 
+def seal_records(
+    body: Buffer, count: int, times: tuple[int, int], codec: int, producer: tuple[int, int, int] = (-1, -1, -1)
+) -> bytes:
+    """One batch of ``count`` packed records; ``times`` are its first and largest, ``producer`` id, epoch, sequence."""
+    payload = compress(codec, body) if codec else bytes(body)
+    return _sealed(_CHECKED.pack(codec, count - 1, *times, *producer, count), payload, 0, -1)
+
+
 def pack_record(item: KeyValue, delta: int) -> list[bytes]:
     """A record without headers, packed for ``seal_batch``, as the ``delta``-th of its batch."""
     key, value = item.key, item.value

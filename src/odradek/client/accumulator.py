@@ -1,0 +1,196 @@
+"""What a producer holds per partition: batches that fill, batches on their way, their sequences. No clock, no socket.
+
+Rules, for idempotent producers as Java's:
+- A batch gets its sequence when it is first taken, and keeps it over every try, so a broker knows it again.
+- Up to five batches of a partition may be on their way. After a failure nothing new leaves: those that failed wait,
+  in order of their sequences, until none is on its way, and then go one by one.
+- OUT_OF_ORDER_SEQUENCE_NUMBER says for certain that a batch was not appended. If it comes for one before which
+  nothing is left, the broker's memory has a gap (an earlier batch was given up, or its log was cut): the partition
+  goes on under the next epoch, with sequences from 0 for what is left.
+- A batch older than ``delivery_timeout_ms`` is given up, unless it is on its way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.batches.encode import Headers, seal_records, varint
+from odradek.batches.header import HEADER_BYTES
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import TopicPartition
+
+MAX_IN_FLIGHT = 5
+_MAX_SEQUENCE = 1 << 31
+_REFUSED = frozenset(
+    {
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.invalid_producer_epoch,
+    }
+)
+
+OnDelivery = Callable[[int, int, Exception | None], None]
+"""Called with the first record's offset (-1 where unknown), the number of records, and an error or None."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records of one partition, packed. ``closed``: nothing is added any more."""
+
+    partition: TopicPartition
+    created_ms: int
+    base_timestamp: int
+    max_timestamp: int
+    body: bytearray = field(default_factory=bytearray)
+    count: int = 0
+    deliveries: list[tuple[int, int, OnDelivery]] = field(default_factory=list)
+    silent: bool = False  # some of its records have nobody who is told
+    closed: bool = False
+    sequence: int = -1
+    epoch: int = -1
+    refused: bool = False
+    tries: int = 0
+
+    @property
+    def size(self) -> int:
+        return HEADER_BYTES + len(self.body)
+
+    def sealed(self, codec: int, producer_id: int) -> bytes:
+        times = (self.base_timestamp, self.max_timestamp)
+        return seal_records(self.body, self.count, times, codec, (producer_id, self.epoch, self.sequence))
+
+
+def pack(delta: int, time_delta: int, key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
+    """One record as it lies in a batch."""
+    parts = [
+        b"\0",
+        varint(time_delta),
+        varint(delta),
+        b"\1" if key is None else varint(len(key)),
+        key or b"",
+        b"\1" if value is None else varint(len(value)),
+        value or b"",
+        varint(len(headers)),
+    ]
+    for name, content in headers:
+        encoded = name.encode()
+        parts += (varint(len(encoded)), encoded, b"\1" if content is None else varint(len(content)), content or b"")
+    record = b"".join(parts)
+    return varint(len(record)) + record
+
+
+class PartitionQueue:
+    """The batches of one partition."""
+
+    def __init__(self, partition: TopicPartition, *, idempotent: bool, epoch: int = 0) -> None:
+        self.partition = partition
+        self.waiting: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.not_before_ms = 0
+        self._idempotent = idempotent
+        self._epoch = epoch
+        self._next_sequence = 0
+
+    def append(
+        self, now_ms: int, limit: int, record: tuple[bytes | None, bytes | None, Headers, int], on: OnDelivery | None
+    ) -> int:
+        """Adds a record to the newest batch, or opens one; returns by how many bytes the queue grew."""
+        key, value, headers, timestamp = record
+        batch = self.waiting[-1] if self.waiting else None
+        if batch is not None and not batch.closed and batch.sequence < 0:
+            packed = pack(batch.count, timestamp - batch.base_timestamp, key, value, headers)
+            if batch.size + len(packed) <= limit:
+                return self._add(batch, packed, timestamp, on)
+            batch.closed = True
+        batch = Batch(self.partition, now_ms, timestamp, timestamp)
+        self.waiting.append(batch)
+        return HEADER_BYTES + self._add(batch, pack(0, 0, key, value, headers), timestamp, on)
+
+    def _add(self, batch: Batch, packed: bytes, timestamp: int, on: OnDelivery | None) -> int:
+        if on is None:
+            batch.silent = True
+        else:
+            batch.deliveries.append((batch.count, 1, on))
+        batch.body += packed
+        batch.count += 1
+        batch.max_timestamp = max(batch.max_timestamp, timestamp)
+        return len(packed)
+
+    def add_packed(self, batch: Batch) -> None:
+        """Adds a batch that was packed elsewhere."""
+        if self.waiting:
+            self.waiting[-1].closed = True
+        batch.closed = True
+        self.waiting.append(batch)
+
+    def take(self, now_ms: int, linger_ms: int, *, flushing: bool, limit: int) -> Batch | None:
+        """The next batch to send, or None: none is due, or those on their way must be answered first."""
+        if not self.waiting or now_ms < self.not_before_ms:
+            return None
+        batch = self.waiting[0]
+        if batch.sequence >= 0 or batch.tries:
+            if self.in_flight:
+                return None
+            if batch.refused:
+                self._renumber()
+        elif len(self.in_flight) >= (MAX_IN_FLIGHT if self._idempotent else 1) or (
+            now_ms < batch.created_ms + linger_ms
+            and not (batch.closed or flushing or len(self.waiting) > 1 or batch.size >= limit)
+        ):
+            return None
+        self.waiting.popleft()
+        batch.closed = True
+        batch.tries += 1
+        if self._idempotent and batch.sequence < 0:
+            self._number(batch)
+        self.in_flight.append(batch)
+        return batch
+
+    def _number(self, batch: Batch) -> None:
+        batch.epoch, batch.sequence, batch.refused = self._epoch, self._next_sequence, False
+        self._next_sequence = (self._next_sequence + batch.count) % _MAX_SEQUENCE
+
+    def _renumber(self) -> None:
+        self._epoch, self._next_sequence = self._epoch + 1, 0
+        for batch in self.waiting:
+            if batch.sequence >= 0:
+                self._number(batch)
+
+    def done(self, batch: Batch, *, appended: bool) -> None:
+        """Takes out an answered batch. What was refused for want of it can be tried again as it is."""
+        self.in_flight.remove(batch)
+        if appended:
+            for other in self.waiting:
+                other.refused = False
+
+    def failed(self, batch: Batch, now_ms: int, backoff_ms: int, code: ErrorCode | None) -> None:
+        """Puts a batch back to be tried again, before all that came after it."""
+        self.in_flight.remove(batch)
+        batch.refused = code in _REFUSED
+        self.not_before_ms = now_ms + backoff_ms
+        at = 0
+        for other in self.waiting:
+            if not other.tries or self._after(other, batch):
+                break
+            at += 1
+        self.waiting.insert(at, batch)
+
+    @staticmethod
+    def _after(one: Batch, other: Batch) -> bool:
+        """Whether ``one`` follows ``other``; sequences start over at 2**31."""
+        return (one.sequence - other.sequence) % _MAX_SEQUENCE < _MAX_SEQUENCE // 2
+
+    def expired(self, now_ms: int, delivery_timeout_ms: int) -> Sequence[Batch]:
+        """Takes out the waiting batches that are too old to be delivered."""
+        old = [batch for batch in self.waiting if now_ms >= batch.created_ms + delivery_timeout_ms]
+        for batch in old:
+            self.waiting.remove(batch)
+        return old
+
+
+def is_refused(code: Any) -> bool:
+    """Whether the code says that a batch was not appended for want of the one before it."""
+    return code in _REFUSED

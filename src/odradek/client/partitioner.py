@@ -1,0 +1,49 @@
+"""Which partition a record goes to, as Java's producer decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash that Kafka's Java producer takes of keys, unsigned."""
+    length = len(data)
+    h = (0x9747B28C ^ length) & _MASK
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = (h * _M & _MASK) ^ k
+    if whole < length:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """Java's default for records with a key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+class StickyPartitioner:
+    """Records without a key stay with one partition until ``batch_size`` bytes went there, then move to another.
+
+    ``choose(n)`` gives a random number below n.
+    """
+
+    def __init__(self, batch_size: int, choose: Callable[[int], int]) -> None:
+        self._batch_size = batch_size
+        self._choose = choose
+        self._current = -1
+        self._sent = 0
+
+    def partition(self, size: int, partition_count: int) -> int:
+        """The partition for a record of ``size`` bytes."""
+        if not 0 <= self._current < partition_count or self._sent >= self._batch_size:
+            self._current = self._choose(partition_count)
+            self._sent = 0
+        self._sent += size
+        return self._current

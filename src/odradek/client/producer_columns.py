@@ -1,0 +1,201 @@
+"""RecordBatches of Arrow to packed records by numba kernels: no Python object per record. Loaded by ``send_batch``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from odradek.batches.header import HEADER_BYTES
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+COLUMNS = ("key", "value", "headers", "partition", "timestamp")
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class _Blobs(NamedTuple):
+    """A binary column: row i is data[offsets[i] : offsets[i + 1]], null where valid[i] is 0."""
+
+    offsets: Int64s
+    valid: Bytes
+    data: Bytes
+
+
+class Packed(NamedTuple):
+    """Some rows of one partition, packed as the records of one batch. ``rows`` are their numbers in the input."""
+
+    partition: int
+    body: bytes
+    rows: Int64s
+    base_timestamp: int
+    max_timestamp: int
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any:
+    """murmur2 of each key modulo ``count``; what is given stays, -1 where there is no key."""
+    m = np.uint32(0x5BD1E995)
+    out = np.empty(len(given), np.int64)
+    for row in range(len(given)):
+        if given[row] >= 0 or not valid[row]:
+            out[row] = given[row]
+            continue
+        start, end = keys[row], keys[row + 1]
+        length = end - start
+        h = np.uint32(np.uint32(0x9747B28C) ^ np.uint32(length))
+        whole = start + (length & ~3)
+        for at in range(start, whole, 4):
+            k = np.uint32(data[at]) | np.uint32(data[at + 1]) << np.uint32(8)
+            k = np.uint32(k | np.uint32(data[at + 2]) << np.uint32(16) | np.uint32(data[at + 3]) << np.uint32(24))
+            k = np.uint32(k * m)
+            k = np.uint32(np.uint32(k ^ (k >> np.uint32(24))) * m)
+            h = np.uint32(np.uint32(h * m) ^ k)
+        if whole < end:
+            tail = np.uint32(0)
+            for at in range(whole, end):
+                tail = np.uint32(tail | np.uint32(data[at]) << np.uint32(8 * (at - whole)))
+            h = np.uint32(np.uint32(h ^ tail) * m)
+        h = np.uint32(np.uint32(h ^ (h >> np.uint32(13))) * m)
+        h = np.uint32(h ^ (h >> np.uint32(15)))
+        out[row] = np.int64(h & np.uint32(0x7FFFFFFF)) % count
+    return out
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _put(out: Any, at: int, value: int) -> int:
+    """A zigzag varint; with an empty ``out`` it is only counted."""
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    while rest > np.uint64(0x7F):
+        if len(out):
+            out[at] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
+        rest >>= np.uint64(7)
+        at += 1
+    if len(out):
+        out[at] = np.uint8(rest)
+    return at + 1
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _blob(out: Any, at: int, row: int, offsets: Any, valid: Any, data: Any) -> int:  # noqa: PLR0917
+    if not valid[row]:
+        return int(_put(out, at, -1))
+    start, end = offsets[row], offsets[row + 1]
+    at = _put(out, at, end - start)
+    if len(out):
+        out[at : at + end - start] = data[start:end]
+    return int(at + end - start)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _record(out: Any, at: int, row: int, delta: int, time_delta: int, key: Any, value: Any, heads: Any) -> int:  # noqa: PLR0917
+    """The record behind its length; with an empty ``out`` only its size."""
+    if len(out):
+        out[at] = 0
+    at = _put(out, at + 1, time_delta)
+    at = _put(out, at, delta)
+    at = _blob(out, at, row, key[0], key[1], key[2])
+    at = _blob(out, at, row, value[0], value[1], value[2])
+    first, last = heads[0][row], heads[0][row + 1]
+    at = _put(out, at, last - first)
+    for head in range(first, last):
+        at = _blob(out, at, head, heads[1][0], heads[1][1], heads[1][2])
+        at = _blob(out, at, head, heads[2][0], heads[2][1], heads[2][2])
+    return at
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _fill(rows: Any, first: int, limit: int, times: Any, key: Any, value: Any, heads: Any) -> Any:  # noqa: PLR0917
+    """Packs rows from ``first`` on until the next would pass ``limit`` bytes; returns the bytes and where it ended."""
+    none = np.empty(0, np.uint8)
+    base = times[rows[first]]
+    total, stop = 0, first
+    sizes = np.empty(len(rows) - first, np.int64)
+    while stop < len(rows):
+        row = rows[stop]
+        size = _record(none, 0, row, stop - first, times[row] - base, key, value, heads)
+        grown = total + _put(none, 0, size) + size
+        if stop > first and grown > limit:
+            break
+        sizes[stop - first] = size
+        total = grown
+        stop += 1
+    out = np.empty(total, np.uint8)
+    at = 0
+    for position in range(first, stop):
+        row = rows[position]
+        at = _put(out, at, sizes[position - first])
+        at = _record(out, at, row, position - first, times[row] - base, key, value, heads)
+    return out, stop
+
+
+def _blobs(array: pa.Array) -> _Blobs:
+    array = array.cast(pa.large_binary())
+    buffers = array.buffers()
+    offsets = (
+        np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8) if len(array) else np.zeros(1, np.int64)
+    )
+    data = np.frombuffer(buffers[2], np.uint8) if buffers[2] is not None and buffers[2].size else np.zeros(0, np.uint8)
+    return _Blobs(offsets, _valid(array), data)
+
+
+def _valid(array: pa.Array) -> Bytes:
+    return np.ascontiguousarray(array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8))
+
+
+def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    if name in batch.schema.names:
+        column = batch.column(name)
+        return pa.nulls(batch.num_rows, kind) if pa.types.is_null(column.type) else column
+    return pa.nulls(batch.num_rows, kind)
+
+
+def _headers(batch: pa.RecordBatch) -> tuple[Int64s, _Blobs, _Blobs]:
+    column = _column(batch, "headers", _HEADERS).cast(_HEADERS)
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets = np.zeros(batch.num_rows + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    flat = column.flatten()
+    names, values = (_blobs(part) for part in flat.flatten())
+    if not names.valid.all():
+        raise ValueError("column headers: a header has no key")
+    return offsets, names, values
+
+
+def _times(batch: pa.RecordBatch, now_ms: int) -> Int64s:
+    column = _column(batch, "timestamp", pa.int64())
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms"), safe=False)
+    return np.ascontiguousarray(column.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False))
+
+
+def pack_columns(batch: pa.RecordBatch, partition_count: int, sticky: int, limit: int, now_ms: int) -> Iterator[Packed]:
+    """The rows of ``batch`` by partition, in batches of at most ``limit`` bytes (one larger record alone).
+
+    Rows without partition and key go to ``sticky``. Raises ValueError for an unknown column or partition.
+    """
+    for name in batch.schema.names:
+        if name not in COLUMNS:
+            raise ValueError(f"unknown column {name!r}: one of {', '.join(COLUMNS)}")
+    key, value = (_blobs(_column(batch, name, pa.large_binary())) for name in ("key", "value"))
+    heads, times = _headers(batch), _times(batch, now_ms)
+    given = _column(batch, "partition", pa.int64()).cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
+        raise ValueError(f"column partition: the topic has partitions 0 to {partition_count - 1}")
+    chosen = _partitions(key.offsets, key.valid, key.data, np.ascontiguousarray(given), partition_count)
+    chosen[chosen < 0] = sticky
+    order = np.argsort(chosen, kind="stable").astype(np.int64)
+    edges = np.searchsorted(chosen[order], np.arange(partition_count + 1))
+    tables = (tuple(key), tuple(value), (heads[0], tuple(heads[1]), tuple(heads[2])))
+    for partition in range(partition_count):
+        rows = np.ascontiguousarray(order[edges[partition] : edges[partition + 1]])
+        first = 0
+        while first < len(rows):
+            body, stop = _fill(rows, first, limit - HEADER_BYTES, times, *tables)
+            part = rows[first:stop]
+            yield Packed(partition, body.tobytes(), part, int(times[part[0]]), int(times[part].max()))
+            first = stop

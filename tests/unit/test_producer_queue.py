@@ -1,0 +1,110 @@
+"""The producer's batches, sequences and partitions, without a socket."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.batches.rows import iter_records
+from odradek.client.accumulator import MAX_IN_FLIGHT, Batch, PartitionQueue
+from odradek.client.partitioner import StickyPartitioner, murmur2, partition_for_key
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "java"),
+    [
+        (b"21", -973932308), (b"foobar", -790332482), (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829), (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)  # fmt: skip
+def test_murmur2_is_javas(key: bytes, java: int) -> None:
+    assert murmur2(key) == java & 0xFFFFFFFF
+    assert partition_for_key(key, 7) == (java & 0x7FFFFFFF) % 7
+
+
+def test_sticky_stays_until_a_batch_is_full() -> None:
+    choices = iter([2, 0, 1])
+    sticky = StickyPartitioner(100, lambda count: next(choices))
+    assert [sticky.partition(40, 3) for _ in range(7)] == [2, 2, 2, 0, 0, 0, 1]
+
+
+def queue(records: int, *, idempotent: bool = True) -> PartitionQueue:
+    made = PartitionQueue(TP, idempotent=idempotent)
+    for n in range(records):
+        made.append(0, 1, (None, b"%d" % n, (), n), None)  # a limit of one byte: a batch each
+    return made
+
+
+def take(made: PartitionQueue, now_ms: int = 100) -> Batch | None:
+    return made.take(now_ms, 0, flushing=False, limit=1)
+
+
+def all_of(made: PartitionQueue) -> list[Batch]:
+    found = []
+    while (batch := take(made)) is not None:
+        found.append(batch)
+    return found
+
+
+def test_a_batch_lingers_until_full_old_or_flushed() -> None:
+    made = PartitionQueue(TP, idempotent=True)
+    made.append(0, 1_000, (b"k", b"v", (("h", None),), 7), None)
+    assert made.take(4, 5, flushing=False, limit=1_000) is None
+    batch = made.take(4, 5, flushing=True, limit=1_000)
+    assert batch is not None
+    (row,) = iter_records(batch.sealed(4, 9))
+    assert (row.key, row.value, row.headers, row.timestamp) == (b"k", b"v", (("h", None),), 7)
+    assert (row.producer_id, row.producer_epoch, row.sequence) == (9, 0, 0)
+    made.append(0, 1_000, (None, None, (), 7), None)
+    assert made.take(5, 5, flushing=False, limit=1_000) is not None
+
+
+def test_five_at_a_time_with_growing_sequences() -> None:
+    made = queue(7)
+    batches = all_of(made)
+    assert [batch.sequence for batch in batches] == list(range(MAX_IN_FLIGHT))
+    made.done(batches[0], appended=True)
+    assert [batch.sequence for batch in all_of(made)] == [5]
+    assert len(all_of(queue(3, idempotent=False))) == 1
+
+
+def test_failed_batches_go_again_in_order_one_by_one() -> None:
+    made = queue(4)
+    a, b, c, d = all_of(made)
+    for batch, code in ((c, ErrorCode.out_of_order_sequence_number), (a, None), (d, None)):
+        made.failed(batch, 0, 0, code)
+        assert take(made) is None  # b is still on its way
+    made.done(b, appended=True)
+    for batch in (a, c, d):
+        assert take(made) is batch
+        assert take(made) is None
+        made.done(batch, appended=True)
+    assert [batch.sequence for batch in (a, c, d)] == [0, 2, 3]
+
+
+def test_a_gap_before_the_first_one_left_starts_the_next_epoch() -> None:
+    made = queue(3)
+    _, b, c = all_of(made)
+    a = made.in_flight[0]
+    made.failed(a, 0, 0, None)
+    made.failed(b, 0, 0, ErrorCode.out_of_order_sequence_number)
+    made.failed(c, 0, 0, ErrorCode.out_of_order_sequence_number)
+    assert made.expired(5, 10) == []
+    a.created_ms = -10
+    assert made.expired(5, 10) == [a]  # given up: b and c can never follow it under this epoch
+    assert take(made) is b
+    made.done(b, appended=True)
+    assert take(made) is c
+    assert [(batch.epoch, batch.sequence) for batch in (b, c)] == [(1, 0), (1, 1)]
+
+
+def test_backoff_is_kept() -> None:
+    made = queue(1)
+    (batch,) = all_of(made)
+    made.failed(batch, 100, 50, None)
+    assert take(made, 149) is None
+    assert take(made, 150) is batch
