@@ -8,10 +8,11 @@ from odradek._version import __version__
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.consumer import Consumer
+    from odradek.client.producer import Producer
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
     from odradek.testing.broker import Broker
 
-__all__ = ["Admin", "Broker", "Consumer", "OffsetAndMetadata", "TopicPartition", "__version__"]
+__all__ = ["Admin", "Broker", "Consumer", "OffsetAndMetadata", "Producer", "TopicPartition", "__version__"]
 
 # Loaded when somebody wants one.
 _HOMES = {
@@ -19,6 +20,7 @@ _HOMES = {
     "Broker": "odradek.testing.broker",
     "Consumer": "odradek.client.consumer",
     "OffsetAndMetadata": "odradek.core.ids",
+    "Producer": "odradek.client.producer",
     "TopicPartition": "odradek.core.ids",
 }
 
