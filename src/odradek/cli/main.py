@@ -156,6 +156,26 @@ def serve(
     raise typer.Exit(run(data_dir, listen, config or [], exit_with_parent))
 
 
+@app.command(
+    short_help="Lines, JSON, CSV or Parquet into a topic.",
+    epilog="Examples:\n\n\b\n"
+    "  odradek produce events --file events.parquet --format parquet -b 127.0.0.1:9092\n"
+    "  odradek produce events --format json -b 127.0.0.1:9092 < events.jsonl",
+)
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
+    *,
+    bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
+    file: Annotated[Path | None, typer.Option(help="What to send. Default: standard input.")] = None,
+    form: Annotated[str, typer.Option("--format", help="lines, json (lines), csv, parquet.")] = "lines",
+    command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
+) -> None:
+    """Send records and wait for the acknowledgements. CSV and Parquet have columns key, value, partition, timestamp."""
+    from odradek.cli.produce import run_produce
+
+    raise typer.Exit(run_produce(topic, file, form, bootstrap, command_config))
+
+
 def _nearest(given: str, known: Sequence[str]) -> str:
     matches = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
     return f" (did you mean {matches[0]}?)" if matches else ""
