@@ -176,6 +176,30 @@ def produce(
     raise typer.Exit(run_produce(topic, file, form, bootstrap, command_config))
 
 
+@app.command(
+    short_help="A topic's records: terminal, JSON, Parquet.",
+    epilog="Examples:\n\n\b\n"
+    "  odradek consume events -b 127.0.0.1:9092\n"
+    "  odradek consume events:0,1 --from 2026-01-31T12:00:00 --json -b 127.0.0.1:9092\n"
+    "  odradek consume events --from 1000 --output events.parquet -b 127.0.0.1:9092",
+)
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1]", help="Topic, or partitions of it.")],
+    *,
+    bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
+    start: Annotated[str, typer.Option("--from", metavar="earliest|OFFSET|TIME", help="Where to begin.")] = "earliest",
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Parquet to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
+    command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
+) -> None:
+    """Print a topic's records up to the present end of its log, partition by partition."""
+    from odradek.cli.consume import run_consume
+
+    raise typer.Exit(
+        run_consume(topic, start, output=output, as_json=as_json, bootstrap=bootstrap, command_config=command_config)
+    )
+
+
 def _nearest(given: str, known: Sequence[str]) -> str:
     matches = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
     return f" (did you mean {matches[0]}?)" if matches else ""
