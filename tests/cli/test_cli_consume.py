@@ -24,4 +24,8 @@ def test_terminal_json_and_parquet(bootstrap: str, filled: str, tmp_path: Path, 
     since = "2023-11-14T22:13:20.007"
     assert run(["consume", filled, "--from", since, "--output", str(tmp_path / "f"), "-b", bootstrap]) == 0
     assert pq.read_table(tmp_path / "f").column("offset").to_pylist() == [7, 8, 9, 7, 8, 9]
+    nothing = tmp_path / "nothing"
+    assert run(["consume", filled, "--from", "10", "--output", str(nothing), "-b", bootstrap]) == 0
+    assert pq.read_table(nothing).num_rows == 0
+    assert pq.read_schema(nothing) == pq.read_schema(tmp_path / "f")
     assert run(["consume", filled, "--from", "soon", "-b", bootstrap]) == 2

@@ -54,18 +54,15 @@ def run_consume(
 def _write(output: Path, batches: Iterator[pa.RecordBatch], total: int) -> int:
     import pyarrow.parquet as pq
 
-    first = next(batches, None)
-    if first is None:
-        return 0
+    from odradek.batches.arrow import schema
+
     count = 0
     try:
-        with pq.ParquetWriter(output, first.schema) as writer, progress("Reading", total, "records") as advance:
-            batch: pa.RecordBatch | None = first
-            while batch is not None:
+        with pq.ParquetWriter(output, schema()) as writer, progress("Reading", total, "records") as advance:
+            for batch in batches:
                 writer.write_batch(batch)
                 count += batch.num_rows
                 advance(batch.num_rows)
-                batch = next(batches, None)
     except OSError as error:
         raise CommandError(f"--output {output}: {error.strerror or error}") from error
     return count
