@@ -27,7 +27,7 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 
 test: check
-	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-long: check
 	$(BIN)/python -m pytest
