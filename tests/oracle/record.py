@@ -1,8 +1,10 @@
 """Records what Apache Kafka answers: ``python -m tests.oracle.record 127.0.0.1:9092 [suite …]``.
 
 The broker asked should be a single Apache Kafka 4.3 with ``num.partitions=4``,
-``group.initial.rebalance.delay.ms=0`` and defaults otherwise. Traces go to
-``tests/oracle/traces`` and are committed, so that comparing needs no Java.
+``group.initial.rebalance.delay.ms=0`` and defaults otherwise. A suite that names settings of its own
+(``CONFIG``: short retention, small groups) gets an Apache Kafka with these, from its jars, for as long as it takes;
+its scenarios run side by side, as most of them wait. Traces go to ``tests/oracle/traces`` and are committed, so that
+comparing needs no Java.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 _HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(_HERE), str(_HERE.parent)]
+sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from brokers import Wire  # noqa: E402
 from recording import TRACES, run_scenario  # noqa: E402
@@ -31,12 +36,30 @@ def main(arguments: list[str]) -> int:
         return 1
     for suite in wanted or SUITES:
         module = importlib.import_module(f"scenarios_{suite}")
-        trace = {scenario.__name__: run_scenario(bootstrap, scenario) for scenario in module.SCENARIOS}
+        if hasattr(module, "CONFIG"):
+            trace = _recorded_apart(module)
+        else:
+            trace = {scenario.__name__: run_scenario(bootstrap, scenario) for scenario in module.SCENARIOS}
         path = TRACES / f"{suite}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(_packed(trace))
         print(f"{path.relative_to(_HERE.parent.parent)}: {sum(map(len, trace.values()))} replies")
     return 0
+
+
+def _recorded_apart(module: Any) -> dict[str, list[dict[str, Any]]]:
+    """The trace of an Apache Kafka of this suite's own."""
+    from bench.apache import ApacheBroker
+
+    with tempfile.TemporaryDirectory() as directory:
+        broker = ApacheBroker(Path(directory), module.CONFIG, heap="512m")
+        broker.start()
+        try:
+            with ThreadPoolExecutor(len(module.SCENARIOS)) as pool:
+                traces = pool.map(lambda scenario: run_scenario(broker.bootstrap, scenario), module.SCENARIOS)
+                return {scenario.__name__: trace for scenario, trace in zip(module.SCENARIOS, traces, strict=True)}
+        finally:
+            broker.stop()
 
 
 def _altered(bootstrap: str) -> list[str]:

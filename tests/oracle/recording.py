@@ -5,13 +5,15 @@ suite against Apache Kafka and commits the trace; a test runs it against odradek
 
 What may differ between two runs is replaced: names and ids by symbols (``<topic a>``, ``<id 1>``), the clock by
 ``<now>``, texts of errors by ``<text>`` (that there is one is compared, its words are not), record bytes by length
-and checksum, which makes equal traces mean equal bytes.
+and checksum, which makes equal traces mean equal bytes. Bytes that hold names, ids or times are ``Raw``: shown whole,
+with symbols in the places of those.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 import uuid
 import zlib
@@ -28,8 +30,10 @@ from odradek.core.errors import ErrorCode
 from odradek.wire import frames, schemas
 
 TRACES = Path(__file__).resolve().parent / "traces"
+_LONG = 1000  # characters: longer texts are shown as that
 CLOSED = "<connection closed>"
 _NOW_FROM_MS = 1_700_000_000_000  # scenarios stamp records with earlier times; what is later came from a clock
+_NOW_BELOW_MS = 2_100_000_000_000  # before 00 00 01 ff …, which may be an epoch and a null
 _DISK = ("total_bytes", "usable_bytes")
 _NO_ID = uuid.UUID(int=0)
 _TEXTS = ("error_message", "batch_index_error_message", "documentation")
@@ -41,6 +45,10 @@ Step = dict[str, Any]
 
 class Varying(bytes):
     """Bytes of a request that hold what differs from run to run (a producer id): the trace shows their length."""
+
+
+class Raw(bytes):
+    """Bytes that the trace shows one by one, names, ids and times in them replaced by symbols."""
 
 
 class Pending:
@@ -64,12 +72,14 @@ class Pending:
 class Run:
     """One run of a scenario against one broker. Clients are connections, made when first named."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, pass_ms: Callable[[int], object] | None = None) -> None:
         self._bootstrap = bootstrap
+        self._pass_ms = pass_ms or (lambda ms: time.sleep(ms / 1000))
         self._wires: dict[str, Wire] = {}
         self._steps: list[Step] = []
         self._symbols: dict[str, str] = {}
         self._numbers: dict[int, str] = {}
+        self._raw_symbols: dict[bytes, str] = {}
         self._tag = uuid.uuid4().hex[:10]
 
     # --- names --------------------------------------------------------------------------------------------------
@@ -86,6 +96,10 @@ class Run:
     def call_it(self, value: str | uuid.UUID, symbol: str) -> None:
         """Shows ``value`` (a member id, a topic id) as ``<symbol>`` in the whole trace."""
         self._symbols[str(value)] = f"<{symbol}>"
+
+    def raw_it(self, value: bytes, symbol: str) -> None:
+        """Shows these bytes as ``<symbol>``, also where they stand in ``Raw`` ones."""
+        self._raw_symbols[value] = f"<{symbol}>"
 
     def number_it(self, value: int, symbol: str) -> None:
         """Shows an ``…_id`` field equal to ``value`` (of a session, a producer) as ``<symbol>`` in the whole trace."""
@@ -188,7 +202,15 @@ class Run:
         asked = {"topics": [{"topic_id": None, "name": name}]} | _METADATA
         self.until(3, 12, asked, lambda reply: reply.topics[0].error_code is ErrorCode.unknown_topic_or_partition)
 
+    def pass_ms(self, ms: int) -> None:
+        """Lets so much of the broker's time pass: by waiting, or by moving its clock where that can be done."""
+        self._pass_ms(ms)
+
     # --- the trace ----------------------------------------------------------------------------------------------
+
+    def note(self, what: str, asked: Any, found: Any) -> None:
+        """Puts something into the trace that was not said in one request and its reply."""
+        self._steps.append({"client": "", "api": what, "version": 0, "request": asked, "reply": found})
 
     def close(self) -> None:
         """Deletes the run's topics and closes its connections."""
@@ -212,7 +234,7 @@ class Run:
             return self._symbols.get(text) or unnamed[text]
 
         replacements = sorted(self._symbols.items(), key=lambda pair: -len(pair[0]))
-        normalise = _Normaliser(symbol_of, replacements, self._numbers)
+        normalise = _Normaliser(symbol_of, replacements, self._numbers, self._raw_symbols)
         shown = []
         for step in self._steps:
             told = {"client": normalise.value(step["client"], ""), "api": step["api"], "version": step["version"]}
@@ -238,10 +260,16 @@ class _Normaliser:
         symbol_of: Callable[[uuid.UUID], str | None],
         replacements: Iterable[tuple[str, str]],
         numbers: Mapping[int, str],
+        raw_symbols: Mapping[bytes, str],
     ) -> None:
         self._numbers = numbers
         self._symbol_of = symbol_of
         self._replacements = list(replacements)
+        self._in_bytes = {found.encode(): symbol for found, symbol in self._replacements}
+        self._in_bytes |= {found: self._text(symbol, "") for found, symbol in raw_symbols.items()}
+        for found, symbol in self._replacements:
+            if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", found):
+                self._in_bytes[uuid.UUID(found).bytes] = symbol
 
     def value(self, value: Any, name: str) -> Any:
         if is_dataclass(value) and not isinstance(value, type):
@@ -258,11 +286,15 @@ class _Normaliser:
             return self._text(value, name)
         if isinstance(value, uuid.UUID):
             return self._symbol_of(value)
+        if isinstance(value, Raw):
+            return self._raw(value)
         if isinstance(value, Varying):
             return f"<{len(value)} bytes>"
         if name in _DISK and value > 0:
             return "<bytes>"
         if isinstance(value, bytes | bytearray | memoryview):
+            if symbol := self._in_bytes.get(bytes(value)):
+                return symbol
             return f"<{len(value)} bytes, crc {zlib.crc32(value):08x}>"
         if isinstance(value, list | tuple | set | frozenset):
             return [self.value(inner, name) for inner in value]
@@ -273,7 +305,25 @@ class _Normaliser:
             return "<text>"
         for found, symbol in self._replacements:
             value = value.replace(found, symbol)
+        if len(value) > _LONG:
+            return f"<{len(value)} characters, crc {zlib.crc32(value.encode()):08x}>"
         return value
+
+    def _raw(self, value: bytes) -> str:
+        """Printable bytes as they are, others as ``\\x01``; symbols in between."""
+        shown, at = "", 0
+        names = sorted(self._in_bytes, key=len, reverse=True)
+        while at < len(value):
+            name = next((name for name in names if value.startswith(name, at)), None)
+            if name is not None:
+                shown, at = shown + self._in_bytes[name], at + len(name)
+            elif len(value) >= at + 8 and _NOW_FROM_MS < int.from_bytes(value[at : at + 8], "big") < _NOW_BELOW_MS:
+                shown, at = shown + "<now>", at + 8
+            else:
+                char = chr(value[at])
+                shown += char if char.isascii() and char.isprintable() and char not in "<\\" else f"\\x{value[at]:02x}"
+                at += 1
+        return shown
 
     def _number(self, value: Any, name: str) -> Any:
         if isinstance(value, timedelta):
@@ -307,9 +357,9 @@ def _order(row: Any) -> tuple[str, str]:
     return str(name), json.dumps(row, sort_keys=True)
 
 
-def run_scenario(bootstrap: str, scenario: Scenario) -> list[Step]:
-    """One scenario's trace."""
-    run = Run(bootstrap)
+def run_scenario(bootstrap: str, scenario: Scenario, pass_ms: Callable[[int], object] | None = None) -> list[Step]:
+    """One scenario's trace. ``pass_ms`` lets time pass on the broker; None: by waiting."""
+    run = Run(bootstrap, pass_ms)
     try:
         scenario(run)
     finally:
@@ -338,4 +388,4 @@ def load(suite: str) -> dict[str, list[Step]]:
     return found
 
 
-__all__ = ["CLOSED", "Pending", "Run", "Scenario", "differences", "frames", "load", "run_scenario"]
+__all__ = ["CLOSED", "Pending", "Raw", "Run", "Scenario", "differences", "frames", "load", "run_scenario"]

@@ -10,11 +10,10 @@ import re
 
 import pytest
 import scenarios_admin
-import scenarios_groups
 import scenarios_log
 from recording import Scenario, differences, load, run_scenario
 
-SUITES = {"admin": scenarios_admin.SCENARIOS, "log": scenarios_log.SCENARIOS, "groups": scenarios_groups.SCENARIOS}
+SUITES = {"admin": scenarios_admin.SCENARIOS, "log": scenarios_log.SCENARIOS}
 CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
 
 # Pattern of a difference's line, and why it may be.
@@ -46,7 +45,7 @@ DEVIATIONS: dict[str, list[tuple[str, str]]] = {
 def test_answers_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: Scenario) -> None:
     # behaviours 47, 48, 49 (offsets_listed), 52 (leader_epochs_end, records_fetched), 53 (records_deleted),
     # behaviours 55 (sequences_are_checked), 56 (records_refused, timestamps_are_checked)
-    # claims 61, 62 (two_members_meet_and_part), 111 (settings_act_at_once: min.insync.replicas is capped)
+    # claim 111 (settings_act_at_once: min.insync.replicas is capped)
     expected, found = load(suite)[scenario.__name__], run_scenario(bootstrap, scenario)
     allowed = DEVIATIONS.get(scenario.__name__, [])
     unseen = [pattern for pattern, _ in allowed]

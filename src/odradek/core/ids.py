@@ -43,6 +43,13 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+def is_longer(text: str, limit: int) -> bool:
+    """Whether ``String.length`` of Java, which counts UTF-16 code units, is above ``limit``."""
+    if len(text) > limit:
+        return True
+    return 2 * len(text) > limit and len(text.encode("utf-16-be", "surrogatepass")) > 2 * limit
+
+
 def partition_for_group(group_id: str, partition_count: int) -> int:
     """The partition of ``__consumer_offsets`` that keeps a group.
 

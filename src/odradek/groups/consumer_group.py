@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import java_string_hash
+from odradek.core.ids import is_longer, java_string_hash
 from odradek.groups import consumer_records as records
 from odradek.groups.assignors import MemberSpec, hash_order
 from odradek.groups.consumer_hash import TopicFacts, group_hash
@@ -269,7 +269,7 @@ class ConsumerGroup:
             return stale
         for _, topic_id, partitions in request.topics:
             for partition, _, _, metadata in partitions:
-                if metadata and len(metadata) > metadata_limit:
+                if metadata and is_longer(metadata, metadata_limit):
                     continue
                 got_in = None if topic_id is None else member.got_in(topic_id, partition)
                 if got_in is None or epoch < got_in:

@@ -21,6 +21,7 @@ from itertools import repeat
 
 from odradek.core.effects import Record, Result
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import is_longer
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key, offset_value
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.commit_plan import COMMITTED, CommitBlock, PlannedCommits
@@ -162,7 +163,7 @@ class Offsets:
         group_id = request.group_id
         for topic, topic_id, partitions in request.topics:
             for partition, offset, leader_epoch, metadata in partitions:
-                if metadata and len(metadata) > limit:
+                if metadata and is_longer(metadata, limit):
                     refused = refused or {}
                     refused[topic, partition] = ErrorCode.offset_metadata_too_large
                     continue

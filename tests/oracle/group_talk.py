@@ -1,0 +1,405 @@
+"""What scenarios about groups say, in few words: members of both protocols, offsets, administration, and the log.
+
+Each member is a client with a connection of its own, so that one can wait while others act.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recording import Pending, Raw, Run
+
+from odradek.batches.rows import iter_records
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import partition_for_group
+from odradek.groups.consumer_hash import TopicFacts, group_hash
+
+FETCH, LIST_OFFSETS = 1, 2
+COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 9, 10, 11, 12, 13, 14, 15, 16
+DELETE_TOPICS, ADD_PARTITIONS, DELETE, ALTER_CONFIGS, OFFSET_DELETE = 20, 37, 42, 44, 47
+CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
+OFFSETS_TOPIC = "__consumer_offsets"
+RANGE = (("range", b""),)
+GROUP_EPOCH, PATTERN = 3, 16  # types of records
+
+Topic = str | uuid.UUID
+Protocols = Sequence[tuple[str, bytes]]
+
+
+def subscription(*topics: str, version: int = 1, owned: Mapping[str, Sequence[int]] | None = None) -> bytes:
+    """What a consumer says about itself: its topics, no user data, from version 1 on what it owns."""
+    said = version.to_bytes(2, "big") + len(topics).to_bytes(4, "big")
+    said += b"".join(_text(topic) for topic in topics) + b"\xff\xff\xff\xff"
+    return said if version < 1 else said + _partitions(owned or {})
+
+
+def assignment(partitions: Mapping[str, Sequence[int]], version: int = 1) -> bytes:
+    """What a leader gives to a consumer."""
+    return version.to_bytes(2, "big") + _partitions(partitions) + b"\xff\xff\xff\xff"
+
+
+def _text(value: str) -> bytes:
+    return len(value).to_bytes(2, "big") + value.encode()
+
+
+def _partitions(owned: Mapping[str, Sequence[int]]) -> bytes:
+    out = len(owned).to_bytes(4, "big")
+    for topic, indexes in owned.items():
+        out += _text(topic) + len(indexes).to_bytes(4, "big")
+        out += b"".join(index.to_bytes(4, "big") for index in indexes)
+    return out
+
+
+class Talk:
+    """About one group, whose coordinator serves."""
+
+    def __init__(self, run: Run, label: str = "a") -> None:
+        self.run = run
+        self.group = run.fresh("group", label)
+        run.until(FIND, 2, {"key": self.group, "key_type": 0}, lambda reply: reply.error_code == 0)
+        run.until(DESCRIBE, 4, self._asked(), lambda reply: reply.groups[0].error_code in (0, 69))
+        self._partition = partition_for_group(self.group, 50)
+        self._begin = self._log_end()
+        self._facts: dict[str, TopicFacts] = {}
+
+    def _asked(self) -> dict[str, Any]:
+        return {"groups": [self.group], "include_authorized_operations": False}
+
+    def topic(self, label: str = "a", partitions: int = 1, **configs: str) -> str:
+        """A new topic."""
+        name = self.run.topic(label)
+        self.is_there(f"{label}:{partitions}", name, self.run.create(name, partitions, **configs), partitions)
+        return name
+
+    def is_there(self, label: str, name: str, topic_id: uuid.UUID, partitions: int) -> None:
+        """Lets the trace name the hash of subscriptions to this topic as it is now."""
+        self._facts[label] = TopicFacts(name, topic_id.bytes, partitions)
+
+    # --- offsets ------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        *rows: tuple[Any, ...],
+        member: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        version: int = 9,
+        retention_ms: int = -1,
+        client: str = "c",
+        group: str | None = None,
+    ) -> Any:
+        """``rows``: (topic or its id, partition, offset[, metadata[, leader epoch]])."""
+        topics: list[dict[str, Any]] = []
+        for topic, given in itertools.groupby(rows, key=lambda row: row[0]):
+            partitions = [_committed(*row[1:]) for row in given]
+            topics.append({_name(topic): topic, "partitions": partitions})
+        message = {
+            "group_id": self.group if group is None else group,
+            "generation_id_or_member_epoch": generation,
+            "member_id": member,
+            "group_instance_id": instance,
+            "retention_time": retention_ms,
+            "topics": topics,
+        }
+        return self.run.call(COMMIT, version, message, client=client)
+
+    def fetch(
+        self,
+        topics: Mapping[Topic, Sequence[int]] | None = None,
+        *,
+        version: int = 9,
+        stable: bool = False,
+        member: str | None = None,
+        epoch: int = -1,
+        groups: Sequence[str] | None = None,
+        client: str = "c",
+    ) -> Any:
+        """``topics`` None: all."""
+        rows = None if topics is None else [{_name(t): t, "partition_indexes": list(p)} for t, p in topics.items()]
+        one = {"member_id": member, "member_epoch": epoch, "topics": rows}
+        if version >= 8:
+            asked = {"groups": [one | {"group_id": group} for group in groups or [self.group]]}
+        else:
+            asked = one | {"group_id": self.group}
+        return self.run.call(OFFSETS, version, asked | {"require_stable": stable}, client=client,
+                             unordered=("partitions", "topics"))  # fmt: skip
+
+    def delete_offsets(self, topics: Mapping[str, Sequence[int]], group: str | None = None) -> Any:
+        rows = [{"name": t, "partitions": [{"partition_index": i} for i in p]} for t, p in topics.items()]
+        message = {"group_id": self.group if group is None else group, "topics": rows}
+        return self.run.call(OFFSET_DELETE, 0, message, unordered=("partitions", "topics"))
+
+    # --- the classic protocol -----------------------------------------------------------------------------------
+
+    def join(
+        self,
+        client: str,
+        member: str = "",
+        *,
+        version: int = 5,
+        instance: str | None = None,
+        protocols: Protocols = RANGE,
+        session_ms: int = 10_000,
+        rebalance_ms: int = 5000,
+        kind: str = "consumer",
+        group: str | None = None,
+    ) -> Pending:
+        message = {
+            "group_id": self.group if group is None else group,
+            "session_timeout": session_ms,
+            "rebalance_timeout": rebalance_ms,
+            "member_id": member,
+            "group_instance_id": instance,
+            "protocol_type": kind,
+            "protocols": [{"name": name, "metadata": metadata} for name, metadata in protocols],
+            "reason": None,
+        }
+        return self.run.send(JOIN, version, message, client=client, unordered=("members",))
+
+    def sync(
+        self,
+        client: str,
+        member: str,
+        generation: int,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        version: int = 3,
+        instance: str | None = None,
+        kind: str | None = "consumer",
+        protocol: str | None = "range",
+        group: str | None = None,
+    ) -> Pending:
+        rows = [{"member_id": to, "assignment": what} for to, what in (assignments or {}).items()]
+        message = {
+            "group_id": self.group if group is None else group,
+            "generation_id": generation,
+            "member_id": member,
+            "group_instance_id": instance,
+            "protocol_type": kind,
+            "protocol_name": protocol,
+            "assignments": rows,
+        }
+        return self.run.send(SYNC, version, message, client=client)
+
+    def beat(
+        self, client: str, member: str, generation: int, *, instance: str | None = None, version: int = 3,
+        group: str | None = None,
+    ) -> Any:  # fmt: skip
+        message = {"group_id": self.group if group is None else group, "generation_id": generation,
+                   "member_id": member, "group_instance_id": instance}  # fmt: skip
+        return self.run.call(HEARTBEAT, version, message, client=client)
+
+    def leave(self, *members: tuple[str, str | None], client: str = "c", version: int = 3) -> Any:
+        """``members``: (member id, instance id)."""
+        rows = [{"member_id": member, "group_instance_id": instance, "reason": None} for member, instance in members]
+        message = {"group_id": self.group, "member_id": members[0][0] if members else "", "members": rows}
+        return self.run.call(LEAVE, version, message, client=client)
+
+    def in_state(self, state: str) -> Any:
+        """Waits until the group is in a state, so that what is sent next finds it so."""
+        return self.run.until(DESCRIBE, 4, self._asked(), lambda reply: reply.groups[0].group_state == state)
+
+    def gathers(self, count: int) -> None:
+        """Waits until so many members are known to the group, as far as one can see from outside."""
+        self.run.until(DESCRIBE, 4, self._asked(), lambda reply: len(reply.groups[0].members) == count)
+
+    # --- the KIP-848 protocol -----------------------------------------------------------------------------------
+
+    def heartbeat(self, member: str, epoch: int, *, client: str = "c", version: int = 1, **said: Any) -> Any:
+        """``said``: other fields of the request; ``owned``: topic ids and partitions."""
+        owned = said.pop("owned", None)
+        if owned is not None:
+            owned = [{"topic_id": topic_id, "partitions": list(indexes)} for topic_id, indexes in owned.items()]
+        message = {
+            "group_id": self.group,
+            "member_id": member,
+            "member_epoch": epoch,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": -1,
+            "subscribed_topic_names": None,
+            "subscribed_topic_regex": None,
+            "server_assignor": None,
+            "topic_partitions": owned,
+        }
+        return self.run.call(CONSUMER_HEARTBEAT, version, message | said, client=client,
+                             unordered=("topic_partitions",))  # fmt: skip
+
+    def set_group(self, **settings: str) -> None:
+        """Settings of this group alone."""
+        configs = [{"name": key.replace("_", "."), "config_operation": 0, "value": v} for key, v in settings.items()]
+        resource = {"resource_type": 32, "resource_name": self.group, "configs": configs}
+        reply = self.run.quietly(ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+        assert reply.responses[0].error_code is ErrorCode.none, reply
+
+    # --- administration -----------------------------------------------------------------------------------------
+
+    def describe(self, version: int = 6, *groups: str, operations: bool = False) -> Any:
+        message = {"groups": list(groups or [self.group]), "include_authorized_operations": operations}
+        return self.run.call(DESCRIBE, version, message, unordered=("members",))
+
+    def inspect(self, *groups: str, version: int = 1, operations: bool = False) -> Any:
+        """ConsumerGroupDescribe."""
+        message = {"group_ids": list(groups or [self.group]), "include_authorized_operations": operations}
+        return self.run.call(CONSUMER_DESCRIBE, version, message,
+                             unordered=("topic_partitions", "members", "subscribed_topic_names"))  # fmt: skip
+
+    def listed(
+        self, *groups: str, version: int = 5, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> Any:  # fmt: skip
+        """ListGroups, of which the trace holds these groups (or the talk's own) only."""
+        asked = {"states_filter": list(states), "types_filter": list(types)}
+        reply = self.run.quietly(LIST, version, asked)
+        mine = groups or (self.group,)
+        found = sorted((row for row in reply.groups if row.group_id in mine), key=lambda row: mine.index(row.group_id))
+        self.run.note("list_groups", asked | {"version": version}, [reply.error_code, found])
+        return found
+
+    def delete(self, *groups: str, version: int = 2) -> Any:
+        message = {"groups_names": list(groups or [self.group])}
+        return self.run.call(DELETE, version, message, unordered=("results",))
+
+    # --- the log ------------------------------------------------------------------------------------------------
+
+    def _log_end(self) -> int:
+        parts = [{"partition_index": self._partition, "current_leader_epoch": -1, "timestamp": -1}]
+        asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": OFFSETS_TOPIC, "partitions": parts}]}
+        reply = self.run.until(LIST_OFFSETS, 6, asked, lambda r: r.topics[0].partitions[0].error_code == 0)
+        end: int = reply.topics[0].partitions[0].offset
+        return end
+
+    def written(self) -> list[tuple[bytes, bytes | None]]:
+        """Records of this group that were written since the last look."""
+        end, rows = self._log_end(), []
+        while self._begin < end:
+            part = {"partition": self._partition, "current_leader_epoch": -1, "fetch_offset": self._begin,
+                    "last_fetched_epoch": -1, "log_start_offset": -1, "partition_max_bytes": 1 << 20}  # fmt: skip
+            asked = {"replica_id": -1, "max_wait": 500, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0,
+                     "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",
+                     "topics": [{"topic": OFFSETS_TOPIC, "partitions": [part]}]}  # fmt: skip
+            reply = self.run.quietly(FETCH, 12, asked)
+            for row in iter_records(bytes(reply.responses[0].partitions[0].records)):
+                if row.offset >= self._begin:
+                    self._begin = row.offset + 1
+                    rows.append((row.key or b"", row.value))
+        return [(key, value) for key, value in rows if _text(self.group) in key]
+
+    def log(self, *, unordered: bool = False) -> None:
+        """Puts what was written since the last look into the trace, byte by byte."""
+        rows = [{"key": Raw(key), "value": self._shown(key, value)} for key, value in self.written()]
+        if unordered:
+            rows.sort(key=lambda row: row["key"])
+        self.run.note("records", {"of": self.group}, rows)
+
+    def _shown(self, key: bytes, value: bytes | None) -> Any:
+        if value is None:
+            return None
+        kind = int.from_bytes(key[:2], "big")
+        if kind == GROUP_EPOCH:  # version, epoch, hash of its topics
+            found = self._hash_name(int.from_bytes(value[6:14], "big", signed=True))
+            return [Raw(value[:6]), found, Raw(value[14:])]
+        if kind == PATTERN:  # …, version of the topics, time, tags
+            return [Raw(value[:-17]), "<version>", Raw(value[-9:])]
+        return Raw(value)
+
+    def _hash_name(self, value: int) -> str:
+        for count in range(len(self._facts) + 1):
+            for labels in itertools.combinations(self._facts, count):
+                if group_hash(self._facts[label] for label in labels) == value:
+                    return f"<hash of {', '.join(labels) or 'nothing'}>"
+        return "<some hash>"
+
+
+def _committed(index: int, offset: int, metadata: str | None = "", leader_epoch: int = -1) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": offset,
+        "committed_leader_epoch": leader_epoch,
+        "committed_metadata": metadata,
+    }
+
+
+def _name(topic: Topic) -> str:
+    return "topic_id" if isinstance(topic, uuid.UUID) else "name"
+
+
+class Member:
+    """A classic member; ``client`` names it in the trace."""
+
+    def __init__(self, talk: Talk, client: str, *, instance: str | None = None, **joins_with: Any) -> None:
+        self.talk, self.client, self.instance = talk, client, instance
+        self.joins_with: dict[str, Any] = {"instance": instance, **joins_with}
+        self.id = ""
+        self.generation = -1
+        self._ids = 0
+
+    def renamed(self, member_id: str) -> str:
+        if member_id and member_id != self.id:
+            self.talk.run.call_it(member_id, f"member {self.client}{chr(39) * self._ids}")
+            self._ids += 1
+            self.id = member_id
+        return self.id
+
+    def come(self, **other: Any) -> Pending:
+        """Sends a join with its id; a new dynamic member gets one first."""
+        said = self.joins_with | other
+        if not self.id and self.instance is None and said.get("version", 5) >= 4:
+            self.renamed(self.talk.join(self.client, **said).receive().member_id)
+        return self.talk.join(self.client, self.id, **said)
+
+    def came(self, pending: Pending) -> Any:
+        """Takes in what a join was answered."""
+        reply = pending.receive()
+        self.renamed(reply.member_id)
+        self.generation = reply.generation_id
+        return reply
+
+    def join(self, **other: Any) -> Any:
+        return self.came(self.come(**other))
+
+    def syncing(self, assignments: Mapping[Member, bytes] | None = None, **other: Any) -> Pending:
+        given = {member.id: what for member, what in (assignments or {}).items()}
+        said = {"generation": self.generation, "instance": self.instance} | other
+        return self.talk.sync(self.client, self.id, said.pop("generation"), given, **said)
+
+    def sync(self, assignments: Mapping[Member, bytes] | None = None, **other: Any) -> Any:
+        return self.syncing(assignments, **other).receive()
+
+    def beat(self, generation: int | None = None, **other: Any) -> Any:
+        said = self.generation if generation is None else generation
+        told = {"client": self.client, "instance": self.instance} | other
+        return self.talk.beat(told.pop("client"), self.id, said, **told)
+
+    def leave(self, **other: Any) -> Any:
+        return self.talk.leave((self.id, self.instance), **({"client": self.client} | other))
+
+    def commit(self, *rows: tuple[Any, ...], **other: Any) -> Any:
+        said = {"member": self.id, "generation": self.generation, "instance": self.instance, "client": self.client}
+        return self.talk.commit(*rows, **(said | other))
+
+
+def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None) -> None:
+    """Brings members into the group, one after another as joins of an empty group wait for nobody; then a generation
+    of all of them, synced."""
+    first, *others = members
+    first.join()
+    first.sync({first: b""})
+    if not others:
+        return
+    waiting = []
+    for number, other in enumerate(others):
+        waiting.append(other.come())
+        talk.in_state("PreparingRebalance")
+        talk.gathers(number + 2)
+    again = first.come()
+    first.came(again)
+    for other, pending in zip(others, waiting, strict=True):
+        other.came(pending)
+    given = {member: (plan or {}).get(member.client, member.client.encode()) for member in members}
+    following = [other.syncing() for other in others]
+    first.sync(given)
+    for pending in following:
+        pending.receive()

@@ -1,0 +1,289 @@
+"""Offsets committed and fetched, by anybody, in every state a group can be in."""
+
+from __future__ import annotations
+
+import uuid
+
+from group_talk import Member, Talk, stable, subscription
+from recording import Raw, Run, Scenario
+
+STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000cc")
+
+
+# --- standalone consumers ---------------------------------------------------------------------------------------
+
+
+def commits_without_a_group(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic(partitions=3)
+    talk.fetch({topic: [0, 1]})
+    talk.fetch()
+    talk.commit((topic, 0, 10), (topic, 1, 20, "where I am"), (topic, 2, 30, None, 5))
+    talk.fetch({topic: [0, 1, 2]})
+    talk.fetch()
+    talk.describe()
+    talk.listed()
+    talk.commit((topic, 0, 4))
+    talk.fetch({topic: [0]})
+    talk.log()
+
+
+def commits_by_every_version(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic(partitions=2)
+    for version in range(2, 10):
+        talk.commit((topic, 0, 100 + version, f"v{version}", 7), (topic, 1, version, None), version=version)
+        talk.fetch({topic: [0, 1]})
+        talk.log()
+
+
+def commits_by_topic_id(run: Run) -> None:
+    talk = Talk(run)
+    name = run.topic()
+    topic_id = run.create(name, 2)
+    talk.commit((topic_id, 0, 5, "by id", 1), version=10)
+    talk.fetch({name: [0]})
+    talk.fetch({topic_id: [0, 1]}, version=10)
+    talk.fetch(version=10)
+    talk.commit((STRANGER, 0, 5), version=10)
+    talk.commit((STRANGER, 0, 5), (topic_id, 0, 6), (topic_id, 9, 6), version=10)
+    talk.commit((STRANGER, 0, 5), (uuid.UUID(int=0), 1, 5), version=10)
+    talk.fetch({STRANGER: [0], topic_id: [0, 7]}, version=10)
+    talk.fetch({uuid.UUID(int=0): [0]}, version=10)
+    talk.log()
+
+
+def fetches_by_every_version(run: Run) -> None:
+    talk = Talk(run)
+    topic, unread = talk.topic("a", 2), talk.topic("b", 1)
+    talk.commit((topic, 0, 3, "said", 2), (topic, 1, 4, None))
+    unknown = run.topic("unknown")
+    for version in range(1, 10):
+        talk.fetch({topic: [0, 1], unread: [0], unknown: [0]}, version=version)
+        talk.fetch({topic: [5, -1]}, version=version)
+        talk.fetch({}, version=version)
+        if version >= 2:
+            talk.fetch(version=version)
+        if version >= 7:
+            talk.fetch({topic: [0]}, version=version, stable=True)
+
+
+def fetches_of_many_groups(run: Run) -> None:
+    one, other, never = Talk(run, "a"), Talk(run, "b"), Talk(run, "c")
+    topic = one.topic(partitions=2)
+    one.commit((topic, 0, 1))
+    other.commit((topic, 1, 2, "other"))
+    one.fetch(groups=[one.group, other.group, never.group], version=8)
+    one.fetch({topic: [0, 1]}, groups=[other.group, never.group, one.group], version=9)
+    one.fetch({topic: [0]}, groups=[one.group, one.group])
+    one.fetch(groups=[""])
+    one.fetch({topic: [0]}, groups=[""])
+    one.fetch({topic: [0, 0]})
+
+
+def offsets_as_odd_as_may_be(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic(partitions=3)
+    talk.commit((topic, 0, 1 << 40), (topic, 1, -1), (topic, 2, -5, "", -1))
+    talk.fetch({topic: [0, 1, 2]})
+    talk.commit((topic, 0, (1 << 63) - 1, "", 1 << 20))
+    talk.fetch()
+    talk.commit((topic, 0, 1), (topic, 0, 2), (topic, 0, 3, "last"))
+    talk.fetch({topic: [0]})
+    talk.commit((topic, 0, 8), (run.topic("unknown"), 0, 8), (topic, 3, 8), (topic, -1, 8), (topic, 1, 8))
+    talk.fetch()
+    talk.commit((run.topic("unknown"), 0, 8))
+    talk.commit()
+    talk.commit((topic, 0, 9), (talk.topic("b"), 0, 9), (topic, 1, 9))
+    talk.fetch()
+    talk.log()
+
+
+def metadata_too_long(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic(partitions=3)
+    talk.commit((topic, 0, 1, "x" * 4096), (topic, 1, 2, "x" * 4097), (topic, 2, 3, "short"))
+    talk.fetch({topic: [0, 1, 2]})
+    talk.commit((topic, 1, 2, "x" * 4097))
+    talk.commit((topic, 1, 4, "ü" * 4096), (topic, 2, 5, "ü" * 4097))
+    talk.fetch({topic: [1, 2]})
+    talk.commit((topic, 1, 4, "😀" * 2048), (topic, 2, 5, "😀" * 2049))
+    talk.fetch({topic: [1, 2]})
+    other = Talk(run, "b")
+    other.commit((topic, 0, 1, "x" * 4097))
+    other.describe()
+    other.fetch()
+    other.log()
+
+
+def retention_of_ones_own(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic(partitions=4)
+    for version, retention_ms in ((2, -1), (2, 3_600_000), (3, 0), (4, -2), (4, 1 << 50)):
+        talk.commit((topic, version - 2, 5, "kept", 3), version=version, retention_ms=retention_ms)
+        ((_, value),) = talk.written()
+        assert value is not None
+        written = {"version": int.from_bytes(value[:2], "big"), "size": len(value)}
+        if written["version"] == 1:  # it ends with when it was committed, and when it expires
+            written["kept_ms"] = int.from_bytes(value[-8:], "big") - int.from_bytes(value[-16:-8], "big")
+        run.note("records", {"retention_ms": str(retention_ms)}, written)
+    talk.fetch()
+
+
+def commits_of_a_stranger(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    for version in (2, 7, 8, 9):
+        talk.commit((topic, 0, 1), generation=0, version=version)
+        talk.commit((topic, 0, 1), generation=1, member="who", version=version)
+    talk.commit((topic, 0, 1), member="who")
+    talk.fetch()
+    talk.commit((topic, 0, 2), member="who", instance="too", version=7)
+    talk.commit((topic, 0, 3), generation=-7)
+    talk.commit((topic, 0, 4), generation=0)
+    talk.commit((topic, 0, 4), generation=5, member="who", version=7)
+    talk.commit((topic, 0, 5), generation=0, member="who", instance="too")
+    talk.commit((topic, 0, 6), group="")
+    talk.commit((topic, 0, 6), group="", generation=3)
+    talk.fetch()
+
+
+# --- in the states of a classic group ---------------------------------------------------------------------------
+
+
+def commits_while_a_group_lives(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a = Member(talk, "a", protocols=[("range", said(run, topic))])
+    a.join()
+    talk.in_state("CompletingRebalance")
+    a.commit((topic, 0, 1))
+    a.commit((topic, 0, 1), generation=0)
+    talk.commit((topic, 0, 1))
+    a.sync({a: b"all"})
+    for version in (2, 6, 7, 9):
+        a.commit((topic, 0, 10 + version), version=version)
+    a.commit((topic, 0, 2), generation=0)
+    a.commit((topic, 0, 2), generation=2)
+    a.commit((topic, 0, 2), generation=-1)
+    a.commit((topic, 0, 2), member="")
+    a.commit((topic, 0, 2), member="who")
+    talk.commit((topic, 0, 3))
+    talk.commit((topic, 0, 3), version=2)
+    talk.fetch()
+    a.leave()
+    a.commit((topic, 0, 4))
+    a.commit((topic, 0, 4), generation=-1)
+    talk.commit((topic, 0, 5))
+    talk.commit((topic, 0, 6), generation=1)
+    talk.commit((topic, 0, 6), generation=0)
+    talk.fetch()
+
+
+def commits_while_joins_are_gathered(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.commit((topic, 0, 1))
+    a.commit((topic, 0, 2), generation=0)
+    a.commit((topic, 0, 2), generation=2)
+    b.commit((topic, 0, 3), client="c")
+    b.commit((topic, 0, 3), generation=1, client="c")
+    talk.commit((topic, 0, 4))
+    talk.fetch({topic: [0]})
+    a.join()
+    b.came(waiting)
+    a.commit((topic, 0, 5), generation=1)
+    a.commit((topic, 0, 5))
+    b.commit((topic, 0, 6))
+    a.sync({a: b"1", b: b"2"})
+    b.sync()
+    a.commit((topic, 0, 7), generation=1)
+    b.commit((topic, 0, 8))
+    talk.fetch({topic: [0]})
+
+
+def commits_of_a_static_member(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a = Member(talk, "a", instance="i1")
+    stable(talk, a)
+    a.commit((topic, 0, 1))
+    a.commit((topic, 0, 2), instance=None)
+    a.commit((topic, 0, 3), instance="i2")
+    a.commit((topic, 0, 3), instance="i2", version=7)
+    a.commit((topic, 0, 3), member="who")
+    a.commit((topic, 0, 3), member="")
+    talk.commit((topic, 0, 3), instance="i1")
+    old = a.id
+    a.id = ""
+    a.join()
+    a.commit((topic, 0, 4))
+    a.commit((topic, 0, 5), member=old)
+    a.commit((topic, 0, 5), member=old, instance=None)
+    a.commit((topic, 0, 6), member=old, instance=None, version=6)
+    talk.fetch()
+    talk.log()
+
+
+def commits_after_a_group_was_deleted(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a = Member(talk, "a")
+    stable(talk, a)
+    a.commit((topic, 0, 1))
+    a.leave()
+    talk.log()
+    talk.delete()
+    talk.log(unordered=True)
+    talk.describe()
+    a.commit((topic, 0, 2))
+    a.commit((topic, 0, 2), version=8)
+    a.commit((topic, 0, 2), generation=-1)
+    talk.fetch()
+    talk.describe()
+    talk.log()
+
+
+def groups_of_other_kinds_commit(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a = Member(talk, "a", kind="connect", protocols=[("sessioned", b"v1")])
+    stable(talk, a)
+    a.commit((topic, 0, 1))
+    talk.commit((topic, 0, 2))
+    talk.delete_offsets({topic: [0]})
+    a.leave()
+    talk.commit((topic, 0, 3))
+    talk.fetch()
+    talk.delete_offsets({topic: [0]})
+    talk.describe()
+    talk.log()
+
+
+def said(run: Run, *topics: str) -> bytes:
+    """A subscription, named in the trace."""
+    data = subscription(*topics)
+    run.raw_it(data, "subscription to " + ", ".join(topics))
+    return Raw(data)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    commits_without_a_group,
+    commits_by_every_version,
+    commits_by_topic_id,
+    fetches_by_every_version,
+    fetches_of_many_groups,
+    offsets_as_odd_as_may_be,
+    metadata_too_long,
+    retention_of_ones_own,
+    commits_of_a_stranger,
+    commits_while_a_group_lives,
+    commits_while_joins_are_gathered,
+    commits_of_a_static_member,
+    commits_after_a_group_was_deleted,
+    groups_of_other_kinds_commit,
+)

@@ -1,0 +1,55 @@
+"""Groups and offsets: what odradek answers, and writes, is what Apache Kafka 4.3 answered and wrote.
+
+Where odradek does otherwise on purpose, ``DEVIATIONS`` says where and why; an entry that is no longer true fails.
+Time passes on odradek by moving its clock, where Apache Kafka was waited for.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import scenarios_groups
+import scenarios_groups_commits
+from recording import Scenario, differences, load, run_scenario
+
+SUITES = {
+    "groups": scenarios_groups.SCENARIOS,
+    "groups_commits": scenarios_groups_commits.SCENARIOS,
+}
+CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
+
+# Pattern of a difference's line, and why it may be.
+DEVIATIONS: dict[str, list[tuple[str, str]]] = {}
+
+
+def compare(suite: str, scenario: Scenario, found: list[dict[str, object]]) -> None:
+    """Fails with every difference that is not among the known deviations, and with those that are no more."""
+    expected = load(suite)[scenario.__name__]
+    unseen = [pattern for pattern, _ in DEVIATIONS.get(scenario.__name__, [])]
+    allowed = list(unseen)
+    unexpected = []
+    assert len(found) == len(expected), "the scenario changed: record it anew"
+    for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
+        assert theirs["request"] == ours["request"], f"{number}: the scenario changed: record it anew"
+        for line in differences(theirs, ours, f"{number} {theirs['api']} v{theirs['version']}"):
+            matching = [pattern for pattern in allowed if re.search(pattern, line)]
+            unseen = [pattern for pattern in unseen if pattern not in matching]
+            if not matching:
+                unexpected.append(f"{line}    request: {theirs['request']}")
+    assert not unexpected, "\n" + "\n".join(unexpected)
+    assert unseen == [], "these deviations are no more: take them out of the list"
+
+
+@pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
+def test_groups_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: Scenario) -> None:
+    # claims 61, 62 (two_members_meet_and_part)
+    # behaviours 1, 2 (commits_of_a_stranger), 3, 4 (commits_while_a_group_lives), 5 (commits_while_joins_are_gathered)
+    # behaviours 7 (metadata_too_long), 9 (offsets_as_odd_as_may_be), 24 (commits_by_topic_id)
+    # behaviours 25, 26 (fetches_of_many_groups), 8 (commits_without_a_group), 11 (commits_by_every_version)
+    compare(suite, scenario, run_scenario(bootstrap, scenario))
+
+
+def test_every_recorded_scenario_is_compared() -> None:
+    for suite, scenarios in SUITES.items():
+        assert sorted(load(suite)) == sorted(scenario.__name__ for scenario in scenarios)
