@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -123,7 +123,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     ``streaming`` is None while it is not known whether a stream or a batch is read.
     """
     options = {name.lower(): value for name, value in given.items()}
-    _check_names(options)
+    check_names(options, KNOWN, REFUSED, ("kafka.bootstrap.servers", "kafka.group.id"))
     kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
     starting = _position(options, STARTING, "latest" if streaming else "earliest")
     ending = _position(options, ENDING, "latest")
@@ -131,11 +131,11 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     auto_offset_reset = _auto_offset_reset(kafka.pop("auto.offset.reset", None), starting)
     isolation_level = _one_of("kafka.isolation.level", kafka.pop("isolation.level", "read_uncommitted"), _ISOLATION)
     _check_positions(options, starting, ending, group_id, streaming)
-    commit_offsets = _flag(options, "commitOffsets", group_id is not None)
+    commit_offsets = flag(options, "commitOffsets", group_id is not None)
     if commit_offsets and group_id is None:
         raise ConfigError("commitOffsets=true needs kafka.group.id: the group to commit to")
     return ReadOptions(
-        client=_client_config(kafka),
+        client=client_config(kafka),
         **_subscription(options),
         starting=starting,
         ending=ending,
@@ -149,8 +149,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         max_trigger_delay_ms=_duration_ms(options.get("maxtriggerdelay", "15m")),
         min_partitions=_number(options, "minPartitions"),
         max_records_per_partition=_number(options, "maxRecordsPerPartition"),
-        fail_on_data_loss=_flag(options, "failOnDataLoss", True),
-        include_headers=_flag(options, "includeHeaders", False),
+        fail_on_data_loss=flag(options, "failOnDataLoss", True),
+        include_headers=flag(options, "includeHeaders", False),
         isolation_level=isolation_level,
         poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
         fetch_offset_retries=_or(_number(options, "fetchOffset.numRetries", 0), 3),
@@ -161,22 +161,32 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
 _ISOLATION = ("read_uncommitted", "read_committed")
 
 
-def _check_names(options: Mapping[str, str]) -> None:
+def check_names(
+    options: Mapping[str, str], known: Mapping[str, str], refused: Mapping[str, str], others: tuple[str, ...]
+) -> None:
+    """``known``: names of ours, lowercase → as written; ``others``: names of kafka.* that people forget to prefix.
+
+    Raises ConfigError for what is refused, and for unknown names unless ``strictOptions=false``.
+    """
     for name in options:
         kafka_name = name.removeprefix("kafka.")
-        if kafka_name != name and kafka_name in REFUSED:
-            raise ConfigError(f"option {name} is not supported: {REFUSED[kafka_name]}")
-    if not _flag(options, "strictOptions", True):
+        if kafka_name != name and kafka_name in refused:
+            raise ConfigError(f"option {name} is not supported: {refused[kafka_name]}")
+    if not flag(options, "strictOptions", True):
         return
     for name in options:
-        if name not in KNOWN and not name.startswith("kafka."):
-            near = difflib.get_close_matches(name, [*KNOWN, "kafka.bootstrap.servers", "kafka.group.id"], 1)
-            hint = f"; did you mean {KNOWN.get(near[0], near[0])}?" if near else ""
+        if name not in known and not name.startswith("kafka."):
+            near = difflib.get_close_matches(name, [*known, *others], 1)
+            hint = f"; did you mean {known.get(near[0], near[0])}?" if near else ""
             raise ConfigError(f"unknown option {name}{hint} (strictOptions=false lets unknown options pass)")
 
 
-def _client_config(kafka: Mapping[str, str]) -> ClientConfig:
-    """The ``kafka.*`` settings that are about reaching the cluster."""
+def client_config(
+    kafka: Mapping[str, str],
+    without_effect: Iterable[str] = WITHOUT_EFFECT,
+    others: Iterable[str] = ("group.id", "isolation.level"),
+) -> ClientConfig:
+    """The ``kafka.*`` settings about reaching the cluster; ``others`` are read elsewhere. Raises ConfigError."""
     if not kafka.get("bootstrap.servers"):
         raise ConfigError("option kafka.bootstrap.servers is required, for example 127.0.0.1:9092")
     if kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
@@ -186,8 +196,8 @@ def _client_config(kafka: Mapping[str, str]) -> ClientConfig:
     for name, value in kafka.items():
         if name in names:
             settings[name] = value
-        elif name not in WITHOUT_EFFECT and name != "security.protocol":
-            near = difflib.get_close_matches(name, [*names, *WITHOUT_EFFECT, "group.id", "isolation.level"], 1)
+        elif name not in without_effect and name != "security.protocol":
+            near = difflib.get_close_matches(name, [*names, *without_effect, *others], 1)
             hint = f"; did you mean kafka.{near[0]}?" if near else ""
             raise ConfigError(f"unknown option kafka.{name}{hint}")
     return ClientConfig.of(settings)
@@ -320,7 +330,7 @@ def _one_of(name: str, value: str, words: tuple[str, ...] | list[str]) -> str:
     return word
 
 
-def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     return _one_of(name, options.get(name.lower(), str(default)), ("true", "false")) == "true"
 
 

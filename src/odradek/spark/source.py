@@ -38,6 +38,8 @@ from odradek.spark import plan
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
 from odradek.spark.plan import Commits, LogRange, Range, SourceOffset
+from odradek.spark.sink import OdradekStreamWriter, OdradekWriter
+from odradek.spark.write_options import WriteOptions, check_columns, parse_write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,6 +91,20 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         options = parse_options(self.options, streaming=True)
         _check_schema(schema, options)
         return OdradekStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> OdradekWriter:
+        if overwrite:
+            raise ConfigError("save mode overwrite is not possible: a topic can only be appended to. Use mode append")
+        return OdradekWriter(self._write_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> OdradekStreamWriter:
+        # Output mode complete comes as overwrite; each batch is appended then, as by Spark's own sink.
+        return OdradekStreamWriter(self._write_options(schema))
+
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        options = parse_write_options(self.options)
+        check_columns({column.name: column.dataType.simpleString() for column in schema}, options)
+        return options
 
 
 def _check_schema(schema: StructType, options: ReadOptions) -> None:
