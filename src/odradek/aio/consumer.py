@@ -74,7 +74,7 @@ class Consumer:
         await self._engine.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        return self._engine.subscription.topics
+        return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._engine.subscription.partitions)

@@ -17,6 +17,7 @@ from odradek.client.errors import (
     ConnectionLost,
     RequestTimedOut,
     UnknownTopic,
+    UnsupportedVersion,
     error_for,
 )
 from odradek.client.model import Node, PartitionDescription, TopicDescription
@@ -26,6 +27,7 @@ from odradek.core.ids import TopicPartition
 T = TypeVar("T")
 
 METADATA = 3
+TOPIC_IDS_FROM = 12
 FIND_COORDINATOR = 10
 # How long a topic may be unknown before that is the answer: a new topic takes a moment to reach every broker.
 UNKNOWN_TOPIC_GRACE_MS = 2_000
@@ -40,6 +42,7 @@ _TRY_AGAIN = frozenset({
     ErrorCode.request_timed_out, ErrorCode.network_exception, ErrorCode.not_controller,
     ErrorCode.not_enough_replicas, ErrorCode.not_enough_replicas_after_append, ErrorCode.offset_not_available,
     ErrorCode.unstable_offset_commit, ErrorCode.throttling_quota_exceeded, ErrorCode.rebalance_in_progress,
+    ErrorCode.stale_member_epoch,
 })  # fmt: skip
 
 
@@ -220,15 +223,7 @@ class Cluster:
         names = None if topics is None else [{"name": name, "topic_id": None} for name in dict.fromkeys(topics)]
         if names is None and connection.version(METADATA) == 0:
             names = []
-        reply = await connection.call(
-            METADATA,
-            {
-                "topics": names,
-                "allow_auto_topic_creation": False,
-                "include_topic_authorized_operations": False,
-                "include_cluster_authorized_operations": False,
-            },
-        )
+        reply = await connection.call(METADATA, _metadata_request(names))
         if (code := getattr(reply, "error_code", ErrorCode.none)) is not ErrorCode.none:
             raise error_for(code, f"{connection.address} could not list the cluster")
         return self._learn(reply, everything=topics is None)
@@ -247,6 +242,8 @@ class Cluster:
             known.topics = {}
         errors: dict[str, ErrorCode] = {}
         for row in reply.topics:
+            if row.name is None:  # asked for by an id that is gone
+                continue
             errors[row.name] = row.error_code
             if row.error_code is ErrorCode.none:
                 known.topics[row.name] = _topic(row)
@@ -279,6 +276,16 @@ class Cluster:
             return {name: topic.description for name, topic in sorted(chosen.items())}
 
         return await self.retrying("listing topics", attempt, deadline)
+
+    async def topic_names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
+        """One Metadata request: the names of the topics with these ids, without those that the broker does not know."""
+        wanted = list(topic_ids)
+        connection = await self.any_connection()
+        if not connection.supports(METADATA, TOPIC_IDS_FROM):
+            raise UnsupportedVersion(f"{connection.address} cannot look topics up by their ids")
+        reply = await connection.call(METADATA, _metadata_request([{"topic_id": one, "name": None} for one in wanted]))
+        self._learn(reply, everything=False)
+        return {row.topic_id: row.name for row in reply.topics if row.error_code is ErrorCode.none}
 
     def known_topic(self, name: str) -> TopicDescription | None:
         """A topic as last seen, without asking."""
@@ -379,6 +386,15 @@ class Cluster:
                 raise
 
         return await self.retrying(what, attempt, deadline)
+
+
+def _metadata_request(topics: list[dict[str, Any]] | None) -> dict[str, Any]:
+    return {
+        "topics": topics,
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+        "include_cluster_authorized_operations": False,
+    }
 
 
 def _close_late(task: asyncio.Task[Connection]) -> None:

@@ -58,7 +58,7 @@ def commit_failure(reply: Any, *, instance_id: str | None, still_member: bool) -
             if code is ErrorCode.none:
                 continue
             tp = TopicPartition(topic.name, row.partition_index)
-            if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
+            if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_member_epoch):
                 return CommitFailed("the group has been rebalanced and the partitions given to other members")
             if code is ErrorCode.rebalance_in_progress:
                 if still_member:

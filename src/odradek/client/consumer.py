@@ -153,7 +153,7 @@ class Consumer:
 
     def subscription(self) -> frozenset[str]:
         """The subscribed topics; under a pattern those that matched."""
-        return self._engine.subscription.topics
+        return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions this consumer reads now."""

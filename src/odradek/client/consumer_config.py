@@ -20,8 +20,10 @@ logger = logging.getLogger("odradek.consumer")
 _DURATION = re.compile(r"P(?!$)(?:(\d+)D)?(?:T(?!$)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$")
 _CHOICES = {
     "isolation_level": ("read_uncommitted", "read_committed"),
-    "group_protocol": ("classic",),
+    "group_protocol": ("classic", "consumer"),
 }
+# The coordinator rules these where it plans (group_protocol=consumer).
+_CLASSIC_ONLY = ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms")
 _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms",
                           "retry_backoff_max_ms", "metadata_max_age_ms", "bootstrap_timeout_ms"})  # fmt: skip
 
@@ -44,6 +46,7 @@ class ConsumerConfig:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     group_protocol: str = "classic"
+    group_remote_assignor: str | None = None
     partition_assignment_strategy: Any = DEFAULT_STRATEGY
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 52_428_800
@@ -63,6 +66,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         parse_addresses(self.bootstrap_servers)
+        object.__setattr__(self, "group_protocol", str(self.group_protocol).lower())
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}: {' or '.join(choices)}, not {getattr(self, name)!r}")
@@ -83,6 +87,10 @@ class ConsumerConfig:
             raise ConfigError("group_id: an empty text is no group; leave it out to read without one")
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError("group_instance_id needs a group_id")
+        if self.group_remote_assignor and self.group_protocol == "classic":
+            raise ConfigError(
+                "group_remote_assignor names an assignor of the coordinator: it needs group_protocol=consumer"
+            )
         object.__setattr__(self, "assignors", tuple(make_assignors(self.partition_assignment_strategy)))
         self._check_heartbeat()
 
@@ -125,7 +133,14 @@ class ConsumerConfig:
         required = [one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING]
         if any(name not in values for name in required):
             raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
-        return cls(**values)
+        made = cls(**values)
+        refused = [name for name in _CLASSIC_ONLY if name in values and made.group_protocol == "consumer"]
+        if refused:
+            raise ConfigError(
+                f"{' and '.join(refused)} cannot be set with group_protocol=consumer, where the coordinator decides"
+                + ("; group_remote_assignor chooses its assignor" if _CLASSIC_ONLY[0] in refused else "")
+            )
+        return made
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:

@@ -17,6 +17,8 @@ from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_errors import IllegalState, InvalidGroupId, Wakeup
 from odradek.client.consumer_fetcher import Fetcher
 from odradek.client.consumer_group import Coordination, OnPartitions
+from odradek.client.consumer_group_classic import ClassicCoordination
+from odradek.client.consumer_group_kip848 import ConsumerCoordination
 from odradek.client.consumer_records import Polled
 from odradek.client.errors import RequestTimedOut
 from odradek.client.fetching import Chunk
@@ -37,8 +39,11 @@ class Engine:
         self._cluster = Cluster(config.client())
         self._event = asyncio.Event()
         self.fetcher = Fetcher(config, self._cluster, self.subscription, self._event.set)
-        self.group = Coordination(config, self._cluster, self.subscription, self._event.set, run)
+        kind = ConsumerCoordination if config.group_protocol == "consumer" else ClassicCoordination
+        self.group: Coordination = kind(config, self._cluster, self.subscription, self._event.set, run)
         self.group.dropped = self.fetcher.drop
+        if config.group_protocol == "consumer":
+            self.fetcher.member_of = self._member_of
         self._woken = False
         self._watching: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -58,7 +63,8 @@ class Engine:
         if (topics is None) == (pattern is None):
             raise ValueError("subscribe() takes topics or a pattern")
         if pattern is not None:
-            self.subscription.subscribe_pattern(re.compile(pattern))
+            ours = self.config.group_protocol == "classic" or isinstance(pattern, re.Pattern)
+            self.subscription.subscribe_pattern(re.compile(pattern) if ours else pattern)
         else:
             assert topics is not None
             names = [topics] if isinstance(topics, str) else list(topics)
@@ -67,7 +73,7 @@ class Engine:
                 return
             self.subscription.subscribe(names)
         self.group.on_assigned, self.group.on_revoked, self.group.on_lost = callbacks
-        self.group.membership.request_rejoin("the subscription has changed")
+        self.group.subscription_changed("the subscription has changed")
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
 
@@ -87,20 +93,24 @@ class Engine:
             self.fetcher.drop(tp)
         self.subscription.unsubscribe()
 
+    def _member_of(self) -> tuple[str | None, int]:
+        if not self.subscription.subscribed or not self.group.in_group:
+            return None, -1
+        epoch, member_id, _ = self.group.member_of()
+        return member_id, epoch
+
     async def _watch(self) -> None:
         """Looks for new topics and partitions: every ``metadata_max_age_ms``, sooner while a topic is missing."""
         while True:
-            missing = self.subscription.topics - {
-                name for name in self.subscription.topics if self._cluster.known_topic(name)
-            }
+            missing = {name for name in self.subscription.read_topics if not self._cluster.known_topic(name)}
             wait_ms = self.config.metadata_max_age_ms
             if missing or (self.subscription.pattern is not None and not self.subscription.topics):
                 wait_ms = min(wait_ms, max(self.config.retry_backoff_max_ms, 100))
             await asyncio.sleep(wait_ms / 1000)
             try:
                 await self._match()
-                if self.subscription.topics:
-                    await self._cluster.topics(self.subscription.topics, self._cluster.deadline(), missing_ok=True)
+                if topics := self.subscription.read_topics:
+                    await self._cluster.topics(topics, self._cluster.deadline(), missing_ok=True)
                 await self.group.look_for_changes()
             except OdradekError as error:
                 logger.warning("looking for new partitions: %s", error)
@@ -110,7 +120,7 @@ class Engine:
             return
         names = await self._cluster.topics(None, self._cluster.deadline(), missing_ok=True)
         if self.subscription.match(name for name, topic in names.items() if not topic.internal):
-            self.group.membership.request_rejoin("the pattern matches other topics")
+            self.group.subscription_changed("the pattern matches other topics")
             self._event.set()
 
     # --- polling ----------------------------------------------------------------------------------------------
@@ -293,7 +303,7 @@ class Engine:
     async def enforce_rebalance(self, reason: str) -> None:
         if not self.subscription.subscribed:
             raise IllegalState("enforce_rebalance() without subscribe()")
-        self.group.membership.request_rejoin(reason)
+        self.group.enforce_rebalance(reason)
 
     # --- the end ----------------------------------------------------------------------------------------------
 

@@ -65,6 +65,17 @@ class FencedInstance(KafkaError):
         )
 
 
+class UnreleasedInstance(KafkaError):
+    """Another member holds this ``group_instance_id`` and has not left (``group_protocol=consumer``)."""
+
+    def __init__(self, instance_id: str) -> None:
+        super().__init__(
+            ErrorCode.unreleased_instance_id,
+            f"group_instance_id {instance_id!r} is held by another consumer: close that one first, or wait until its "
+            "session has ended",
+        )
+
+
 class Wakeup(OdradekError):
     """``wakeup()`` was called: the waiting call ended early."""
 

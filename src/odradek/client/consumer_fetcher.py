@@ -75,6 +75,8 @@ class Fetcher:
         self.config = config
         self.buffer = FetchBuffer(config.buffer_memory)
         self.failure: Exception | None = None
+        self.member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
+        """Id and epoch of the KIP-848 member that asks for committed offsets."""
         self._cluster = cluster
         self._subscription = subscription
         self._changed = changed
@@ -207,9 +209,16 @@ class Fetcher:
         wanted = self._subscription.unplaced()
         committed = {}
         if self.config.group_id is not None:
-            committed = await operations.list_group_offsets(
-                self._cluster, self.config.group_id, wanted, require_stable=True
-            )
+            try:
+                committed = await operations.list_group_offsets(
+                    self._cluster, self.config.group_id, wanted, require_stable=True, member_of=self.member_of
+                )
+            except KafkaError as error:
+                if error.code is not ErrorCode.unknown_member_id:
+                    raise
+                # Thrown out meanwhile: the next heartbeat tells, and then these partitions are somebody else's.
+                await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
+                return
         missing = self._subscription.place_committed(committed, wanted)
         if not missing:
             return

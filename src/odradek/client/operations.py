@@ -346,21 +346,28 @@ def _described_consumer_group(row: Any, node: Node) -> GroupDescription:
 
 
 async def list_group_offsets(
-    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    require_stable: bool,
+    member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1),
 ) -> dict[TopicPartition, OffsetAndMetadata]:
+    """``member_of``: id and epoch of the KIP-848 member that asks, looked up anew for each try."""
     topics = None
     if partitions is not None:
         topics = [{"name": name, "partition_indexes": rows} for name, rows in by_topic(partitions).items()]
         if not topics:
             return {}
-    message = {
-        "group_id": group_id,
-        "topics": topics,
-        "groups": [{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": topics}],
-        "require_stable": require_stable,
-    }
 
     async def call(connection: Connection) -> dict[TopicPartition, OffsetAndMetadata]:
+        member_id, epoch = member_of()
+        message = {
+            "group_id": group_id,
+            "topics": topics,
+            "groups": [{"group_id": group_id, "member_id": member_id, "member_epoch": epoch, "topics": topics}],
+            "require_stable": require_stable,
+        }
         reply = await connection.call(OFFSET_FETCH, message, ceiling=NAMES_CEILING)
         group = reply.groups[0] if hasattr(reply, "groups") else reply
         if (code := getattr(group, "error_code", ErrorCode.none)) is not ErrorCode.none:

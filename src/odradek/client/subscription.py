@@ -53,6 +53,8 @@ class PartitionState:
 class SubscriptionState:
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
+    server_pattern: str | None = None
+    """One that the coordinator resolves (``group_protocol=consumer``)."""
     partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     by_hand: bool = False
     change: int = 0
@@ -68,13 +70,14 @@ class SubscriptionState:
         if any(not isinstance(name, str) or not name.strip() for name in names):
             raise ValueError("topics: names are non-empty texts")
         self._not_by_hand("subscribe")
-        self.pattern = None
+        self.pattern = self.server_pattern = None
         self.topics = names
         self.change += 1
 
-    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+    def subscribe_pattern(self, pattern: re.Pattern[str] | str) -> None:
+        """A text is a pattern that the coordinator resolves."""
         self._not_by_hand("subscribe")
-        self.pattern = pattern
+        self.pattern, self.server_pattern = (None, pattern) if isinstance(pattern, str) else (pattern, None)
         self.topics = frozenset()
         self.change += 1
 
@@ -95,7 +98,14 @@ class SubscriptionState:
 
     @property
     def subscribed(self) -> bool:
-        return bool(self.topics) or self.pattern is not None
+        return bool(self.topics) or self.pattern is not None or self.server_pattern is not None
+
+    @property
+    def read_topics(self) -> frozenset[str]:
+        """What is read: the topics subscribed to, and those that the coordinator's pattern has brought."""
+        if self.server_pattern is None:
+            return self.topics
+        return frozenset(tp.topic for tp in self.partitions)
 
     def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
         if self.subscribed:
@@ -110,7 +120,7 @@ class SubscriptionState:
         self.change += 1
 
     def unsubscribe(self) -> None:
-        self.topics, self.pattern, self.by_hand = frozenset(), None, False
+        self.topics, self.pattern, self.server_pattern, self.by_hand = frozenset(), None, None, False
         self.set_assigned(())
 
     # --- where it stands --------------------------------------------------------------------------------------

@@ -1,0 +1,242 @@
+"""A consumer as a member of a classic group: joining, syncing, heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from odradek.client.cluster import Cluster, worth_retrying
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_errors import FencedInstance
+from odradek.client.consumer_group import Coordination, Identity, now_ms
+from odradek.client.membership import Membership, Next, State
+from odradek.client.subscription import SubscriptionState
+from odradek.core.errors import ErrorCode, OdradekError
+from odradek.core.ids import TopicPartition
+
+logger = logging.getLogger("odradek.consumer")
+
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
+
+
+class ClassicCoordination(Coordination):
+    """Under ``group_protocol=classic``: the group's members agree, one of them plans."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        changed: Callable[[], None],
+        run: Callable[..., Awaitable[Any]],
+    ) -> None:
+        super().__init__(config, cluster, subscription, changed, run)
+        self.membership = Membership(
+            self.group_id,
+            config.assignors,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            instance_id=config.group_instance_id,
+            rack=config.client_rack or None,
+        )
+        self._joining: asyncio.Task[tuple[TopicPartition, ...]] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._prepared = False
+        self._counts: dict[str, int] = {}
+
+    # --- how it stands ----------------------------------------------------------------------------------------
+
+    @property
+    def in_group(self) -> bool:
+        return self.membership.known
+
+    @property
+    def lost(self) -> bool:
+        return self.membership.lost
+
+    def member_of(self) -> Identity:
+        member = self.membership
+        if not member.known or member.lost:
+            return Identity()
+        return Identity(member.generation, member.member_id, member.instance_id)
+
+    def subscription_changed(self, reason: str) -> None:
+        self.membership.request_rejoin(reason)
+
+    def enforce_rebalance(self, reason: str) -> None:
+        self.membership.request_rejoin(reason)
+
+    def _commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
+        if sent_as.generation != self.membership.generation:
+            return
+        try:
+            self.membership.on_commit_refused(code)
+        except FencedInstance as fenced:
+            self.failure = fenced
+
+    def _released(self) -> None:
+        self.membership.lost = False
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        return [one for one in (self._joining, self._beating) if one is not None]
+
+    # --- one poll's part --------------------------------------------------------------------------------------
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a poll has nothing to do here."""
+        busy = self._joining is not None or self._told or self.failure is not None
+        return not busy and (self.membership.joined or not self._subscription.subscribed)
+
+    async def step(self) -> None:
+        """Goes as far as it can without waiting for others. Raises what ends the membership."""
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        member = self.membership
+        if member.state is State.FENCED:
+            raise FencedInstance(self.config.group_instance_id or "")
+        if member.lost:
+            await self._give_up_lost()
+        if self._joining is not None and self._joining.done():
+            task, self._joining = self._joining, None
+            await self._complete(task.result())
+        if member.state is State.UNJOINED and self._joining is None and self._subscription.topics:
+            await self._prepare()
+            self._joining = asyncio.ensure_future(self._join())
+            self._joining.add_done_callback(lambda _: self._changed())
+        if self._beating is None or self._beating.done():
+            self._beating = asyncio.ensure_future(self._beat())
+
+    async def _prepare(self) -> None:
+        """Before a join: commit, and give up what is not kept through the rebalance."""
+        if self._prepared:
+            return
+        self._prepared = True
+        await self._auto_commit_now(self.config.default_api_timeout_ms)
+        if self.lost:  # as the commit found out
+            await self._give_up_lost()
+            return
+        owned = sorted(self._subscription.partitions)
+        topics = self._subscription.topics
+        revoked = [tp for tp in owned if tp.topic not in topics] if self.membership.cooperative else owned
+        if revoked:
+            await self._tell(self.on_revoked, revoked)
+            self._assign([tp for tp in self._subscription.partitions if tp not in set(revoked)])
+
+    async def _complete(self, assigned: tuple[TopicPartition, ...]) -> None:
+        self._prepared = False
+        self.auto.start(now_ms())
+        before = set(self._subscription.partitions)
+        revoked = sorted(before - set(assigned))
+        if revoked:  # cooperative: what others shall have is free for them in the next round
+            await self._auto_commit_now(self.config.default_api_timeout_ms)
+            await self._tell(self.on_revoked, revoked)
+            self.membership.request_rejoin("gave partitions up")
+        self._assign(assigned)
+        await self._tell(self.on_assigned, sorted(set(assigned) - before))
+
+    # --- joining ----------------------------------------------------------------------------------------------
+
+    async def _join(self) -> tuple[TopicPartition, ...]:
+        """Joins until it has an assignment. Raises what joining again does not help against."""
+        member, config = self.membership, self.config
+        while True:
+            following = Next.BACK_OFF
+            try:
+                connection = await self._coordinator()
+                owned = sorted(self._subscription.partitions) if member.cooperative else []
+                request = member.join_request(sorted(self._subscription.topics), owned)
+                patience = max(config.request_timeout_ms, config.max_poll_interval_ms + 5_000)
+                following = member.on_join(await connection.call(JOIN_GROUP, request, timeout_ms=patience))
+                if following is Next.GO_ON:
+                    if member.is_leader:
+                        await self._count_partitions()
+                    plan = member.sync_request(self._counts)
+                    following, assigned = member.on_sync(await connection.call(SYNC_GROUP, plan, timeout_ms=patience))
+                    if following is Next.GO_ON:
+                        return assigned
+            except OdradekError as error:
+                if not worth_retrying(error):
+                    raise
+                logger.info("group %s: joining: %s", member.group_id, error)
+                member.request_rejoin("the connection was lost")
+                following = Next.FIND_COORDINATOR
+            if following is Next.FIND_COORDINATOR:
+                self._cluster.forget_coordinator(member.group_id)
+            if following is not Next.JOIN_AGAIN:
+                await asyncio.sleep(config.retry_backoff_ms / 1000)
+
+    async def _count_partitions(self) -> None:
+        found = await self._cluster.topics(
+            sorted(self.membership.leader_topics), self._cluster.deadline(), missing_ok=True
+        )
+        self._counts = {name: len(topic.partitions) for name, topic in found.items()}
+
+    async def look_for_changes(self) -> None:
+        """The leader has the group planned anew when a topic has other partitions than the plan knew."""
+        if not self.membership.is_leader or not self.membership.joined:
+            return
+        before = self._counts
+        await self._count_partitions()
+        if self._counts != before and self.membership.joined:
+            self.membership.request_rejoin("the topics' partitions have changed")
+            self._changed()
+
+    # --- while it lasts ---------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        member, config = self.membership, self.config
+        while True:
+            await asyncio.sleep(config.heartbeat_interval_ms / 1000)
+            if not member.known or member.state in (State.JOINING, State.FENCED):
+                continue
+            if self._poll_is_late():
+                await self._leave_for_idleness()
+                continue
+            try:
+                await self._heartbeat()
+            except OdradekError as error:
+                if not worth_retrying(error):
+                    self.failure = error
+                    self._changed()
+                    return
+                self._cluster.forget_coordinator(member.group_id)
+
+    async def _heartbeat(self) -> None:
+        member = self.membership
+        generation = member.generation
+        connection = await self._coordinator()
+        reply = await connection.call(HEARTBEAT, member.heartbeat_request())
+        joined = member.joined
+        if member.on_heartbeat(reply.error_code, generation) is Next.FIND_COORDINATOR:
+            self._cluster.forget_coordinator(member.group_id)
+        if joined and not member.joined:
+            self._changed()
+
+    async def _leave_for_idleness(self) -> None:
+        self._warn_of_idleness()
+        await self._send_leave("no poll for max_poll_interval_ms")
+        self.membership.on_left(lost=True)
+
+    async def _send_leave(self, reason: str) -> None:
+        request = self.membership.leave_request(reason)
+        if request is None:
+            return
+        try:
+            await (await self._coordinator()).call(LEAVE_GROUP, request, timeout_ms=5_000)
+        except OdradekError as error:
+            logger.info("group %s: leaving: %s", self.membership.group_id, error)
+
+    async def _stop_joining(self) -> None:
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.gather(self._joining, return_exceptions=True)
+            self._joining = None
+
+    async def _leave_group(self, reason: str) -> None:
+        await self._send_leave(reason)
+        self.membership.on_left(lost=False)
+        self._prepared = False

@@ -1,0 +1,238 @@
+"""A consumer as a member of a KIP-848 group: the coordinator plans, heartbeats tell and are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+from odradek.client.cluster import Cluster, worth_retrying
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_group import Coordination, Identity, now_ms
+from odradek.client.consumer_membership import After, ConsumerMembership, Partitions, State
+from odradek.client.errors import UnsupportedVersion
+from odradek.client.subscription import SubscriptionState
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import TopicPartition
+from odradek.wire.schemas import milliseconds
+
+logger = logging.getLogger("odradek.consumer")
+
+CONSUMER_GROUP_HEARTBEAT = 68
+PATTERNS_FROM = 1
+LEAVE_TIMEOUT_MS = 5_000
+
+
+class ConsumerCoordination(Coordination):
+    """Under ``group_protocol=consumer``. Heartbeats go on in a task of their own; polls give up and take partitions."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        changed: Callable[[], None],
+        run: Callable[..., Awaitable[Any]],
+    ) -> None:
+        super().__init__(config, cluster, subscription, changed, run)
+        self.membership = ConsumerMembership(
+            self.group_id,
+            str(uuid4()),
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            instance_id=config.group_instance_id,
+            rack=config.client_rack or None,
+            assignor=config.group_remote_assignor or None,
+        )
+        self._names: dict[UUID, str] = {}
+        self._naming: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._next_s = 0.0
+        self._not_before_s = 0.0
+        self._asked = False
+
+    # --- how it stands ----------------------------------------------------------------------------------------
+
+    @property
+    def quiet(self) -> bool:
+        settled = self.membership.state in (State.STABLE, State.ACKNOWLEDGING, State.JOINING)
+        return not self._told and self.failure is None and (settled or not self._subscription.subscribed)
+
+    @property
+    def in_group(self) -> bool:
+        return self.membership.in_group
+
+    @property
+    def lost(self) -> bool:
+        return self.membership.state in (State.LOST, State.FATAL)
+
+    def member_of(self) -> Identity:
+        member = self.membership
+        return Identity(member.epoch, member.member_id, member.instance_id) if member.in_group else Identity()
+
+    def _commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
+        if self.membership.on_commit_refused(code):
+            self._beat_now()
+
+    def subscription_changed(self, reason: str) -> None:
+        self.membership.subscribe(self._subscription.topics, self._subscription.server_pattern)
+        self._wake.set()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        logger.warning("enforce_rebalance(): under group_protocol=consumer the coordinator decides when to rebalance")
+
+    async def look_for_changes(self) -> None:
+        """The coordinator does."""
+
+    def _beat_now(self) -> None:
+        self._asked = True
+        self._wake.set()
+
+    def _released(self) -> None:
+        self.membership.released()
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        return [one for one in (self._beating, self._naming) if one is not None]
+
+    # --- one poll's part --------------------------------------------------------------------------------------
+
+    async def step(self) -> None:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        member = self.membership
+        if self.lost:
+            await self._give_up_lost()
+        if member.failure is not None:
+            raise member.failure
+        if member.state is State.OUTSIDE:
+            self.subscription_changed("joining")
+            member.join()
+        if member.state is State.RECONCILING:
+            await self._reconcile()
+        if self._beating is None:
+            self._beating = asyncio.ensure_future(self._beat())
+        elif self._beating.done():
+            task, self._beating = self._beating, None
+            task.result()
+        self._learn_names()
+
+    async def _reconcile(self) -> None:
+        """Gives up what it owns and shall not, then takes what it shall and does not own. A callback that raises is
+        called again by the next poll."""
+        member = self.membership
+        target = {topic_id: numbers for topic_id, numbers in member.target.items() if topic_id in self._names}
+        if target == member.owned and target != member.target:
+            return  # the names of the others are being asked for
+        incarnation = member.begin()
+        await self._auto_commit_now(self.config.default_api_timeout_ms)
+        kept = {topic_id: numbers & target.get(topic_id, frozenset()) for topic_id, numbers in member.owned.items()}
+        if revoked := sorted(self._partitions(member.owned) - self._partitions(kept)):
+            await self._tell(self.on_revoked, revoked)
+        if not member.holds(kept, incarnation):
+            return
+        self._assign(self._partitions(kept))
+        before = self._partitions(member.owned)
+        self._assign(sorted(self._partitions(target)))
+        self.auto.start(now_ms())
+        await self._tell(self.on_assigned, sorted(self._partitions(target) - before))
+        if member.holds(target, incarnation):
+            member.reconciled(incarnation)
+            self._wake.set()
+
+    def _partitions(self, partitions: Partitions) -> set[TopicPartition]:
+        return {TopicPartition(self._names[topic_id], n) for topic_id, numbers in partitions.items() for n in numbers}
+
+    def _learn_names(self) -> None:
+        """The coordinator speaks of topic ids; whoever reads, of names."""
+        if (self._naming is None or self._naming.done()) and not self.membership.target.keys() <= self._names.keys():
+            self._naming = asyncio.ensure_future(self._ask_names())
+
+    async def _ask_names(self) -> None:
+        while missing := self.membership.target.keys() - self._names.keys():
+            try:
+                found = await self._cluster.topic_names(missing)
+            except OdradekError as error:
+                logger.warning("group %s: looking topics up: %s", self.group_id, error)
+                found = {}
+            self._names |= found
+            if found:
+                self._changed()
+            if not missing <= self._names.keys():
+                await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
+
+    # --- heartbeats -------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        member = self.membership
+        while True:
+            self._wake.clear()
+            if not member.beats:
+                await self._wake.wait()
+                continue
+            now_s = time.monotonic()
+            if self._poll_is_late():
+                self._warn_of_idleness()
+                await self._send_leave()
+                member.on_left(lost=True)
+                self._changed()
+                continue
+            due_s = 0.0 if member.urgent or self._asked else self._next_s
+            due_s = max(due_s, self._not_before_s)
+            if due_s <= now_s:
+                await self._heartbeat()
+                continue
+            late_s = self._polled_s + self.config.max_poll_interval_ms / 1000
+            try:
+                async with asyncio.timeout(max(0.001, min(due_s, late_s + 0.001) - now_s)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _heartbeat(self) -> None:
+        member = self.membership
+        after = After.FIND_COORDINATOR
+        try:
+            connection = await self._coordinator()
+            if self._subscription.server_pattern is not None and not connection.supports(
+                CONSUMER_GROUP_HEARTBEAT, PATTERNS_FROM
+            ):
+                raise UnsupportedVersion("patterns resolved by the coordinator")
+            self._asked, incarnation, sent_s = False, member.incarnation, time.monotonic()
+            reply = await connection.call(CONSUMER_GROUP_HEARTBEAT, member.heartbeat_request())
+            after = member.on_heartbeat(reply, milliseconds(reply.heartbeat_interval), incarnation)
+            self._next_s = sent_s + member.heartbeat_interval_ms / 1000
+        except OdradekError as error:
+            member.on_no_answer()
+            if not worth_retrying(error):
+                member.fail(error if isinstance(error, KafkaError) else KafkaError(ErrorCode.unknown_server_error))
+            logger.info("group %s: heartbeat: %s", self.group_id, error)
+        if after is After.FIND_COORDINATOR:
+            self._cluster.forget_coordinator(self.group_id)
+        if after in (After.FIND_COORDINATOR, After.BACK_OFF):
+            self._not_before_s = time.monotonic() + self.config.retry_backoff_ms / 1000
+        if member.state in (State.RECONCILING, State.LOST, State.FATAL):
+            self._changed()
+        self._learn_names()
+
+    # --- leaving ----------------------------------------------------------------------------------------------
+
+    async def _send_leave(self) -> None:
+        request = self.membership.leave_request()
+        if request is None:
+            return
+        try:
+            connection = await self._coordinator()
+            await connection.call(CONSUMER_GROUP_HEARTBEAT, request, timeout_ms=LEAVE_TIMEOUT_MS)
+        except OdradekError as error:
+            logger.info("group %s: leaving: %s", self.group_id, error)
+
+    async def _stop_joining(self) -> None:
+        """Nobody is waited for when a member joins here."""
+
+    async def _leave_group(self, reason: str) -> None:
+        await self._send_leave()
+        self.membership.on_left(lost=False)

@@ -1,0 +1,280 @@
+"""One member of a KIP-848 group (``group_protocol=consumer``) as a state machine. No socket, no clock.
+
+The coordinator plans; a member says in ConsumerGroupHeartbeat what it wants and what it owns, and is told what to own.
+
+state          meaning                                                    leaves by
+OUTSIDE        no member (yet, or any more)                               ``join`` → JOINING
+JOINING        the next heartbeat says epoch 0, at once                   ``on_heartbeat`` → STABLE, RECONCILING
+STABLE         owns what it was told to own                               ``on_heartbeat`` → RECONCILING
+RECONCILING    was told to own something else                             ``begin`` … ``reconciled`` → ACKNOWLEDGING
+ACKNOWLEDGING  the next heartbeat says, at once, what it owns now         ``on_heartbeat`` → STABLE, RECONCILING
+LOST           thrown out, what it owned belongs to others by now         ``released`` → OUTSIDE
+FATAL          refused for good: ``failure`` says why                     –
+
+A heartbeat carries what has changed since the last one that was answered, or everything after one that failed or got
+no answer. The member's id is made by the client and stays the same however often it joins. Every joining has a number,
+``incarnation``: an answer to a heartbeat of an earlier one says nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from odradek.client.consumer_errors import FencedInstance, UnreleasedInstance
+from odradek.client.errors import UnsupportedVersion, error_for
+from odradek.core.errors import ErrorCode, KafkaError
+
+JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
+
+Partitions = dict[UUID, frozenset[int]]
+"""Topic ids to partition numbers; no topic without a partition."""
+
+
+class State(Enum):
+    OUTSIDE = "outside"
+    JOINING = "joining"
+    STABLE = "stable"
+    RECONCILING = "reconciling"
+    ACKNOWLEDGING = "acknowledging"
+    LOST = "lost"
+    FATAL = "fatal"
+
+
+class After(Enum):
+    """When to send the next heartbeat after an answer."""
+
+    INTERVAL = "when the interval has passed"
+    AT_ONCE = "at once"
+    FIND_COORDINATOR = "once the coordinator is looked up again"
+    BACK_OFF = "after a while"
+
+
+_IN_GROUP = frozenset({State.STABLE, State.RECONCILING, State.ACKNOWLEDGING})
+_THROWN_OUT = frozenset({
+    ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch, ErrorCode.group_id_not_found,
+})  # fmt: skip
+_MOVED = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
+_NO_PROTOCOL = (
+    "the cluster does not know the consumer group protocol (KIP-848, Kafka 4.0): set group_protocol=classic until it "
+    "is upgraded"
+)
+
+
+def as_partitions(rows: Iterable[Any]) -> Partitions:
+    """Rows of the wire as ``Partitions``."""
+    return {row.topic_id: frozenset(row.partitions) for row in rows if row.partitions}
+
+
+class ConsumerMembership:
+    """Times in milliseconds. ``heartbeat_interval_ms`` is 0 until the coordinator has said one."""
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        *,
+        rebalance_timeout_ms: int,
+        instance_id: str | None = None,
+        rack: str | None = None,
+        assignor: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.state = State.OUTSIDE
+        self.epoch = JOIN_EPOCH
+        self.incarnation = 0
+        self.heartbeat_interval_ms = 0
+        self.target: Partitions = {}
+        self.owned: Partitions = {}
+        self.failure: KafkaError | None = None
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._rack = rack
+        self._assignor = assignor
+        self._topics: tuple[str, ...] = ()
+        self._pattern: str | None = None
+        self._had_pattern = False
+        self._told: tuple[tuple[str, ...], str | None] | None = None  # what the coordinator knows of topics and pattern
+        self._acknowledged = True
+        self._at_work = False
+
+    @property
+    def in_group(self) -> bool:
+        """Whether the coordinator knows it, by ``member_id`` and ``epoch``."""
+        return self.state in _IN_GROUP
+
+    @property
+    def beats(self) -> bool:
+        """Whether it has heartbeats to send."""
+        return self.in_group or self.state is State.JOINING
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the next heartbeat waits for no interval."""
+        return self.state in (State.JOINING, State.ACKNOWLEDGING) or (
+            self.in_group and self._told != (self._topics, self._pattern)
+        )
+
+    @property
+    def leave_epoch(self) -> int:
+        return LEAVE_EPOCH if self.instance_id is None else LEAVE_STATIC_EPOCH
+
+    # --- what it wants ----------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
+        """Topics by name, or in RE2's syntax by a pattern that the coordinator resolves."""
+        self._topics, self._pattern = tuple(sorted(topics)), pattern
+        self._had_pattern = self._had_pattern or pattern is not None
+
+    def join(self) -> None:
+        """From OUTSIDE only: the next heartbeat joins."""
+        if self.state is not State.OUTSIDE:
+            raise ValueError(f"a member that is {self.state.value} cannot join")
+        self.incarnation += 1
+        self.epoch, self.target, self.owned, self._told = JOIN_EPOCH, {}, {}, None
+        self.state = State.JOINING
+
+    def begin(self) -> int:
+        """The member begins to give up and to take, towards ``target``: ``holds`` and ``reconciled`` follow, with the
+        incarnation that this returns. If the member is thrown out meanwhile, they do nothing."""
+        self._at_work = True
+        return self.incarnation
+
+    def holds(self, owned: Partitions, incarnation: int) -> bool:
+        """What the member owns on the way; whether it still is the member that began."""
+        if incarnation != self.incarnation or not self.in_group:
+            return False
+        self.owned = {topic_id: numbers for topic_id, numbers in owned.items() if numbers}
+        return True
+
+    def reconciled(self, incarnation: int) -> None:
+        """What it owns now is what it was told to: the next heartbeat says so."""
+        if incarnation == self.incarnation and self.in_group:
+            self.state = State.ACKNOWLEDGING
+            self._at_work = self._acknowledged = False
+
+    def released(self) -> None:
+        """What was lost has been given up, and whoever wanted to know was told."""
+        if self.state is State.LOST:
+            self.state = State.OUTSIDE
+
+    def on_left(self, *, lost: bool) -> None:
+        """After a leaving heartbeat, whatever came of it. ``lost``: without having given the partitions up first."""
+        if self.state is State.FATAL:
+            return
+        self._throw_out()
+        if not lost:
+            self.state = State.OUTSIDE
+
+    def _throw_out(self) -> None:
+        self.incarnation += 1
+        self.epoch, self.target, self.owned = JOIN_EPOCH, {}, {}
+        self._at_work = False
+        self.state = State.LOST
+
+    # --- heartbeats -------------------------------------------------------------------------------------------
+
+    def heartbeat_request(self) -> dict[str, Any]:
+        """Full where the coordinator may not know how things stand, else what has changed."""
+        full = self._told is None
+        told_topics, told_pattern = self._told or (None, None)
+        topics = list(self._topics) if self._topics != told_topics else None
+        pattern = None
+        if full or self._pattern != told_pattern:
+            pattern = "" if self._pattern is None and self._had_pattern else self._pattern  # "" takes one back
+        tells_owned = full or self.state is State.ACKNOWLEDGING
+        self._told = (self._topics, self._pattern)
+        self._acknowledged = self._acknowledged or tells_owned
+        return {
+            "group_id": self.group_id,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "instance_id": self.instance_id,
+            "rack_id": self._rack if full else None,
+            "rebalance_timeout": self._rebalance_timeout_ms if full else -1,
+            "subscribed_topic_names": topics,
+            "subscribed_topic_regex": pattern,
+            "server_assignor": self._assignor if full else None,
+            "topic_partitions": _rows(self.owned) if tells_owned else None,
+        }
+
+    def leave_request(self) -> dict[str, Any] | None:
+        """None where there is nothing to leave."""
+        if not self.beats:
+            return None
+        unchanged = dict.fromkeys(
+            ("rack_id", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor", "topic_partitions")
+        )
+        return unchanged | {
+            "group_id": self.group_id,
+            "member_id": self.member_id,
+            "member_epoch": self.leave_epoch,
+            "instance_id": self.instance_id,
+            "rebalance_timeout": -1,
+        }
+
+    def on_no_answer(self) -> None:
+        """The heartbeat may have been received, or not: the next one says everything."""
+        self._told = None
+
+    def on_heartbeat(self, reply: Any, interval_ms: int, incarnation: int) -> After:
+        """An answer to a heartbeat that was sent in ``incarnation``."""
+        if incarnation != self.incarnation or not self.beats:
+            return After.INTERVAL
+        if reply.error_code is not ErrorCode.none:
+            return self._refused(reply.error_code, reply.error_message or "")
+        self.heartbeat_interval_ms = interval_ms
+        self.member_id = reply.member_id or self.member_id
+        self.epoch = reply.member_epoch
+        if reply.assignment is not None:
+            self.target = as_partitions(reply.assignment.topic_partitions)
+        elif self.state is State.RECONCILING:
+            return After.INTERVAL
+        if self.state is State.ACKNOWLEDGING and not self._acknowledged:
+            return After.AT_ONCE  # the answer to a heartbeat that left before the partitions had changed hands
+        settled = self.target == self.owned and not self._at_work
+        self.state = State.STABLE if settled else State.RECONCILING
+        return After.AT_ONCE if self.urgent else After.INTERVAL
+
+    def on_commit_refused(self, code: ErrorCode) -> bool:
+        """Whether a heartbeat should find out at once how the member stands."""
+        if code is ErrorCode.fenced_instance_id:
+            self._fail(FencedInstance(self.instance_id or ""))
+        return self.in_group and code in (*_THROWN_OUT, ErrorCode.stale_member_epoch)
+
+    def _refused(self, code: ErrorCode, text: str) -> After:
+        self._told = None
+        if code in _MOVED:
+            return After.FIND_COORDINATOR
+        if code in _THROWN_OUT:
+            self._throw_out()
+            return After.AT_ONCE
+        if code.retriable:
+            return After.BACK_OFF
+        self._fail(self._fatal_error(code, text))
+        return After.INTERVAL
+
+    def _fatal_error(self, code: ErrorCode, text: str) -> KafkaError:
+        if code is ErrorCode.unreleased_instance_id:
+            return UnreleasedInstance(self.instance_id or "")
+        if code is ErrorCode.fenced_instance_id:
+            return FencedInstance(self.instance_id or "")
+        if code is ErrorCode.unsupported_version:
+            return UnsupportedVersion(_NO_PROTOCOL)
+        return error_for(code, f"group {self.group_id}: {text or 'the heartbeat was refused'}")
+
+    def fail(self, error: KafkaError) -> None:
+        """Ends the membership: every poll raises ``error``."""
+        self._fail(UnsupportedVersion(_NO_PROTOCOL) if isinstance(error, UnsupportedVersion) else error)
+
+    def _fail(self, error: KafkaError) -> None:
+        self._throw_out()
+        self.failure = error
+        self.state = State.FATAL
+
+
+def _rows(partitions: Mapping[UUID, frozenset[int]]) -> list[dict[str, Any]]:
+    return [{"topic_id": topic_id, "partitions": sorted(numbers)} for topic_id, numbers in partitions.items()]
