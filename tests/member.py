@@ -108,6 +108,11 @@ def _run_confluent(options: dict[str, Any]) -> None:
     from confluent_kafka import Consumer
 
     told, tell = _Told(), _Teller()
+    classic = {
+        "session.timeout.ms": options.get("session_timeout_ms", 6000),
+        "heartbeat.interval.ms": 500,
+        "partition.assignment.strategy": options.get("assignor", "range"),
+    }
     consumer = Consumer(
         {
             "bootstrap.servers": options["bootstrap"],
@@ -115,10 +120,8 @@ def _run_confluent(options: dict[str, Any]) -> None:
             "client.id": options.get("client_id", "member-confluent"),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": options.get("session_timeout_ms", 6000),
-            "heartbeat.interval.ms": 500,
-            "partition.assignment.strategy": options.get("assignor", "range"),
         }
+        | ({"group.protocol": "consumer"} if options.get("protocol") == "consumer" else classic)
     )
     consumer.subscribe([options["topic"]])
     while not told.stop:

@@ -1,0 +1,236 @@
+"""A member's state machine under ``group_protocol=consumer``, answer by answer; no broker."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_errors import FencedInstance, UnreleasedInstance
+from odradek.client.consumer_membership import After, ConsumerMembership, State
+from odradek.client.errors import UnsupportedVersion
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError
+
+A, B = UUID(int=1), UUID(int=2)
+HEARTBEAT_FIELDS = {
+    "group_id", "member_id", "member_epoch", "instance_id", "rack_id", "rebalance_timeout", "subscribed_topic_names",
+    "subscribed_topic_regex", "server_assignor", "topic_partitions",
+}  # fmt: skip
+
+
+def member(**settings: Any) -> ConsumerMembership:
+    made = ConsumerMembership("g", "m-1", rebalance_timeout_ms=300_000, **settings)
+    made.subscribe(["b", "a"])
+    made.join()
+    return made
+
+
+def answer(
+    member: ConsumerMembership, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
+    code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
+) -> After:  # fmt: skip
+    """Sends a heartbeat and gives it this answer."""
+    incarnation = member.incarnation
+    assert set(member.heartbeat_request()) == HEARTBEAT_FIELDS
+    return told(member, incarnation, epoch, assigned, code, interval_ms)
+
+
+def told(
+    member: ConsumerMembership, incarnation: int, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
+    code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
+) -> After:  # fmt: skip
+    assignment = None
+    if assigned is not None:
+        rows = [SimpleNamespace(topic_id=topic_id, partitions=numbers) for topic_id, numbers in assigned.items()]
+        assignment = SimpleNamespace(topic_partitions=rows)
+    reply = SimpleNamespace(
+        error_code=code, error_message="why", member_id="m-1", member_epoch=epoch, assignment=assignment
+    )
+    return member.on_heartbeat(reply, interval_ms, incarnation)
+
+
+def settle(member: ConsumerMembership) -> None:
+    """Does what it was told to do, and acknowledges it."""
+    incarnation = member.begin()
+    assert member.holds(dict(member.target), incarnation)
+    member.reconciled(incarnation)
+
+
+def test_a_first_heartbeat_says_everything_a_later_one_what_changed() -> None:
+    one = member(rack="r", assignor="range")
+    assert one.heartbeat_request() == {
+        "group_id": "g", "member_id": "m-1", "member_epoch": 0, "instance_id": None, "rack_id": "r",
+        "rebalance_timeout": 300_000, "subscribed_topic_names": ["a", "b"], "subscribed_topic_regex": None,
+        "server_assignor": "range", "topic_partitions": [],
+    }  # fmt: skip
+    assert told(one, one.incarnation, 3, {}) is After.INTERVAL
+    assert (one.state, one.epoch, one.heartbeat_interval_ms) == (State.STABLE, 3, 5_000)
+    nothing = dict.fromkeys(HEARTBEAT_FIELDS) | {
+        "group_id": "g", "member_id": "m-1", "member_epoch": 3, "rebalance_timeout": -1
+    }  # fmt: skip
+    assert one.heartbeat_request() == nothing
+    one.subscribe(["a", "c"])
+    assert one.urgent
+    assert one.heartbeat_request() == nothing | {"subscribed_topic_names": ["a", "c"]}
+    assert not one.urgent
+
+
+def test_topics_and_patterns_take_each_other_back() -> None:
+    one = member()
+    answer(one, 1, {})
+    one.subscribe([], "fl.*")
+    request = one.heartbeat_request()
+    assert (request["subscribed_topic_names"], request["subscribed_topic_regex"]) == ([], "fl.*")
+    one.subscribe(["a"])
+    request = one.heartbeat_request()
+    assert (request["subscribed_topic_names"], request["subscribed_topic_regex"]) == (["a"], "")
+    one.on_no_answer()
+    assert one.heartbeat_request()["subscribed_topic_regex"] == ""  # the broker may know the pattern still
+
+
+def test_an_assignment_is_acknowledged_once_it_was_taken() -> None:
+    one = member()
+    assert answer(one, 1, {A: [0, 1]}) is After.INTERVAL
+    assert one.state is State.RECONCILING
+    settle(one)
+    assert one.urgent
+    assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
+    assert told(one, one.incarnation, 1) is After.INTERVAL
+    assert one.state is State.STABLE
+    assert one.heartbeat_request()["topic_partitions"] is None
+
+
+def test_an_answer_to_an_earlier_heartbeat_acknowledges_nothing() -> None:
+    one = member()
+    answer(one, 1, {A: [0, 1]})
+    one.heartbeat_request()  # on its way while the partitions change hands
+    settle(one)
+    assert told(one, one.incarnation, 1) is After.AT_ONCE
+    assert one.state is State.ACKNOWLEDGING
+    assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
+    told(one, one.incarnation, 1)
+    assert one.state is State.STABLE
+
+
+def test_the_target_may_change_while_partitions_change_hands() -> None:
+    one = member()
+    answer(one, 1, {A: [0, 1]})
+    settle(one)
+    answer(one, 1)
+    answer(one, 1, {A: [0]})
+    incarnation = one.begin()
+    assert one.holds({A: frozenset({0})}, incarnation)  # partition 1 has been given up …
+    answer(one, 2, {A: [0, 1]})  # … and comes back before that was told
+    assert one.state is State.RECONCILING
+    one.reconciled(incarnation)
+    assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
+    told(one, one.incarnation, 2)
+    assert one.state is State.RECONCILING
+    assert one.target == {A: frozenset({0, 1})}
+
+
+def test_after_a_lost_answer_everything_is_said_again() -> None:
+    one = member()
+    answer(one, 1, {A: [0]})
+    settle(one)
+    answer(one, 1)
+    one.heartbeat_request()
+    one.on_no_answer()
+    request = one.heartbeat_request()
+    assert (request["member_epoch"], request["subscribed_topic_names"]) == (1, ["a", "b"])
+    assert request["rebalance_timeout"] == 300_000
+    assert request["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
+
+
+@pytest.mark.parametrize("code", ["unknown_member_id", "fenced_member_epoch", "group_id_not_found"])
+def test_a_member_thrown_out_loses_all_and_joins_anew_under_its_id(code: str) -> None:
+    one = member()
+    answer(one, 7, {A: [0]})
+    settle(one)
+    before, in_flight = one.incarnation, one.begin()
+    assert answer(one, code=ErrorCode[code]) is After.AT_ONCE
+    assert (one.state, one.in_group, one.beats) == (State.LOST, False, False)
+    assert not one.holds({A: frozenset({0})}, in_flight)
+    one.reconciled(in_flight)
+    told(one, before, 8, {B: [1]})  # late, for the membership that is over
+    assert (one.state, one.target) == (State.LOST, {})
+    one.released()
+    one.join()
+    request = one.heartbeat_request()
+    assert (request["member_epoch"], request["member_id"], request["topic_partitions"]) == (0, "m-1", [])
+
+
+@pytest.mark.parametrize(("code", "after"), [
+    ("not_coordinator", After.FIND_COORDINATOR), ("coordinator_not_available", After.FIND_COORDINATOR),
+    ("coordinator_load_in_progress", After.BACK_OFF),
+])  # fmt: skip
+def test_what_passes_is_tried_again_with_everything(code: str, after: After) -> None:
+    one = member()
+    answer(one, 2, {})
+    assert answer(one, code=ErrorCode[code]) is after
+    assert (one.state, one.epoch) == (State.STABLE, 2)
+    assert one.heartbeat_request()["subscribed_topic_names"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("code", "kind"), [
+    ("unreleased_instance_id", UnreleasedInstance), ("fenced_instance_id", FencedInstance),
+    ("unsupported_version", UnsupportedVersion), ("unsupported_assignor", KafkaError),
+    ("invalid_regular_expression", KafkaError), ("group_max_size_reached", KafkaError),
+    ("group_authorization_failed", KafkaError), ("invalid_request", KafkaError),
+])  # fmt: skip
+def test_what_does_not_pass_ends_the_membership(code: str, kind: type[KafkaError]) -> None:  # behaviour 43
+    one = member(instance_id="i")
+    answer(one, code=ErrorCode[code])
+    assert one.state is State.FATAL
+    assert type(one.failure) is kind
+    assert one.failure.code is ErrorCode[code]
+    one.on_left(lost=True)
+    one.released()
+    assert (one.state, one.leave_request()) == (State.FATAL, None)
+
+
+def test_leaving_says_for_how_long() -> None:
+    one, static = member(), member(instance_id="i")
+    for each in (one, static):
+        answer(each, 4, {A: [0]})
+    leave, pause = one.leave_request(), static.leave_request()
+    assert leave is not None
+    assert (leave["member_epoch"], leave["instance_id"]) == (-1, None)
+    assert pause is not None
+    assert (pause["member_epoch"], pause["instance_id"]) == (-2, "i")
+    one.on_left(lost=False)
+    assert (one.state, one.leave_request()) == (State.OUTSIDE, None)
+    static.on_left(lost=True)
+    assert static.state is State.LOST
+    with pytest.raises(ValueError, match="lost"):
+        static.join()
+
+
+def test_a_refused_commit_has_the_next_heartbeat_look() -> None:  # behaviour 28
+    one = member(instance_id="i")
+    answer(one, 4, {})
+    assert one.on_commit_refused(ErrorCode.stale_member_epoch)
+    assert one.on_commit_refused(ErrorCode.unknown_member_id)
+    assert not one.on_commit_refused(ErrorCode.request_timed_out)
+    assert one.state is State.STABLE
+    assert not one.on_commit_refused(ErrorCode.fenced_instance_id)
+    assert one.state is State.FATAL
+
+
+@pytest.mark.parametrize("name", ["partition.assignment.strategy", "session.timeout.ms", "heartbeat_interval_ms"])
+def test_settings_of_the_classic_protocol_are_refused(name: str) -> None:
+    value = "range" if "strategy" in name else 9_000
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", name: value}
+    ConsumerConfig.of(settings)
+    with pytest.raises(ConfigError, match=f"{name.replace('.', '_')} cannot be set with group_protocol=consumer"):
+        ConsumerConfig.of(settings | {"group.protocol": "CONSUMER"})
+
+
+def test_the_remote_assignor_is_refused_by_the_classic_protocol() -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.remote.assignor": "uniform"}
+    assert ConsumerConfig.of(settings | {"group.protocol": "consumer"}).group_remote_assignor == "uniform"
+    with pytest.raises(ConfigError, match="group_protocol=consumer"):
+        ConsumerConfig.of(settings)
