@@ -18,6 +18,7 @@ from uuid import UUID
 from odradek.batches.header import HEADER_BYTES, scan
 from odradek.batches.rows import iter_records
 from odradek.broker.deferred import Deferred
+from odradek.broker.handlers import SERVED
 from odradek.broker.runtime import Runtime
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import Decoded, decode
@@ -26,26 +27,11 @@ from odradek.groups.consumer_hash import TopicFacts
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
+_GROUP_APIS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}
 HANDLERS = {
-    module.API_KEY: module
-    for module in (
-        import_module(f"odradek.broker.handlers.{name}")
-        for name in (
-            "k08_offset_commit",
-            "k09_offset_fetch",
-            "k10_find_coordinator",
-            "k11_join_group",
-            "k12_heartbeat",
-            "k13_leave_group",
-            "k14_sync_group",
-            "k15_describe_groups",
-            "k16_list_groups",
-            "k42_delete_groups",
-            "k47_offset_delete",
-            "k68_consumer_group_heartbeat",
-            "k69_consumer_group_describe",
-        )
-    )
+    int(name[1:3]): (import_module(f"odradek.broker.handlers.{name}"), versions)
+    for name, versions in SERVED.items()
+    if int(name[1:3]) in _GROUP_APIS
 }
 START_MS = 1_700_000_000_000
 
@@ -293,8 +279,8 @@ class Rig:
 
     def submit(self, api_key: int, version: int, message: dict[str, Any], client_id: str = "test") -> Pending:
         """Hands a request in without letting the tick end."""
-        module = HANDLERS[api_key]
-        assert module.VERSIONS[0] <= version <= module.VERSIONS[1]
+        module, (oldest, newest) = HANDLERS[api_key]
+        assert oldest <= version <= newest
         packed = schemas.encode(api_key, version, Kind.REQUEST, message)
         decoded, _ = schemas.decode(api_key, version, Kind.REQUEST, packed)
         context = SimpleNamespace(

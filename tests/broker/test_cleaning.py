@@ -510,8 +510,8 @@ def test_a_log_that_went_offline_is_passed_over(tmp_path: Path) -> None:
 def test_settings_act(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path, log_cleaner_delete_retention_ms="77", log_cleaner_threads="2") as broker:
-            assert broker.cleaning.status().thread_count == 2
             (partition,) = create(broker, min_cleanable_dirty_ratio="1.0", min_compaction_lag_ms="5")
+            assert broker.cleaning.status().thread_count == 2
             config = partition.log.config
             assert (config.delete_retention_ms, config.min_compaction_lag_ms) == (77, 5)
             fill(partition, 300)

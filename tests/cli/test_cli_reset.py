@@ -14,6 +14,7 @@ from confluent_kafka import Consumer
 
 from odradek.cli.main import run
 from odradek.client import Admin, NewTopic, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import java_string_hash
 from odradek.lag import reset, reset_csv
 
 Capture = pytest.CaptureFixture[str]
@@ -85,6 +86,12 @@ def test_every_scenario_is_kafkas(
     assert str(expected[0]) in theirs.stdout  # type: ignore[attr-defined]
 
 
+def bucket(name: str) -> int:
+    """Where a small Java HashMap keeps a name."""
+    value = java_string_hash(name) & 0xFFFFFFFF
+    return (value ^ value >> 16) & 15
+
+
 def test_the_csv_is_kafkas_byte_for_byte(
     bootstrap: str, admin: Admin, group: str, kafkas_tool: Callable[..., object], capsys: Capture, tmp_path: Path
 ) -> None:
@@ -92,6 +99,8 @@ def test_the_csv_is_kafkas_byte_for_byte(
     long, short = unique("a-name-of-more-than-24-characters"), unique("t")
     admin.create_topics([NewTopic(long, 20, 1), NewTopic(short, 9, 1)])
     other = unique("group,with comma")
+    while bucket(other) == bucket(group):  # then Kafka's own order is by the address of an object
+        other = unique("group,with comma")
     for one in (group, other):
         partitions = [*admin.partitions(long), *admin.partitions(short)]
         admin.alter_group_offsets(one, dict.fromkeys(partitions, OffsetAndMetadata(0)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import commit_lane
-from odradek.broker.commit_lane import CommitLane, is_commit
+from odradek.broker.commit_lane import CommitLane
 from odradek.broker.deferred import Deferred
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.runtime import _batch_of
@@ -216,7 +216,7 @@ class Line:
         while backlog:
             slot: list[bytes] = []
             self.slots.append(slot)
-            assert is_commit(backlog[0])
+            assert frames.is_commit(backlog[0])
             found = None if self.lane is None else self.lane.take(backlog, 1000)
             if found is not None and self.lane is not None:
                 for _ in found[1]:

@@ -22,7 +22,8 @@ from kio.serial._introspect import classify_field
 from odradek.batches.encode import encode_batch
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
-from odradek.broker.router import HANDLERS, Router
+from odradek.broker.handlers import SERVED
+from odradek.broker.router import Router
 from odradek.broker.server import BrokerServer
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
@@ -100,7 +101,7 @@ class Plausible(Instances):
 def served() -> dict[int, tuple[int, int]]:
     """API -> versions the broker's handlers take."""
     router = Router(None)  # type: ignore[arg-type]
-    assert len(router.apis) == len(HANDLERS)
+    assert len(router.apis) == len(SERVED)
     return {key: (api.oldest, api.newest) for key, api in router.apis.items()}
 
 

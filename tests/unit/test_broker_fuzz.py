@@ -26,10 +26,7 @@ class AllApis(Server):
 
     def __init__(self) -> None:
         super().__init__()
-        self.router.apis = {
-            key: Api(SimpleNamespace(API_KEY=key, VERSIONS=(api.oldest, api.newest), handle=refuse))
-            for key, api in KNOWN.items()
-        }
+        self.router.apis = {key: Api(key, (api.oldest, api.newest), refuse) for key, api in KNOWN.items()}
 
 
 @st.composite

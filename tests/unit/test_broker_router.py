@@ -14,8 +14,9 @@ from odradek.broker import connection as connection_module
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
 from odradek.broker.deferred import Deferred
+from odradek.broker.handlers import SERVED
 from odradek.broker.quotas import Quotas
-from odradek.broker.router import HANDLERS, Api, Hangup, Router
+from odradek.broker.router import Api, Hangup, Router
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
 
@@ -68,10 +69,7 @@ class Server:
         self.router = Router.__new__(Router)
         self.router._broker = self  # type: ignore[assignment]
         self.router.faults = None
-        self.router.apis = {
-            int(name[1:]): Api(SimpleNamespace(API_KEY=int(name[1:]), VERSIONS=(0, 3), handle=handle))
-            for name, handle in handlers.items()
-        }
+        self.router.apis = {int(name[1:]): Api(int(name[1:]), (0, 3), handle) for name, handle in handlers.items()}
 
     def admit(self, connection: Connection, host: str) -> bool:
         return True
@@ -122,7 +120,7 @@ def raising(error: Exception) -> Any:
 
 def test_handlers_are_listed_by_number_and_offer_versions_that_exist() -> None:
     router = Router(SimpleNamespace())  # type: ignore[arg-type]
-    assert [int(name[1:3]) for name in HANDLERS] == list(router.apis)
+    assert [int(name[1:3]) for name in SERVED] == list(router.apis)
     for key, api in router.apis.items():
         oldest, newest = schemas.known_versions(key)
         assert oldest <= api.oldest <= api.newest <= newest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -15,14 +14,15 @@ from instances import Instances
 from odradek.broker.deferred import Deferred
 from odradek.broker.faults import Faults, find_api, find_code, kafka_name, names_topics
 from odradek.broker.fetch_sessions import FetchSessions, Wanted
+from odradek.broker.handlers import SERVED
 from odradek.broker.refusals import refusal
-from odradek.broker.router import HANDLERS, Api, Hangup
+from odradek.broker.router import Api, Hangup
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
 from odradek.wire.hot_log import FetchedPartition, fetch_response
 from odradek.wire.schemas import Kind
 
-APIS = {api.key: api for api in (Api(import_module(f"odradek.broker.handlers.{name}")) for name in HANDLERS)}
+APIS = {api.key: api for api in map(Api.of, SERVED)}
 CODE = ErrorCode.not_coordinator
 T_ID = UUID(int=7)
 

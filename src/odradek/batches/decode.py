@@ -20,10 +20,10 @@ from typing import Any
 import numba
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 from numba import types
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
+from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
 Int64s = npt.NDArray[np.int64]

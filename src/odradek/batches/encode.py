@@ -6,8 +6,6 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from crc32c import crc32c
-
 from odradek.batches.compression import CODES, compress, decompress
 from odradek.batches.header import (
     COMPRESSION_MASK,
@@ -19,6 +17,7 @@ from odradek.batches.header import (
     BatchHeader,
     Buffer,
 )
+from odradek.core.crc import crc32c
 
 _PREFIX = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")

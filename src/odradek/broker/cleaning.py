@@ -350,6 +350,8 @@ class Cleaning:
         """
         self._drops += 1  # a list that a thread is about to write is older than this
         with self._file:
+            if not self._written:
+                return
             known = self._known()
             kept = {name: offset for name, offset in self._written.items() if name in known}
             if kept == self._written:

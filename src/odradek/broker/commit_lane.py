@@ -18,12 +18,13 @@ from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
 from odradek.wire.frames import read_request_head, response_head
-from odradek.wire.hot_commit import OFFSET_COMMIT, Commit, Layout, Same, positions_in
+from odradek.wire.hot_commit import Commit, Layout, Same, positions_in
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
 
+OFFSET_COMMIT = 8
 MAX_PLANNED_PARTITIONS = 20_000
 """So many in each of two generations: some 15 MB in all."""
 USES_PER_PLAN = 4
@@ -220,13 +221,9 @@ class CommitLane:
 
 def _reply_parts(version: int, message: bytes) -> tuple[bytes, bytes]:
     """A reply up to its correlation id, and behind it."""
-    head = response_head(k08_offset_commit.API_KEY, version, 0)
+    head = response_head(OFFSET_COMMIT, version, 0)
     return (len(head) + len(message)).to_bytes(4, "big"), head[4:] + message
 
 
 def _joined(parts: list[Any]) -> tuple[int, ...]:
     return tuple([number for part in parts for number in part])
-
-
-def is_commit(frame: bytes) -> bool:
-    return frame[:2] == OFFSET_COMMIT

@@ -6,7 +6,6 @@ Texts are Kafka's (``retention.ms=86400000``); ``BrokerConfig`` has the same as 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -199,6 +198,8 @@ def find_topic_key(name: str) -> ConfigKey:
 
 
 def _nearest(name: str, names: list[str]) -> str:
+    import difflib  # only for who errs
+
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from odradek.broker.commit_lane import is_commit
 from odradek.broker.deferred import Deferred
 from odradek.broker.router import Hangup
 from odradek.broker.transport import FILE_FROM_BYTES, FileSender
 from odradek.storage.segment import Slice
-from odradek.wire.frames import FrameError, FrameReader
+from odradek.wire.frames import FrameError, FrameReader, is_commit
 from odradek.wire.hot_log import Chunk
 
 if TYPE_CHECKING:

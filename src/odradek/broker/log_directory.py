@@ -182,6 +182,14 @@ class LogDirectory:
             self._files.remove(path / name)
         self._files.remove(path)
 
+    def has_compacted(self) -> bool:
+        """Whether any log is compacted."""
+        return any(not p.failure and p.log.config.is_compacted for p in self.partitions.values())
+
+    def was_cleaned(self) -> bool:
+        """Whether a cleaner has left word of where it came to."""
+        return self._files.exists(self.path / checkpoints.CLEANER)
+
     def open_topic(self, topic: Topic, settings: LogConfig) -> list[Partition]:
         """Opens, or creates, the logs of those of a topic's partitions that are not open yet."""
         opened = []

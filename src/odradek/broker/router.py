@@ -1,18 +1,19 @@
 """From a frame to its handler and from a handler's answer to bytes.
 
-What is advertised is what is listed here and nothing else: an API without a handler does not exist.
+What is advertised is what ``handlers.SERVED`` lists and nothing else: an API without a handler does not exist.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.handlers import ADVERTISED_OLDEST, SERVED
 from odradek.broker.quotas import REQUEST_PERCENTAGE
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import schemas
@@ -26,49 +27,6 @@ if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
 
 log = logging.getLogger("odradek.broker")
-
-HANDLERS = (
-    "k00_produce",
-    "k01_fetch",
-    "k02_list_offsets",
-    "k03_metadata",
-    "k08_offset_commit",
-    "k09_offset_fetch",
-    "k10_find_coordinator",
-    "k11_join_group",
-    "k12_heartbeat",
-    "k13_leave_group",
-    "k14_sync_group",
-    "k15_describe_groups",
-    "k16_list_groups",
-    "k18_api_versions",
-    "k19_create_topics",
-    "k20_delete_topics",
-    "k21_delete_records",
-    "k22_init_producer_id",
-    "k23_offset_for_leader_epoch",
-    "k32_describe_configs",
-    "k33_alter_configs",
-    "k34_alter_replica_log_dirs",
-    "k35_describe_log_dirs",
-    "k37_create_partitions",
-    "k42_delete_groups",
-    "k43_elect_leaders",
-    "k44_incremental_alter_configs",
-    "k45_alter_partition_reassignments",
-    "k46_list_partition_reassignments",
-    "k47_offset_delete",
-    "k48_describe_client_quotas",
-    "k49_alter_client_quotas",
-    "k55_describe_quorum",
-    "k57_update_features",
-    "k60_describe_cluster",
-    "k61_describe_producers",
-    "k68_consumer_group_heartbeat",
-    "k69_consumer_group_describe",
-    "k74_list_config_resources",
-    "k75_describe_topic_partitions",
-)
 
 Reply = Mapping[str, Any] | bytes | list[Chunk] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply]"]
@@ -111,15 +69,31 @@ class Context:
 
 
 class Api:
-    """One API this broker serves."""
+    """One API this broker serves: versions ``oldest`` to ``newest`` of API ``key``."""
 
-    __slots__ = ("advertised_oldest", "handle", "key", "newest", "oldest")
+    __slots__ = ("advertised_oldest", "handle", "key", "load", "newest", "oldest")
 
-    def __init__(self, module: Any) -> None:
-        self.key: int = module.API_KEY
-        self.oldest, self.newest = module.VERSIONS
-        self.advertised_oldest: int = getattr(module, "ADVERTISED_OLDEST", self.oldest)
-        self.handle: Handle = module.handle
+    def __init__(self, key: int, versions: tuple[int, int], handle: Handle) -> None:
+        self.key = key
+        self.oldest, self.newest = versions
+        self.advertised_oldest = ADVERTISED_OLDEST.get(key, self.oldest)
+        self.handle = handle
+        self.load: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of(cls, name: str) -> Api:
+        """The API of a handler file, which is loaded with the first request: most brokers never hear of most APIs."""
+
+        def first(broker: Any, context: Context, message: Any) -> Reply | Deferred[Reply]:
+            api.load()
+            return api.handle(broker, context, message)
+
+        def load() -> None:
+            api.handle = import_module(f"odradek.broker.handlers.{name}").handle
+
+        api = cls(int(name[1:3]), SERVED[name], first)
+        api.load = load
+        return api
 
 
 class Router:
@@ -131,9 +105,13 @@ class Router:
         self._questions: dict[bytes, Any] = {}
         self.faults: Faults | None = None
         """Set while a test wants requests to fail."""
-        for name in HANDLERS:
-            api = Api(import_module(f"odradek.broker.handlers.{name}"))
+        for name in SERVED:
+            api = Api.of(name)
             self.apis[api.key] = api
+
+    def loaders(self) -> Iterator[Callable[[], None]]:
+        """Each loads one API's handler, unless it was loaded by a request."""
+        return (api.load for api in self.apis.values())
 
     def dispatch(self, frame: bytes, connection: Connection) -> list[Chunk] | Deferred[list[Chunk] | None]:
         """Serves one request. The chunks are a whole reply with its length; an empty list sends nothing.

@@ -6,24 +6,22 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from odradek.broker.cleaning import Cleaning
 from odradek.broker.clock import Alarms, Clock
-from odradek.broker.commit_lane import CommitLane
 from odradek.broker.config import BrokerConfig, check_topic_configs, log_config
 from odradek.broker.connection import Connection
 from odradek.broker.fetch_sessions import FetchSessions
-from odradek.broker.group_surroundings import CatalogSurroundings
 from odradek.broker.log_directory import LogDirectory
 from odradek.broker.metadata_log import Catalog
 from odradek.broker.partition import Partition
 from odradek.broker.quotas import Quotas
 from odradek.broker.router import Context, Router
-from odradek.broker.runtime import Runtime
 from odradek.catalog.shard import (
     BROKER,
     PRODUCER_ID_BLOCK,
@@ -38,11 +36,16 @@ from odradek.catalog.shard import (
 )
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.groups.config import GroupConfig
+
+if TYPE_CHECKING:
+    from odradek.broker.cleaning import Cleaning
+    from odradek.broker.commit_lane import CommitLane
+    from odradek.broker.runtime import Runtime
 
 log = logging.getLogger("odradek.broker")
 
 DRAIN_S = 1.0
+LOAD_REST_S, LOAD_REST_PAUSE_S = 2.0, 0.02
 _TICKS_TO_REPLAY = 3  # a timer makes records, the next tick appends and replays them, replies follow
 _MAX_LONG = (1 << 63) - 1
 _WILDCARDS = ("", "0.0.0.0", "::")
@@ -71,15 +74,54 @@ class BrokerServer:
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.catalog: Catalog
         self.router: Router
-        self.commit_lane: CommitLane
-        self.runtime: Runtime
-        self.cleaning: Cleaning
         self._addresses: Counter[str] = Counter()
         self.loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
         self._alarms: Alarms
         self._producer_ids = range(0)
         self._stopping = False
+
+    # Groups and the cleaner are loaded when there is work for them: a broker that only serves records starts without.
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """The groups, made when the first of them is asked for."""
+        from odradek.broker.group_surroundings import CatalogSurroundings, group_config
+        from odradek.broker.runtime import Runtime
+
+        runtime = Runtime(
+            group_config(self.config),
+            call_soon=self.loop.call_soon,
+            call_at=self._alarms.call_at,
+            clock=self.now_ms,
+            steady=self.clock.steady_ms,
+            topic_id=self._topic_id,
+            surroundings=CatalogSurroundings(self.catalog, self.config),
+        )
+        self.clock.on_moved.append(runtime.on_clock_moved)
+        return runtime
+
+    @cached_property
+    def commit_lane(self) -> CommitLane:
+        from odradek.broker.commit_lane import CommitLane
+
+        return CommitLane(self)
+
+    @cached_property
+    def cleaning(self) -> Cleaning:
+        """The log cleaner, made when there is a compacted log."""
+        from odradek.broker.cleaning import Cleaning
+
+        return Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
+
+    @property
+    def _runtime(self) -> Runtime | None:
+        """The groups, if anybody has asked for any."""
+        return self.__dict__.get("runtime")
+
+    @property
+    def _cleaning(self) -> Cleaning | None:
+        return self.__dict__.get("cleaning")
 
     # --- what handlers ask --------------------------------------------------------------------------------------
 
@@ -149,7 +191,8 @@ class BrokerServer:
         topic = self.catalog.topic(name)
         assert topic is not None
         self._open(topic)
-        self.runtime.on_topics_changed([name], created=True)
+        if self._runtime is not None:
+            self._runtime.on_topics_changed([name], created=True)
         if name == OFFSETS_TOPIC:
             if topic.partition_count == config.offsets_topic_num_partitions:
                 self._serve_groups(topic)
@@ -165,7 +208,7 @@ class BrokerServer:
     def _open(self, topic: Topic) -> None:
         settings = log_config(self.config, self.catalog.topic_configs(topic.name))
         self.directory.open_topic(topic, settings)
-        self.cleaning.forget_dropped()
+        self._look_after(compacted=settings.is_compacted)
 
     def auto_create(self, name: str) -> Topic | None:
         """What asking for an unknown topic does: ``None`` where topics are not created so. Raises KafkaError."""
@@ -184,10 +227,12 @@ class BrokerServer:
                 self.runtime.unload(index)
             self.runtime.partition_count = None
         self.directory.drop_topic(topic.name, topic.partition_count, self.config.log_segment_delete_delay_ms)
-        self.cleaning.forget_dropped()
-        self.runtime.on_topics_changed([topic.name])
-        if topic.name != OFFSETS_TOPIC:
-            self.runtime.on_topics_deleted([topic.name])
+        if self._cleaning is not None:
+            self._cleaning.forget_dropped()
+        if self._runtime is not None:
+            self._runtime.on_topics_changed([topic.name])
+            if topic.name != OFFSETS_TOPIC:
+                self._runtime.on_topics_deleted([topic.name])
 
     def create_partitions(self, request: CreatePartitions, *, validate_only: bool) -> None:
         """Raises KafkaError."""
@@ -198,7 +243,8 @@ class BrokerServer:
         topic = self.catalog.topic(request.name)
         assert topic is not None
         self._open(topic)
-        self.runtime.on_topics_changed([topic.name])
+        if self._runtime is not None:
+            self._runtime.on_topics_changed([topic.name])
 
     def alter_configs(self, request: AlterConfigs, *, validate_only: bool) -> None:
         """Values are checked by the caller. Raises KafkaError."""
@@ -213,10 +259,12 @@ class BrokerServer:
         else:
             self._take_dynamic_configs()
             topics = [topic.name for topic in self.catalog.topics()]
+        compacted = False
         for name in topics:
-            self.directory.reconfigure(name, log_config(self.config, self.catalog.topic_configs(name)))
-        if self.config.log_cleaner_enable:
-            self.cleaning.start()
+            settings = log_config(self.config, self.catalog.topic_configs(name))
+            self.directory.reconfigure(name, settings)
+            compacted |= settings.is_compacted
+        self._look_after(compacted=compacted)
 
     def _take_dynamic_configs(self) -> None:
         self.config.set_dynamic(self.catalog.configs(BROKER, str(self.node_id)), self.catalog.configs(BROKER, ""))
@@ -258,23 +306,15 @@ class BrokerServer:
         topic = self.catalog.topic(name)
         return None if topic is None or topic.id is None else topic.id.bytes
 
-    def _group_config(self) -> GroupConfig:
-        config = self.config
-        return GroupConfig(
-            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-            offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-            group_max_size=config.group_max_size,
-            consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-            consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-            consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
-            consumer_max_size=config.group_consumer_max_size,
-            consumer_assignors=config.group_consumer_assignors,
-            consumer_migration_policy=config.group_consumer_migration_policy.lower(),
-        )
+    # --- compacted logs -----------------------------------------------------------------------------------------
+
+    def _look_after(self, *, compacted: bool) -> None:
+        """To be called after logs were opened or reconfigured, some of them compacted: the cleaner is at work then."""
+        if self._cleaning is None and not compacted:
+            return
+        self.cleaning.forget_dropped()
+        if self.config.log_cleaner_enable:
+            self.cleaning.start()
 
     # --- living -------------------------------------------------------------------------------------------------
 
@@ -294,22 +334,10 @@ class BrokerServer:
             self.quotas.take(self.catalog.quotas())
             self.directory.open_all(self.catalog, self.config)
             self._alarms = Alarms(loop, self.clock)
-            self.runtime = Runtime(
-                self._group_config(),
-                call_soon=loop.call_soon,
-                call_at=self._alarms.call_at,
-                clock=self.now_ms,
-                steady=self.clock.steady_ms,
-                topic_id=self._topic_id,
-                surroundings=CatalogSurroundings(self.catalog, self.config),
-            )
-            self.clock.on_moved.append(self.runtime.on_clock_moved)
             offsets_topic = self.catalog.topic(OFFSETS_TOPIC)
             if offsets_topic is not None:
                 self._serve_groups(offsets_topic)
             self.router = Router(self)
-            self.commit_lane = CommitLane(self)
-            self.cleaning = Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
         except BaseException:
             listening.close()
             self.directory.abandon()
@@ -318,8 +346,8 @@ class BrokerServer:
             lambda: Connection(self), sock=listening, backlog=self.config.socket_listen_backlog_size
         )
         self._plan_upkeep()
-        if self.config.log_cleaner_enable:
-            self.cleaning.start()
+        self._look_after(compacted=self.directory.was_cleaned() or self.directory.has_compacted())
+        self.loop.call_later(LOAD_REST_S, self._load_rest)
 
     def _bind(self) -> socket.socket:
         host, port = self.address
@@ -360,6 +388,20 @@ class BrokerServer:
 
         self._alarms.call_at(self.now_ms() + interval_ms, run)
 
+    def _load_rest(self, files: Iterator[Callable[[], object]] | None = None) -> None:
+        """Loads, one at a time, what no client has needed yet: none has to wait for it then, and a broker never mixes
+        its own files with those of a version that is installed while it runs."""
+        if self._stopping:
+            return
+        if files is None:
+            files = chain(
+                self.router.loaders(), [lambda: self.runtime, lambda: self.commit_lane, lambda: self.cleaning]
+            )
+        load = next(files, None)
+        if load is not None:
+            load()
+            self.loop.call_later(LOAD_REST_PAUSE_S, self._load_rest, files)
+
     def _remove_later(self, loop: asyncio.AbstractEventLoop, delay_ms: int, job: Callable[[], None]) -> None:
         self._alarms.call_at(self.now_ms() + delay_ms, lambda: _in_thread(loop, job))
 
@@ -399,8 +441,10 @@ class BrokerServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.close()
-        await self.cleaning.stop()
-        self.runtime.stop()
+        if self._cleaning is not None:
+            await self._cleaning.stop()
+        if self._runtime is not None:
+            self._runtime.stop()
         deadline = asyncio.get_running_loop().time() + DRAIN_S
         while any(c.busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
@@ -426,7 +470,8 @@ class BrokerServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.abort()
-        await self.cleaning.stop()
+        if self._cleaning is not None:
+            await self._cleaning.stop()
         self._alarms.cancel_all()
         self.catalog.close()
         self.directory.abandon()

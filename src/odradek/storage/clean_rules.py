@@ -18,8 +18,6 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from odradek.batches.compression import compress
 from odradek.batches.header import (
     COMPRESSION_MASK,
@@ -35,6 +33,7 @@ from odradek.batches.header import (
     crc_is_valid,
 )
 from odradek.batches.rows import batch_rows
+from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
 
 ABORT, COMMIT = 0, 1

@@ -21,9 +21,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from odradek.batches.header import BatchHeader
+from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.files import Files
 

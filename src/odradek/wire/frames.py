@@ -11,6 +11,7 @@ from odradek.wire.schemas import Kind
 
 API_VERSIONS = 18
 CONTROLLED_SHUTDOWN = 7
+_OFFSET_COMMIT = b"\0\x08"
 
 
 class FrameError(ValueError):
@@ -49,6 +50,11 @@ class FrameReader:
             start += 4 + size
         if start:
             del buffer[:start]
+
+
+def is_commit(frame: bytes) -> bool:
+    """Whether a request's frame holds an OffsetCommit."""
+    return frame[:2] == _OFFSET_COMMIT
 
 
 class RequestHead(NamedTuple):

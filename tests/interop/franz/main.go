@@ -211,10 +211,15 @@ func join(bootstrap, topic, group, name string, options ...kgo.Opt) *member {
 			}
 		}
 	}
+	// What was read of a partition is committed before another member gets it, which then goes on behind it.
+	revoked := func(ctx context.Context, client *kgo.Client, changed map[string][]int32) {
+		must("commit what is revoked", client.CommitUncommittedOffsets(ctx))
+		change(false)(ctx, client, changed)
+	}
 	options = append(options, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6*time.Second),
 		kgo.HeartbeatInterval(300*time.Millisecond), kgo.OnPartitionsAssigned(change(true)),
-		kgo.OnPartitionsRevoked(change(false)), kgo.OnPartitionsLost(change(false)))
+		kgo.OnPartitionsRevoked(revoked), kgo.OnPartitionsLost(change(false)))
 	made.client = client(bootstrap, options...)
 	return made
 }

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 0
-VERSIONS = (3, 13)
-ADVERTISED_OLDEST = 0
 
 ADMIN_CLIENT_ID = "__admin_client"
 _MAGIC_BYTE = 16

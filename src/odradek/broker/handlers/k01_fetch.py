@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 1
-VERSIONS = (4, 18)
 
 _NO_ID = UUID(int=0)
 

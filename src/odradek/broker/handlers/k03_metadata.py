@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 3
-VERSIONS = (0, 13)
 
 ALL_TOPIC_OPERATIONS = 0b110111111000  # Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs
 ALL_CLUSTER_OPERATIONS = 0b1111110100000

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
     from odradek.catalog.shard import Topic
 
-API_KEY = 8
-VERSIONS = (2, 10)
 
 Refused = dict[tuple[str, int], ErrorCode]
 

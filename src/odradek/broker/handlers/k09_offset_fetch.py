@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 9
-VERSIONS = (1, 10)
 
 FIRST_FLEXIBLE = 6
 

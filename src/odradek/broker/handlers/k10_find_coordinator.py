@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 10
-VERSIONS = (0, 6)
 
 GROUP = 0
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 11
-VERSIONS = (0, 9)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
     version = context.version

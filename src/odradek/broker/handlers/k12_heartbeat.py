@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 12
-VERSIONS = (0, 4)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
     request = Heartbeat(

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 14
-VERSIONS = (0, 5)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Deferred[dict[str, Any]]:
     version = context.version

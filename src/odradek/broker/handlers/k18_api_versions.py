@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
 
 API_KEY = 18
-VERSIONS = (0, 4)
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 19
-VERSIONS = (2, 7)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     asked = Counter(topic.name for topic in message.topics)

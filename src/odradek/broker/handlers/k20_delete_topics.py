@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 20
-VERSIONS = (1, 6)
 
 Named = tuple[str | None, UUID | None]
 

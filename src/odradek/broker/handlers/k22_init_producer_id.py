@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 22
-VERSIONS = (0, 5)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     transactional_id = message.transactional_id

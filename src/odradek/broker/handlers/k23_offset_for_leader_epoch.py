@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 23
-VERSIONS = (2, 4)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     return {

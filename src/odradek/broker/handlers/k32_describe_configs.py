@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 32
-VERSIONS = (1, 4)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     synonyms = message.include_synonyms

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 33
-VERSIONS = (0, 2)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     def replace(resource: Any) -> None:

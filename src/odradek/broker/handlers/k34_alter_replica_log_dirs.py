@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 34
-VERSIONS = (1, 2)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     here = str(broker.directory.path)

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 37
-VERSIONS = (0, 3)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     times = Counter(topic.name for topic in message.topics)

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 42
-VERSIONS = (0, 2)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
     by_partition: dict[int, list[str]] = {}

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 43
-VERSIONS = (0, 2)
 
 _KINDS = (0, 1)  # preferred, unclean
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 44
-VERSIONS = (0, 1)
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 45
-VERSIONS = (0, 1)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     return {

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 46
-VERSIONS = (0, 0)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}

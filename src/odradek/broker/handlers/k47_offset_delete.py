@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 47
-VERSIONS = (0, 0)
 
 Answers = list[tuple[int, ErrorCode]]
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 48
-VERSIONS = (0, 1)
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 Filter = dict[str, tuple[int, str | None]]

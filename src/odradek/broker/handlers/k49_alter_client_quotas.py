@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 49
-VERSIONS = (0, 1)
 
 _HOST_NAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
 _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})

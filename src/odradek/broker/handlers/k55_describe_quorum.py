@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 55
-VERSIONS = (0, 2)
 
 _TOPIC = "__cluster_metadata"
 

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 57
-VERSIONS = (0, 2)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     for update in message.feature_updates:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 60
-VERSIONS = (0, 2)
 
 _BROKERS = 1
 _CONTROLLERS = 2

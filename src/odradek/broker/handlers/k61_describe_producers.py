@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 61
-VERSIONS = (0, 0)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     return {

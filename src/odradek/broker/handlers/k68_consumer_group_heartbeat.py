@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 68
-VERSIONS = (0, 1)
 
 NO_TOPIC = UUID(int=0)
 

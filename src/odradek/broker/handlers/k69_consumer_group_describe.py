@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 69
-VERSIONS = (0, 1)
 
 CLASSIC, CONSUMER = 0, 1
 Fields = dict[str, Any]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 74
-VERSIONS = (0, 1)
 
 _KINDS = (TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP)
 

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
 
-API_KEY = 75
-VERSIONS = (0, 0)
-
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     cursor = message.cursor
