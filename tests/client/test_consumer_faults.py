@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from brokers import eventually
-from scripted import FETCH, ScriptedCluster, fetch_reply, scripted
+from scripted import FETCH, OFFSET_FOR_LEADER_EPOCH, ScriptedCluster, fetch_reply, scripted
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch
@@ -99,6 +99,41 @@ def test_with_a_reset_policy_reading_goes_on_where_the_histories_part(cluster: S
         eventually(lambda: (one.poll(0.05), one.position(T0) == 12)[1], within_s=30)
 
 
+@pytest.mark.parametrize("reset", ["none", "earliest"])
+def test_truncation_is_found_from_the_epoch_of_the_commit(  # behaviour 52
+    cluster: ScriptedCluster, reset: str
+) -> None:
+    """Offset 7 was committed in epoch 2; the leader of epoch 3 has records of that epoch below 5 only."""
+    cluster.leader_epoch = 3
+    cluster.log = [batch(0, 5, epoch=2), batch(5, 5, epoch=3)]
+    asked: list[tuple[int, int]] = []
+
+    def end_of_epoch(message: Any, version: int) -> Any:
+        row = message.topics[0].partitions[0]
+        asked.append((row.leader_epoch, row.current_leader_epoch))
+        end = {"error_code": 0, "partition": 0, "leader_epoch": 2, "end_offset": 5}
+        return {"throttle_time": 0, "topics": [{"topic": "t", "partitions": [end]}]}
+
+    cluster.brokers[1].answers[OFFSET_FOR_LEADER_EPOCH] = end_of_epoch
+    with make(cluster, auto_offset_reset=reset, group_id="g", enable_auto_commit=False) as one:
+        if reset == "none":
+            with pytest.raises(LogTruncated) as told:
+                one.poll(20)
+            assert (told.value.offset, told.value.divergence_offset) == (7, 5)
+        else:
+            assert read(one, 5) == list(range(5, 10))
+    assert set(asked) == {(2, 3)}
+
+
+def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:  # claim 56
+    cluster.leader = 2  # whereas the coordinator, which knows the commit, is broker 1
+    with make(cluster, auto_offset_reset="none", group_id="g", enable_auto_commit=False) as one:
+        assert read(one, 23) == list(range(7, 30))
+        cluster.leader = 1
+        cluster.log.append(batch(30, 5))
+        assert read(one, 5) == list(range(30, 35))
+
+
 def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: ScriptedCluster) -> None:
     last, data = cluster.log[1]
     cluster.log[1] = (last, data[:-1] + b"\xff")
@@ -165,6 +200,46 @@ def test_a_follower_that_lacks_the_offset_sends_back_to_the_leader(cluster: Scri
     nearer.answers[FETCH] = lambda message, version: fetch_reply(cluster, error=ErrorCode.offset_out_of_range)
     with make(cluster, client_rack="near") as one:
         assert read(one, 30) == list(range(30))
+
+
+def test_the_nearest_replica_is_looked_for_again_after_a_while(cluster: ScriptedCluster) -> None:
+    """A preferred replica counts for ``metadata_max_age_ms``; then the leader is asked whether it still is."""
+    leader, nearer = cluster.brokers[1], cluster.brokers[2]
+    leader.answers[FETCH] = lambda message, version: fetch_reply(cluster, preferred=2)
+    nearer.answers[FETCH] = leader_like = lambda message, version: serve(cluster, message)
+    with make(cluster, client_rack="near", metadata_max_age_ms=50) as one:
+        assert read(one, 30) == list(range(30))
+        asked = leader.count(FETCH)
+        eventually(lambda: (one.poll(0.02), leader.count(FETCH) > asked + 1)[1])
+        leader.answers[FETCH] = leader_like  # the follower is gone, or no nearer any more
+        nearer.stop()
+        cluster.log.append(batch(30, 5))
+        assert read(one, 5) == list(range(30, 35))
+
+
+def serve(cluster: ScriptedCluster, message: Any) -> Any:
+    """The log from the asked offset on, whoever leads."""
+    wanted = message.topics[0].partitions[0].fetch_offset if message.topics else cluster.end_offset
+    found = [data for last, data in cluster.log if last >= wanted]
+    return fetch_reply(cluster, found[0] if found else b"")
+
+
+@pytest.mark.parametrize("code", ["not_leader_or_follower", "unknown_topic_id", "fenced_leader_epoch"])
+def test_a_follower_that_refuses_sends_back_to_the_leader(cluster: ScriptedCluster, code: str) -> None:
+    leader, nearer = cluster.brokers[1], cluster.brokers[2]
+    told: list[bool] = []
+
+    def once(message: Any, version: int) -> Any:
+        if not told:
+            told.append(True)
+            return fetch_reply(cluster, preferred=2)
+        return leader.answer_1(message, version)
+
+    leader.answers[FETCH] = once
+    nearer.answers[FETCH] = lambda message, version: fetch_reply(cluster, error=ErrorCode[code])
+    with make(cluster, client_rack="near") as one:
+        assert read(one, 30) == list(range(30))
+    assert nearer.count(FETCH) == 1
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

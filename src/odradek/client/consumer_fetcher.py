@@ -19,7 +19,7 @@ from odradek.client.consumer_errors import NoOffsetForPartition
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, UnknownTopic, error_for
 from odradek.client.fetch import FetchedPartition
 from odradek.client.fetching import Chunk, FetchBuffer, FetchSession, Wanted
-from odradek.client.model import LATEST
+from odradek.client.model import EARLIEST, LATEST
 from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_OFFSET, TopicPartition
@@ -32,6 +32,7 @@ _MOVED = frozenset({
     ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id,
     ErrorCode.offset_not_available,
 })  # fmt: skip
+RANGE_LOOKUP = "the log's range"
 
 
 class NodeConnections:
@@ -85,6 +86,8 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._flights: dict[int, asyncio.Task[None]] = {}
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
+        self._out_of_range: set[TopicPartition] = set()
+        """Not fetched until what came before is returned, or the log's range was looked up."""
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._record_set: Any = None
         self._closed = False
@@ -100,6 +103,7 @@ class Fetcher:
     def drop(self, tp: TopicPartition) -> None:
         self.buffer.drop(tp)
         self._followers.pop(tp, None)
+        self._out_of_range.discard(tp)
 
     def _fail(self, error: Exception) -> None:
         if self.failure is None:
@@ -156,6 +160,10 @@ class Fetcher:
         for tp, state in self._subscription.partitions.items():
             if not state.ready or state.paused or self.buffer.held(tp) > self.config.max_partition_fetch_bytes:
                 continue
+            if tp in self._out_of_range:
+                if self.buffer.held(tp) or RANGE_LOOKUP in self._chores:
+                    continue
+                self._out_of_range.discard(tp)
             leader = self._cluster.leader(tp)
             if leader < 0:
                 leaderless.add(tp.topic)
@@ -321,7 +329,7 @@ class Fetcher:
         code = row.error_code
         if code is ErrorCode.offset_out_of_range:
             if self._followers.pop(tp, None) is None:
-                self._out_of_range(tp, state, one.offset, row)
+                self._on_out_of_range(tp, state, one.offset)
             return False
         if code in _MOVED:
             self._followers.pop(tp, None)
@@ -355,16 +363,27 @@ class Fetcher:
         self._changed()
         return False
 
-    def _out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int, row: FetchedPartition) -> None:
+    def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
         if self.buffer.held(tp):
-            return  # what came before is returned first; the next fetch tells the same again
-        if timestamp is None:
-            self._fail(OffsetOutOfRange(tp, offset, row.log_start_offset, row.high_watermark))
-            return
-        logger.warning("offset %d of %s is out of range: %s", offset, tp, self.config.auto_offset_reset)
-        state.ask_reset(timestamp)
-        self._changed()
+            self._out_of_range.add(tp)  # what came before is returned first; then the next fetch tells the same again
+        elif timestamp is None:
+            self._out_of_range.add(tp)
+            self._chore(RANGE_LOOKUP, lambda: self._tell_range(tp, state.version, offset))
+        else:
+            logger.warning("offset %d of %s is out of range: %s", offset, tp, self.config.auto_offset_reset)
+            state.ask_reset(timestamp)
+            self._changed()
+
+    async def _tell_range(self, tp: TopicPartition, version: int, offset: int) -> None:
+        start, end = [
+            (await operations.list_offsets(self._cluster, {tp: when}, self._isolation))[tp].offset
+            for when in (EARLIEST, LATEST)
+        ]
+        state = self._subscription.partitions.get(tp)
+        if state is not None and state.version == version and not start <= offset <= end:
+            raise OffsetOutOfRange(tp, offset, start, end)
+        await asyncio.sleep(self.config.retry_backoff_ms / 1000)
 
 
 def _load_kernel() -> Any:

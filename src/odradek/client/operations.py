@@ -241,7 +241,11 @@ async def epoch_end_offset(
     async def attempt() -> tuple[int, int]:
         leader = (await cluster.leaders([tp], deadline))[tp]
         connection = await cluster.connection(leader)
-        partition = {"partition": tp.partition, "current_leader_epoch": -1, "leader_epoch": leader_epoch}
+        partition = {
+            "partition": tp.partition,
+            "current_leader_epoch": cluster.leader_epoch(tp),  # a leader deposed meanwhile refuses
+            "leader_epoch": leader_epoch,
+        }
         reply = await connection.call(
             OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": [{"topic": tp.topic, "partitions": [partition]}]}
         )

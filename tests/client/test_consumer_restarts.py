@@ -1,0 +1,184 @@
+"""Brokers, members and whole groups that are restarted or killed while records flow: counted, none left out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from brokers import RunningBroker, eventually
+from publish import publish
+
+from odradek import Admin, Consumer, Producer, TopicPartition
+from odradek.client import NewTopic, PartitionReader
+from odradek.client.config import as_config
+
+FAST = {
+    "group_consumer_min_heartbeat_interval_ms": "100",
+    "group_consumer_heartbeat_interval_ms": "100",
+    "group_consumer_assignment_interval_ms": "0",
+    "group_consumer_min_session_timeout_ms": "1000",
+    "group_consumer_session_timeout_ms": "1500",
+    "group_min_session_timeout_ms": "1000",
+}
+PROTOCOLS = ["classic", "consumer"]
+"""Of ``group_protocol``."""
+
+
+@pytest.fixture
+def quick(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    return own_broker(**FAST)
+
+
+def settings(protocol: str, **more: Any) -> dict[str, Any]:
+    classic = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 100} if protocol == "classic" else {}
+    base = {"group_id": "g", "group_protocol": protocol, "auto_offset_reset": "earliest",
+            "enable_auto_commit": False, "fetch_max_wait_ms": 50, "retry_backoff_ms": 20}  # fmt: skip
+    return base | classic | more
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_broker_killed_while_records_flow_both_ways(  # claims 24, 31, 37 and 38
+    quick: RunningBroker, topic: str, protocol: str
+) -> None:
+    """Each record is stored once, and processed at least once, though the broker and the consumer die twice each."""
+    count, processed = 3_000, Counter[int]()
+    with Admin(quick.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 2, 1)])
+    flowing, done = threading.Event(), threading.Event()
+
+    def send() -> None:
+        with Producer(quick.bootstrap, linger_ms=0, batch_size=400) as producer:
+            for number in range(count):
+                producer.send(topic, b"%d" % number, partition=number % 2)
+                if number == count // 4:
+                    flowing.set()
+                    done.wait(60)
+            producer.flush(60)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert flowing.wait(30)
+    for goal in (count // 8, count // 6, count):
+        one = Consumer(quick.bootstrap, **settings(protocol, max_poll_records=100))
+        one.subscribe([topic])
+
+        def more(one: Consumer = one, goal: int = goal) -> bool:
+            processed.update(int(record.value or b"") for record in one.poll(0.2).records())
+            if len(processed) >= goal and goal < count:
+                return True  # … and it dies before its commit
+            one.commit_async()
+            return len(processed) >= goal
+
+        eventually(more, within_s=60, every_s=0)
+        if goal < count:
+            quick.kill()
+            quick.start()
+            done.set()
+        else:
+            one.commit()
+        one.close()
+    sender.join(60)
+    assert set(processed) == set(range(count))
+    stored: list[int] = []
+    with Admin(quick.bootstrap) as admin:
+        ends = admin.list_offsets({TopicPartition(topic, partition): -1 for partition in range(2)})
+    assert [end.offset for end in ends.values()] == [count // 2] * 2
+    for partition in range(2):
+        reader = PartitionReader(as_config(quick.bootstrap), TopicPartition(topic, partition))
+        stored += [int(row.value or b"") for row in reader.read_rows(0, count // 2)]
+    assert sorted(stored) == list(range(count))
+
+
+_MEMBER = """
+import json, sys
+from odradek import Consumer
+one = Consumer(json.loads(sys.argv[1]))
+one.subscribe([sys.argv[2]])
+while True:
+    for record in one.poll(0.2).records():
+        print(record.offset, flush=True)
+        if record.offset == 9:
+            one.commit({record.topic_partition: record.next_offset})
+"""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_killed_is_replaced_when_its_session_ends(  # claims 35, 38 and 70
+    quick: RunningBroker, topic: str, protocol: str
+) -> None:
+    with Admin(quick.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+        publish(quick.bootstrap, topic, map(str, range(30)), partition=0)
+        given = settings(protocol, max_poll_records=5) | {"bootstrap_servers": quick.bootstrap}
+        victim = subprocess.Popen(
+            [sys.executable, "-c", _MEMBER, json.dumps(given), topic], stdout=subprocess.PIPE, text=True
+        )
+        assert victim.stdout is not None
+        seen = [int(victim.stdout.readline()) for _ in range(15)]
+        victim.kill()
+        victim.wait()
+        victim.stdout.close()
+        assert seen == list(range(15))
+        (dead,) = admin.describe_groups(["g"])["g"].members
+        with Consumer(quick.bootstrap, **settings(protocol)) as heir:
+            heir.subscribe([topic])
+            rest = eventually(lambda: [r.offset for r in heir.poll(0.2).records()], within_s=60)
+            assert rest == list(range(10, 10 + len(rest)))  # what was read after the commit comes again
+            (living,) = admin.describe_groups(["g"])["g"].members
+            assert living.member_id != dead.member_id
+
+
+class Events:
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def callbacks(self) -> dict[str, Any]:
+        return {
+            f"on_{what}": lambda partitions, what=what: self.all.append(what)
+            for what in ("assigned", "revoked", "lost")
+        }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_static_members_restarted_one_after_the_other_rebalance_nothing(  # behaviour 43
+    quick: RunningBroker, topic: str, protocol: str
+) -> None:
+    names = ["a", "b", "c"]
+    with Admin(quick.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 3, 1)])
+    publish(quick.bootstrap, topic, ["x"] * 4, partition=0)
+    members: dict[str, Consumer] = {}
+    events = {name: Events() for name in names}
+
+    def start(name: str) -> None:
+        # Longer than a restart takes on any machine, since nobody may miss a heartbeat here.
+        longer = {"session_timeout_ms": 60_000} if protocol == "classic" else {}
+        members[name] = Consumer(quick.bootstrap, **settings(protocol, group_instance_id=name, **longer))
+        members[name].subscribe([topic], **events[name].callbacks())
+
+    def poll_all() -> dict[str, set[TopicPartition]]:
+        for one in members.values():
+            one.poll(0.02)
+        return {name: one.assignment() for name, one in members.items()}
+
+    try:
+        for name in names:
+            start(name)
+        eventually(lambda: all(len(owned) == 1 for owned in poll_all().values()), within_s=60)
+        before = poll_all()
+        for name in names:
+            others = {other: list(events[other].all) for other in names if other != name}
+            members[name].commit()
+            members[name].close()
+            start(name)
+            eventually(lambda: poll_all() == before, within_s=60)
+            assert {other: events[other].all for other in others} == others
+    finally:
+        for one in members.values():
+            one.close()
