@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import socket
 import time
 import uuid
@@ -100,6 +101,10 @@ class Wire:
         answered, message = frames.decode_response(api_key, version, self._ready.pop(0))
         assert answered == correlation_id
         return message
+
+    def has_reply(self, within_s: float) -> bool:
+        """Whether a reply is there, or comes in this time."""
+        return bool(self._ready or select.select([self.socket], [], [], within_s)[0])
 
     def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
         return self.receive(api_key, version, self.send(api_key, version, message))

@@ -15,6 +15,7 @@ from recording import Pending, Raw, Run
 from odradek.batches.rows import iter_records
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
+from odradek.core.records import GroupRecord, decode, group_value
 from odradek.groups.consumer_hash import TopicFacts, group_hash
 
 FETCH, LIST_OFFSETS = 1, 2
@@ -23,7 +24,7 @@ DELETE_TOPICS, ADD_PARTITIONS, DELETE, ALTER_CONFIGS, OFFSET_DELETE = 20, 37, 42
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
 OFFSETS_TOPIC = "__consumer_offsets"
 RANGE = (("range", b""),)
-GROUP_EPOCH, PATTERN = 3, 16  # types of records
+GROUP_METADATA, GROUP_EPOCH, PATTERN = 2, 3, 16  # types of records
 
 Topic = str | uuid.UUID
 Protocols = Sequence[tuple[str, bytes]]
@@ -157,7 +158,9 @@ class Talk:
             "protocols": [{"name": name, "metadata": metadata} for name, metadata in protocols],
             "reason": None,
         }
-        return self.run.send(JOIN, version, message, client=client, unordered=("members",))
+        pending = self.run.send(JOIN, version, message, client=client, unordered=("members",))
+        self.settle()
+        return pending
 
     def sync(
         self,
@@ -182,7 +185,9 @@ class Talk:
             "protocol_name": protocol,
             "assignments": rows,
         }
-        return self.run.send(SYNC, version, message, client=client)
+        pending = self.run.send(SYNC, version, message, client=client)
+        self.settle()
+        return pending
 
     def beat(
         self, client: str, member: str, generation: int, *, instance: str | None = None, version: int = 3,
@@ -197,6 +202,14 @@ class Talk:
         rows = [{"member_id": member, "group_instance_id": instance, "reason": None} for member, instance in members]
         message = {"group_id": self.group, "member_id": members[0][0] if members else "", "members": rows}
         return self.run.call(LEAVE, version, message, client=client)
+
+    def settle(self) -> None:
+        """Waits until what was sent has been heard, as far as one can tell from outside: what is asked now comes later.
+
+        More than once, as a connection may have to be accepted first, and requests of two are served in any order.
+        """
+        for _ in range(4):
+            self.run.quietly(DESCRIBE, 4, self._asked())
 
     def in_state(self, state: str) -> Any:
         """Waits until the group is in a state, so that what is sent next finds it so."""
@@ -303,6 +316,8 @@ class Talk:
             return [Raw(value[:6]), found, Raw(value[14:])]
         if kind == PATTERN:  # …, version of the topics, time, tags
             return [Raw(value[:-17]), "<version>", Raw(value[-9:])]
+        if kind == GROUP_METADATA:
+            return Raw(_in_order(key, value))
         return Raw(value)
 
     def _hash_name(self, value: int) -> str:
@@ -311,6 +326,16 @@ class Talk:
                 if group_hash(self._facts[label] for label in labels) == value:
                     return f"<hash of {', '.join(labels) or 'nothing'}>"
         return "<some hash>"
+
+
+def _in_order(key: bytes, value: bytes) -> bytes:
+    """A group's record with its members sorted by client: Kafka has them in the order of their ids' hashes."""
+    decoded = decode(key, value)
+    assert isinstance(decoded, GroupRecord)
+    assert decoded.value is not None
+    assert group_value(decoded.value) == value, "it would not be written as it was read"
+    members = sorted(decoded.value.members, key=lambda member: (member.client_id, member.group_instance_id or ""))
+    return group_value(decoded.value._replace(members=tuple(members)))
 
 
 def _committed(index: int, offset: int, metadata: str | None = "", leader_epoch: int = -1) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from odradek.wire import frames, schemas
 TRACES = Path(__file__).resolve().parent / "traces"
 _LONG = 1000  # characters: longer texts are shown as that
 CLOSED = "<connection closed>"
+UNANSWERED = "<no answer>"
 _NOW_FROM_MS = 1_700_000_000_000  # scenarios stamp records with earlier times; what is later came from a clock
 _NOW_BELOW_MS = 2_100_000_000_000  # before 00 00 01 ff …, which may be an epoch and a null
 _DISK = ("total_bytes", "usable_bytes")
@@ -67,6 +68,13 @@ class Pending:
             return None
         self._step["reply"] = reply
         return reply
+
+    def glance(self, within_s: float = 0.5) -> Any:
+        """Its reply if there is one; that there is none is told in the trace too. Nothing else was said meanwhile."""
+        if not self._wire.has_reply(within_s):
+            self._step["reply"] = UNANSWERED
+            return None
+        return self.receive()
 
 
 class Run:

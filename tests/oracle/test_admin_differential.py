@@ -45,7 +45,7 @@ DEVIATIONS: dict[str, list[tuple[str, str]]] = {
 def test_answers_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: Scenario) -> None:
     # behaviours 47, 48, 49 (offsets_listed), 52 (leader_epochs_end, records_fetched), 53 (records_deleted),
     # behaviours 55 (sequences_are_checked), 56 (records_refused, timestamps_are_checked)
-    # claim 111 (settings_act_at_once: min.insync.replicas is capped)
+    # claim 111 (part) (settings_act_at_once: min.insync.replicas is capped)
     expected, found = load(suite)[scenario.__name__], run_scenario(bootstrap, scenario)
     allowed = DEVIATIONS.get(scenario.__name__, [])
     unseen = [pattern for pattern, _ in allowed]

@@ -23,7 +23,6 @@ Dead                 removed                                   –
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -31,6 +30,7 @@ from enum import Enum
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
 from odradek.core.records import GroupMember, GroupMetadata
+from odradek.groups.consumer_embedded import MalformedProtocol, read_topics
 from odradek.groups.messages import JoinedMember, MemberProtocol
 
 CONSUMER = "consumer"
@@ -312,8 +312,8 @@ class ClassicGroup:
         topics: set[str] = set()
         try:
             for member in self.members.values():
-                topics.update(_subscription(member.metadata(self.protocol)))
-        except (struct.error, UnicodeDecodeError, IndexError):
+                topics.update(read_topics(member.metadata(self.protocol)))
+        except MalformedProtocol:
             return None
         return frozenset(topics)
 
@@ -326,17 +326,3 @@ def _bucket(name: str) -> int:
     """Where a small java.util.HashMap keeps a string."""
     value = java_string_hash(name) & 0xFFFFFFFF
     return (value ^ value >> 16) & 15
-
-
-def _subscription(metadata: bytes) -> list[str]:
-    """The topics of a consumer's subscription: version, then an array of names; what newer versions add follows."""
-    (count,) = struct.unpack_from(">i", metadata, 2)
-    at, topics = 6, []
-    for _ in range(count):
-        (size,) = struct.unpack_from(">h", metadata, at)
-        at += 2
-        if size < 0 or at + size > len(metadata):
-            raise IndexError("topic name runs past the subscription")
-        topics.append(metadata[at : at + size].decode())
-        at += size
-    return topics

@@ -77,6 +77,21 @@ def read_subscription(data: bytes) -> Subscription:
     return Subscription(version, topics, owned, rack_id)
 
 
+def read_topics(data: bytes) -> tuple[str, ...]:
+    """The topics of a subscription, whatever its version: what follows its user data is not looked at.
+
+    Raises MalformedProtocol.
+    """
+    reader = _Reader(data)
+    reader.number(2)
+    try:
+        topics = tuple(reader.text() for _ in reader.array())
+    except UnicodeDecodeError as error:
+        raise MalformedProtocol(str(error)) from error
+    reader.data()
+    return topics
+
+
 def read_assignment(data: bytes) -> tuple[TopicPartitions, bytes]:
     """The partitions and the user data. Raises MalformedProtocol."""
     reader = _Reader(data)

@@ -110,7 +110,7 @@ class Membership:
         member_id = request.member_id
         if member_id in group.pending_joins:
             if request.group_instance_id is not None:  # static members are never told an id to come back with
-                out.reply = JoinGroupReply(ErrorCode.unknown_server_error, member_id=member_id)
+                out.reply = JoinGroupReply(ErrorCode.unknown_server_error)
                 return
             self._add(now_ms, group, member_id, request, out)
             return

@@ -1,0 +1,503 @@
+"""Classic groups: joins, votes, syncs, heartbeats and leaves, right ones and wrong ones, one across the other."""
+
+from __future__ import annotations
+
+from group_talk import Member, Talk, stable, subscription
+from recording import Run, Scenario
+
+# --- one member -------------------------------------------------------------------------------------------------
+
+
+def a_life_in_every_version(run: Run) -> None:
+    for version in range(10):
+        talk = Talk(run, f"v{version}")
+        a = Member(talk, "a", version=version)
+        a.join()
+        a.sync({a: b"all"}, version=min(version, 5))
+        a.beat(version=min(version, 4))
+        talk.describe(min(version, 6))
+        a.leave(version=min(version, 5))
+        talk.describe(min(version, 6))
+        a.id, a._ids = "", 0
+        run.hang_up("a")
+
+
+def joins_that_cannot_be(run: Run) -> None:
+    talk = Talk(run)
+    talk.join("a", session_ms=5999).receive()
+    talk.join("a", session_ms=1_800_001).receive()
+    talk.join("a", session_ms=0, version=9).receive()
+    talk.join("a", group="").receive()
+    talk.join("a", group="", version=9).receive()
+    talk.join("a", protocols=()).receive()
+    talk.join("a", kind="").receive()
+    talk.join("a", "who").receive()
+    talk.join("a", "who", instance="i1").receive()
+    talk.join("a", "who", version=0).receive()
+    talk.describe()
+    talk.listed()
+    talk.join("a", "", protocols=(), version=3).receive()
+    talk.describe()
+    talk.log()
+
+
+def members_that_are_told_their_id(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    a.renamed(talk.join("a").receive().member_id)
+    talk.describe()
+    talk.listed()
+    a.beat(-1)
+    a.beat(0)
+    a.syncing(generation=0).receive()
+    talk.join("b", a.id, instance="i1").receive()
+    a.join()
+    a.sync({a: b"all"})
+    b.renamed(talk.join("b").receive().member_id)
+    talk.describe()
+    a.beat()
+    b.beat(1, client="c")
+    talk.leave((b.id, None))
+    talk.leave((b.id, None))
+    talk.join("b", b.id).receive()
+    talk.log()
+
+
+def protocols_that_do_not_fit(run: Run) -> None:
+    talk = Talk(run)
+    a = Member(talk, "a", protocols=[("range", b"r"), ("roundrobin", b"rr")])
+    stable(talk, a)
+    for version in (3, 5, 9):
+        talk.join("b", kind="connect", version=version).receive()
+        talk.join("b", protocols=[("sticky", b"")], version=version).receive()
+    talk.join("b", protocols=()).receive()
+    talk.join("b", kind="").receive()
+    talk.join("b", instance="i1", protocols=[("sticky", b"")]).receive()
+    talk.join("b", a.id, protocols=[("sticky", b"")]).receive()
+    talk.join("b", "who", protocols=[("sticky", b"")]).receive()
+    a.beat()
+    a.leave()
+    b = Member(talk, "b", kind="connect", protocols=[("sessioned", b"s")])
+    stable(talk, b)
+    talk.describe()
+    b.leave()
+    talk.describe()
+    talk.log()
+
+
+def syncs_that_cannot_be(run: Run) -> None:
+    talk = Talk(run)
+    talk.sync("a", "who", 1).receive()
+    talk.sync("a", "who", 1, group="").receive()
+    a = Member(talk, "a")
+    a.join()
+    a.sync(generation=0)
+    a.sync(generation=2)
+    talk.sync("b", "who", 1).receive()
+    talk.sync("b", "", 1).receive()
+    a.sync(version=5, kind="connect")
+    a.sync(version=5, protocol="roundrobin")
+    a.sync(version=5, kind=None)
+    a.sync(version=5, protocol=None)
+    a.sync(instance="i1")
+    talk.describe()
+    a.sync({a: b"all"}, version=5)
+    a.sync({a: b"other"})
+    a.sync(generation=0)
+    a.sync(version=5, protocol="roundrobin")
+    a.beat()
+    a.leave()
+    a.sync()
+    talk.describe()
+
+
+def assignments_of_all_sorts(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a, b)
+    again = a.come()
+    b.join()
+    a.came(again)
+    following = b.syncing({b: b"mine"})
+    talk.sync("a", a.id, a.generation, {"who": b"lost", a.id: b"a" * 100}).receive()
+    following.receive()
+    talk.describe()
+
+
+def heartbeats_in_every_state(run: Run) -> None:
+    talk = Talk(run)
+    talk.beat("c", "who", 1)
+    talk.beat("c", "", -1)
+    talk.beat("c", "who", 1, group="")
+    a, b = Member(talk, "a"), Member(talk, "b")
+    a.join()
+    a.beat()
+    a.beat(0)
+    talk.beat("c", "who", 1)
+    a.sync({a: b"all"})
+    for version in range(5):
+        a.beat(version=version)
+    a.beat(0)
+    a.beat(2)
+    a.beat(-1)
+    talk.beat("c", "", 1)
+    talk.beat("c", a.id, 1, instance="i1")
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.beat()
+    a.beat(0)
+    b.beat(1, client="c")
+    b.beat(-1, client="c")
+    a.join()
+    b.came(waiting)
+    a.beat()
+    a.beat(1)
+    b.beat()
+    a.sync({a: b"a", b: b"b"})
+    b.beat()
+    b.sync()
+    talk.leave((a.id, None), (b.id, None))
+    a.beat()
+    talk.delete()
+    a.beat()
+
+
+def leaves_of_all_sorts(run: Run) -> None:
+    talk = Talk(run)
+    for version in (0, 2, 3, 5):
+        talk.leave(("who", None), version=version)
+    talk.leave()
+    talk.leave(("", None))
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a, b)
+    for version in (0, 1, 2, 3, 4, 5):
+        talk.leave(("who", None), version=version)
+    talk.leave((a.id, "i1"))
+    talk.leave()
+    talk.leave(("", None), ("who", None), (b.id, None), (b.id, None))
+    talk.in_state("PreparingRebalance")
+    a.beat()
+    talk.leave((a.id, None), version=2)
+    talk.describe()
+    talk.leave((a.id, None), version=2)
+    talk.log()
+
+
+# --- one across the other ---------------------------------------------------------------------------------------
+
+
+def a_join_during_a_join(run: Run) -> None:
+    talk = Talk(run)
+    a, b, c = (Member(talk, client) for client in "abd")
+    stable(talk, a)
+    first = b.come()
+    talk.in_state("PreparingRebalance")
+    second = c.come()
+    talk.gathers(3)
+    talk.describe()
+    a.beat()
+    a.join()
+    b.came(first)
+    c.came(second)
+    follower = b.syncing()
+    a.sync({a: b"1", b: b"2", c: b"3"})
+    follower.receive()
+    c.sync()
+    talk.describe()
+
+
+def a_join_during_a_sync(run: Run) -> None:
+    talk = Talk(run)
+    a, b, c = (Member(talk, client) for client in "abd")
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    follower = b.syncing()
+    talk.in_state("CompletingRebalance")
+    talk.describe()
+    newcomer = c.come()
+    follower.receive()
+    talk.in_state("PreparingRebalance")
+    a.sync({a: b"1", b: b"2"})
+    b.beat()
+    again = b.come()
+    a.join()
+    b.came(again)
+    c.came(newcomer)
+    a.sync({a: b"1", b: b"2", c: b"3"})
+    b.sync()
+    c.sync()
+    a.beat()
+
+
+def a_rebalance_chained_to_the_next(run: Run) -> None:
+    talk = Talk(run)
+    members = [Member(talk, client) for client in "abde"]
+    a, others = members[0], members[1:]
+    stable(talk, a)
+    joined = [a]
+    for newcomer in others:
+        waiting = newcomer.come()
+        talk.in_state("PreparingRebalance")
+        again = [(member, member.come()) for member in joined]
+        for member, pending in [*again, (newcomer, waiting)]:
+            member.came(pending)
+        joined.append(newcomer)
+    a.sync({member: member.client.encode() for member in joined})
+    for member in joined[1:]:
+        member.sync()
+    talk.describe()
+
+
+def a_leave_during_a_join(run: Run) -> None:
+    talk = Talk(run)
+    a, b, c = (Member(talk, client) for client in "abd")
+    stable(talk, a, b)
+    waiting = c.come()
+    talk.in_state("PreparingRebalance")
+    again = b.come()
+    talk.leave((c.id, None))
+    waiting.receive()
+    a.beat()
+    a.join()
+    b.came(again)
+    talk.describe()
+    talk.leave((b.id, None))
+    a.beat()
+    a.join()
+    a.sync({a: b"all"})
+    a.beat()
+
+
+def a_leave_during_a_sync(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a, b)
+    again = a.come()
+    b.join()
+    a.came(again)
+    follower = b.syncing()
+    talk.in_state("CompletingRebalance")
+    talk.leave((a.id, None))
+    follower.receive()
+    a.sync({a: b"1", b: b"2"})
+    b.join()
+    b.sync({b: b"all"})
+    talk.describe()
+
+
+def the_leader_leaves(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a, b)
+    a.leave()
+    b.beat()
+    b.commit()
+    b.join()
+    b.sync({b: b"all"})
+    talk.describe()
+    b.leave()
+    talk.describe()
+    talk.listed()
+    b.id = ""
+    b.join()
+    talk.log()
+
+
+def everybody_leaves_during_a_join(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    talk.leave((a.id, None), (b.id, None))
+    waiting.receive()
+    talk.describe()
+    talk.log()
+
+
+def a_vote_of_three(run: Run) -> None:
+    talk = Talk(run)
+    a = Member(talk, "a", protocols=[("range", b"a0"), ("roundrobin", b"a1"), ("sticky", b"a2")])
+    b = Member(talk, "b", protocols=[("roundrobin", b"b1"), ("range", b"b0"), ("cooperative-sticky", b"b3")])
+    c = Member(talk, "d", protocols=[("sticky", b"c2"), ("roundrobin", b"c1"), ("range", b"c0")])
+    stable(talk, a, b, c)
+    talk.describe()
+    changed = [("cooperative-sticky", b"c3"), ("range", b"c0")]
+    again = c.come(protocols=changed)
+    talk.in_state("PreparingRebalance")
+    others = [(member, member.come()) for member in (a, b)]
+    for member, pending in [*others, (c, again)]:
+        member.came(pending)
+    talk.describe()
+
+
+def votes_that_tie(run: Run) -> None:
+    names = [("range", "roundrobin"), ("roundrobin", "sticky"), ("sticky", "cooperative-sticky"), ("x", "y"),
+             ("alpha", "omega"), ("one", "two"), ("range", "cooperative-sticky"), ("uniform", "range")]  # fmt: skip
+    for label, (one, other) in enumerate(names):
+        talk = Talk(run, f"{label}")
+        a = Member(talk, f"a{label}", protocols=[(one, b"a"), (other, b"a")])
+        b = Member(talk, f"b{label}", protocols=[(other, b"b"), (one, b"b")])
+        a.join()
+        waiting = b.come()
+        talk.in_state("PreparingRebalance")
+        a.join()
+        b.came(waiting)
+
+
+# --- joining again ----------------------------------------------------------------------------------------------
+
+
+def joins_again_unchanged(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a, b)
+    for version in (5, 7, 9):
+        b.join(version=version)
+    b.beat()
+    again = a.come()
+    talk.in_state("PreparingRebalance")
+    b.beat()
+    b.join()
+    a.came(again)
+    b.join()
+    a.join()
+    follower = b.syncing()
+    a.sync({a: b"1", b: b"2"})
+    follower.receive()
+    talk.describe()
+
+
+def joins_again_changed(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a, b)
+    again = b.come(protocols=[("range", b"new")])
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(again)
+    talk.in_state("CompletingRebalance")
+    again = b.come(protocols=[("range", b"newer")])
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(again)
+    b.beat()
+    talk.describe()
+
+
+def joins_twice_at_once(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    second = talk.join("b2", b.id, protocols=[("range", b"2nd")])
+    a.join()
+    b.came(second)
+    a.sync({a: b"1", b: b"2"})
+    talk.sync("b2", b.id, b.generation).receive()
+    waiting.glance()
+
+
+def syncs_twice_at_once(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    one = b.syncing()
+    b.beat(client="c")
+    other = talk.sync("b2", b.id, b.generation)
+    b.beat(client="c")
+    a.sync({a: b"1", b: b"2"})
+    other.receive()
+    one.glance()
+    b.beat(client="c")
+
+
+def subscriptions_of_all_sorts(run: Run) -> None:
+    topic, other = run.topic(), run.topic("b")
+    run.create(topic)
+    run.create(other)
+    names = subscription(other, version=0)[2:-4]
+    for label, said in enumerate(
+        (
+            b"",
+            b"\0",
+            b"\0\1",
+            b"\xff\xff\0\0\0\0",
+            b"\xff\xff" + names + bytes(12),
+            b"\0\1\0\0\0\0\0\0\0\0",
+            b"\0\0" + names,
+            b"\0\0" + names + bytes(4),
+            b"\0\1" + names + bytes(4),
+            b"\0\1" + names + bytes(8),
+            b"\0\2" + names + bytes(8),
+            b"\0\2" + names + bytes(12),
+            b"\0\3" + names + bytes(12) + b"\xff\xff",
+            b"\0\7" + names + bytes(12) + b"\0\1r and more",
+        )
+    ):
+        run.raw_it(said, f"subscription {label}")
+        talk = Talk(run, f"{label}")
+        a = Member(talk, f"a{label}", protocols=[("range", said)])
+        a.join()
+        a.sync({a: b"all"})
+        a.commit((topic, 0, 1), (other, 0, 2))
+        talk.delete_offsets({topic: [0], other: [0]})
+
+
+def subscriptions_that_claim_too_much(run: Run) -> None:
+    for label, said in enumerate((b"\0\1\xff\xff\xff\xff", b"\0\1\0\0\0\1", b"\0\1\0\0\0\1\0\5ab")):
+        talk = Talk(run, f"{label}")
+        Member(talk, f"a{label}", protocols=[("range", said)]).come().glance()
+        talk.describe()
+
+
+def a_leader_may_skip(run: Run) -> None:
+    talk = Talk(run)
+    topic = run.topic()
+    said = subscription(topic)
+    run.raw_it(said, "subscription")
+    a = Member(talk, "a", version=9, protocols=[("range", said)])
+    stable(talk, a)
+    a.join()
+    a.sync({a: b"all"}, version=5)
+    a.join(protocols=[("range", said), ("roundrobin", said)])
+    talk.describe()
+    a.sync({a: b"all"}, version=5)
+    talk.describe()
+    talk.log()
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    a_life_in_every_version,
+    joins_that_cannot_be,
+    members_that_are_told_their_id,
+    protocols_that_do_not_fit,
+    syncs_that_cannot_be,
+    assignments_of_all_sorts,
+    heartbeats_in_every_state,
+    leaves_of_all_sorts,
+    a_join_during_a_join,
+    a_join_during_a_sync,
+    a_rebalance_chained_to_the_next,
+    a_leave_during_a_join,
+    a_leave_during_a_sync,
+    the_leader_leaves,
+    everybody_leaves_during_a_join,
+    a_vote_of_three,
+    votes_that_tie,
+    joins_again_unchanged,
+    joins_again_changed,
+    joins_twice_at_once,
+    syncs_twice_at_once,
+    subscriptions_of_all_sorts,
+    subscriptions_that_claim_too_much,
+    a_leader_may_skip,
+)
