@@ -10,10 +10,13 @@ from uuid import UUID
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, MemberDescription, TopicDescription
-from odradek.core.errors import OdradekError
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark.options import ReadOptions
-from odradek.spark.plan import Commits, LogRange, Offsets
+from odradek.spark.plan import Commits, LogRange, Offsets, disorder_ms
+
+# Answers of brokers that do not tell a topic's settings: not to us, or not at all.
+_NOT_TOLD = (ErrorCode.topic_authorization_failed, ErrorCode.unsupported_version)
 
 
 class GroupInUse(OdradekError):
@@ -114,6 +117,18 @@ class Lookups:
     def at_times(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset that is not older than a time in ms, per partition; −1 where there is none."""
         return self._offsets(wanted)
+
+    def disorder_ms(self, topics: set[str]) -> dict[str, int | None]:
+        """How much older than an earlier record one of each topic can be, in ms; None: any."""
+        if self.options.max_timestamp_disorder_ms is not None:
+            return dict.fromkeys(topics, self.options.max_timestamp_disorder_ms)
+        try:
+            found = self.admin.describe_topic_configs(sorted(topics)) if topics else {}
+        except KafkaError as error:
+            if error.code not in _NOT_TOLD:
+                raise
+            return dict.fromkeys(topics)
+        return {topic: disorder_ms({entry.name: entry.value for entry in entries}) for topic, entries in found.items()}
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {tp: listed.offset for tp, listed in self._listed(wanted).items()}

@@ -38,6 +38,9 @@ OTHERS = (
     "groupIdPrefix",  # accepted; reading joins no group here, so there is no id to prefix
     "commitOffsets",
     "onGroupReset",
+    "pushFilters",
+    "maxTimestampDisorder",
+    "maxBytesPerTrigger",
     "strictOptions",
 )
 KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS)}
@@ -111,6 +114,8 @@ class ReadOptions:
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    push_filters: bool = False
+    max_timestamp_disorder_ms: int | None = None
     isolation_level: str = "read_uncommitted"
     poll_timeout_ms: int = 120_000
     fetch_offset_retries: int = 3
@@ -146,11 +151,13 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         on_group_reset=_on_group_reset(options, commit_offsets),
         max_offsets_per_trigger=_number(options, "maxOffsetsPerTrigger"),
         min_offsets_per_trigger=_number(options, "minOffsetsPerTrigger"),
-        max_trigger_delay_ms=_duration_ms(options.get("maxtriggerdelay", "15m")),
+        max_trigger_delay_ms=_or(_duration_ms(options, "maxTriggerDelay"), 15 * 60_000),
         min_partitions=_number(options, "minPartitions"),
         max_records_per_partition=_number(options, "maxRecordsPerPartition"),
         fail_on_data_loss=flag(options, "failOnDataLoss", True),
         include_headers=flag(options, "includeHeaders", False),
+        push_filters=flag(options, "pushFilters", False),
+        max_timestamp_disorder_ms=_duration_ms(options, "maxTimestampDisorder"),
         isolation_level=isolation_level,
         poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
         fetch_offset_retries=_or(_number(options, "fetchOffset.numRetries", 0), 3),
@@ -358,9 +365,12 @@ _UNITS_MS: Mapping[str, Callable[[int], int]] = {
 }
 
 
-def _duration_ms(text: str) -> int:
+def _duration_ms(options: Mapping[str, str], name: str) -> int | None:
     """Spark's time strings: a number with us, ms, s, m, min, h or d; a bare number is milliseconds."""
+    text = options.get(name.lower())
+    if text is None:
+        return None
     match = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]*)\s*", text.lower())
     if match is None or (match[2] or "ms") not in _UNITS_MS:
-        raise ConfigError(f"maxTriggerDelay: expected a time such as 15m or 30s, not {text!r}")
+        raise ConfigError(f"{name}: expected a time such as 15m or 30s, not {text!r}")
     return _UNITS_MS[match[2] or "ms"](int(match[1]))

@@ -292,6 +292,24 @@ def usable_offset(partition: TopicPartition, offset: int | None, held: LogRange,
     return held.end if auto_offset_reset == "latest" else held.start
 
 
+# What Kafka says where a limit is off; everything from here on is too far to help.
+_NO_LIMIT_MS = 10 * 365 * 86_400_000
+
+
+def disorder_ms(settings: Mapping[str, str | None]) -> int | None:
+    """How much older than an earlier record one of a topic with these settings can be; None: any."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return 0
+    # Before Kafka 3.6 one limit served both directions.
+    both = settings.get("message.timestamp.difference.max.ms")
+    before = settings.get("message.timestamp.before.max.ms", both)
+    after = settings.get("message.timestamp.after.max.ms", both)
+    if before is None or after is None:
+        return None
+    total = int(before) + int(after)
+    return total if total < _NO_LIMIT_MS else None
+
+
 def _named(offset: int, held: LogRange) -> int:
     return {EARLIEST: held.start, LATEST: held.end}.get(offset, offset)
 
