@@ -214,6 +214,30 @@ def test_names_are_not_guessed_and_unset_ones_are_taken_back_freely(wire: Wire, 
     assert alter(wire, BROKER, "1", **rates) == 0
 
 
+def test_a_refused_setting_leaves_no_trace(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    """Also one that only a topic could not have: it used to be written down, and the broker never started again."""
+    invalid_request = 42
+    broker = own_broker()
+    with Wire(broker.bootstrap) as wire:
+        for name in ("", "1"):
+            assert alter(wire, BROKER, name, log_roll_ms="0") == invalid_request
+            assert alter(wire, BROKER, name, log_flush_interval_ms="-1") == invalid_request
+            assert alter(wire, BROKER, name, num_io_threads="0") == invalid_request
+            assert alter(wire, BROKER, name, log_cleaner_threads="1000000") == invalid_request
+            assert alter(wire, BROKER, name, ssl_keystore_location="/k") == invalid_request
+            assert alter(wire, BROKER, name, listeners="PLAINTEXT://:1") == invalid_request
+        assert alter(wire, BROKER, "", ssl_client_auth="required") == invalid_request  # of one broker only
+        assert told(wire, BROKER, "1", "log.roll.ms", "num.io.threads") == {
+            "log.roll.ms": (None, 5),
+            "num.io.threads": ("8", 5),
+        }
+        create(wire, topic)
+    broker.stop()
+    broker.start()
+    with Wire(broker.bootstrap) as wire:
+        assert told(wire, TOPIC, topic, "segment.ms") == {"segment.ms": ("604800000", 5)}
+
+
 def test_a_logger_says_more_when_told_to(tmp_path: Path) -> None:
     running = BrokerProcess(tmp_path)
     with running, Wire(running.bootstrap) as wire:

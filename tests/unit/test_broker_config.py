@@ -176,3 +176,47 @@ def test_quota_windows_are_as_they_are_set() -> None:
     quotas.take({(("client-id", None),): {"controller_mutation_rate": 1.0}})
     quotas.mutate("u", "c", 8, strict=False)
     assert quotas.mutation_throttle_ms("u", "c") == 2000
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("log.roll.ms=0", "at least 1"),
+        ("log.retention.ms=0", "unlimited"),
+        ("log.retention.hours=0", "unlimited"),
+        ("log.flush.interval.ms=-1", "at least 0"),
+        ("log.cleaner.dedupe.buffer.size=1000", "1MB per cleaner thread"),
+        ("num.io.threads=0", "at least 1"),
+        ("compression.gzip.level=0", "between 1 and 9 or equal to -1"),
+        ("num.partitions=1_000", "Not a number of type INT"),
+        ("log.cleaner.min.cleanable.ratio=nan", "Not a number of type DOUBLE"),
+        ("log.cleaner.io.max.bytes.per.second=1_0", "Not a number of type DOUBLE"),
+    ],
+)
+def test_what_kafka_refuses_at_the_start_it_refuses_while_running(setting: str, complaint: str) -> None:
+    """Before anything is written down: no topic could be made from a broker's ill value, nor the broker started."""
+    with pytest.raises(ConfigError, match=complaint):
+        BrokerConfig.parse([setting])
+    name, _, value = setting.partition("=")
+    for cluster_wide in (False, True):
+        with pytest.raises(ConfigError, match=complaint):
+            BrokerConfig().after({name: value}, cluster_wide=cluster_wide)
+
+
+def test_numbers_are_read_as_java_reads_them() -> None:
+    ratio = config.broker_keys()["log.cleaner.min.cleanable.ratio"]
+    assert [ratio.parse(text) for text in ("0.5f", "1d", " .25 ", "5e-1D")] == [0.5, 1.0, 0.25, 0.5]
+    assert config.topic_keys()["compression.gzip.level"].parse("-1") == -1
+    assert log_config(BrokerConfig.parse(["log.retention.ms=-5"]), {}).retention_ms == -1
+
+
+def test_settings_that_go_together_are_checked_together_while_running() -> None:
+    broker = BrokerConfig()
+    broker.set_dynamic({}, {"log.cleaner.threads": "2"})
+    with pytest.raises(ConfigError, match="1MB per cleaner thread"):
+        broker.after({"log.cleaner.dedupe.buffer.size": "1500000"}, cluster_wide=False)
+    broker.after({"log.cleaner.dedupe.buffer.size": "2500000"}, cluster_wide=False)
+    broker.after({"log.cleaner.threads": None, "log.cleaner.dedupe.buffer.size": "1500000"}, cluster_wide=True)
+    with pytest.raises(ConfigError, match=r"group\.consumer\.assignment\.interval\.ms"):
+        broker.after({"group.consumer.assignment.interval.ms": "99999"}, cluster_wide=True)
+    assert broker.cluster_wide == {"log.cleaner.threads": "2"}

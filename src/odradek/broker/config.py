@@ -47,6 +47,7 @@ class Source(IntEnum):
 
 
 _THROTTLED_REPLICA = re.compile(r"\d+:\d+")
+_JAVA_DOUBLE = re.compile(r"([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?", re.ASCII)
 _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
@@ -85,17 +86,17 @@ class ConfigKey:
             return text.lower() == "true"
         if kind in _BITS:
             try:
-                number = int(text)
+                number = 1 << 64 if "_" in text else int(text)
             except ValueError:
                 number = 1 << 64
             if not -(1 << _BITS[kind]) <= number < 1 << _BITS[kind]:
                 raise self._not_a(f"Not a number of type {kind.name}", text)
             return number
         if kind is ConfigType.DOUBLE:
-            try:
-                return float(text)
-            except ValueError:
-                raise self._not_a("Not a number of type DOUBLE", text) from None
+            number_text = _JAVA_DOUBLE.fullmatch(text)
+            if number_text is None:
+                raise self._not_a("Not a number of type DOUBLE", text)
+            return float(number_text[1])
         if kind is ConfigType.LIST:
             return tuple(part.strip() for part in text.split(",")) if text else ()
         return text
@@ -117,7 +118,16 @@ class ConfigKey:
             allowed = limits[5:].split(",")
             wrong = [part for part in value if part not in allowed]
             return f"String must be one of: {', '.join(allowed)}" if wrong else ""
+        return self._out_of_range(limits, value)
+
+    @staticmethod
+    def _out_of_range(limits: str, value: float) -> str:
+        limits, _, besides = limits.partition(" or ")
         low, _, high = limits.partition("..")
+        if besides:
+            within = (not low or value >= float(low)) and (not high or value <= float(high))
+            wanted = f"between {low} and {high}" if high else f"at least {low}"
+            return "" if within or value == float(besides) else f"Value must be {wanted} or equal to {besides}"
         if low and value < float(low):
             return f"Value must be at least {low}"
         if high and value > float(high):
@@ -278,7 +288,7 @@ class BrokerConfig:
                 raise ConfigError(f"{name} is set by {option}, not by --config")
         self._apply()
         self._check_advertised()
-        self._check_groups()
+        self._check_together()
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> BrokerConfig:
@@ -295,6 +305,31 @@ class BrokerConfig:
         for name, key in broker_keys().items():
             text = self.text(name)
             setattr(self, name.replace(".", "_"), None if text is None else key.parse(text))
+
+    def _check_together(self) -> None:
+        """What no setting can be told alone: that topics can have it, and that it goes with the others."""
+        for name in topic_keys():
+            topic_value(self, {}, name)
+        if not topic_value(self, {}, "retention.ms"):
+            raise ConfigError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+        if self.log_cleaner_dedupe_buffer_size < self.log_cleaner_threads << 20:
+            raise ConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
+        self._check_groups()
+
+    def after(self, changes: Mapping[str, str | None], *, cluster_wide: bool) -> BrokerConfig:
+        """The settings as they would be with these changed while running, ``None`` taking one back.
+
+        Raises ConfigError for an ill value and where they do not go together.
+        """
+        for name, text in changes.items():
+            if text is not None:
+                find_broker_key(name).parse(text)
+        changed = BrokerConfig(self.texts)
+        layers = [dict(self.dynamic), dict(self.cluster_wide)]
+        layers[cluster_wide] |= changes  # type: ignore[arg-type]  # None goes below
+        changed.set_dynamic(*({name: text for name, text in layer.items() if text is not None} for layer in layers))
+        changed._check_together()
+        return changed
 
     def _check_groups(self) -> None:
         for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
@@ -349,13 +384,16 @@ class BrokerConfig:
 
 # --- topics -----------------------------------------------------------------------------------------------------
 
+_RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _TO_MS = {"hours": 3_600_000, "minutes": 60_000}
 
 
 def _scaled(name: str, text: str) -> str:
     """A broker's ``log.retention.hours`` as a topic's ``retention.ms``."""
     factor = _TO_MS.get(name.rpartition(".")[2], 1)
-    return text if factor == 1 or int(text) < 0 else str(int(text) * factor)
+    if name in _RETENTION_TIMES and int(text) < 0:
+        return "-1"  # here any negative time means no limit, of a topic only this one
+    return text if factor == 1 else str(int(text) * factor)
 
 
 def topic_default(broker: BrokerConfig, key: ConfigKey) -> str | None:

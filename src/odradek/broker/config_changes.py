@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker import config_resources
-from odradek.broker.config import check_topic_configs, find_broker_key, find_topic_key
+from odradek.broker.config import BrokerConfig, check_topic_configs, find_broker_key, find_topic_key
 from odradek.broker.config_inert import DYNAMIC
 from odradek.broker.config_resources import LOGGER
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
@@ -90,19 +90,37 @@ def alter(broker: BrokerServer, kind: int, name: str, changes: Changes, *, valid
                 find_topic_key(key).parse(value)
         check_topic_configs(after, broker.config)
     elif kind == BROKER:
-        _check_broker(changes)
+        _check_broker(broker.config, name, changes)
     else:
         config_resources.check(broker.config, kind, after)
     broker.alter_configs(AlterConfigs(kind, name, changes), validate_only=validate_only)
 
 
-def _check_broker(changes: Changes) -> None:
+_PER_BROKER = ("ssl.", "sasl.", "listeners", "listener.security.protocol.map", "cordoned.log.dirs")
+_PER_LISTENER = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
+
+
+def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> None:
     set_to = {key: value for key, value in changes.items() if value is not None}  # any may be taken back
-    fixed = [key for key in set_to if find_broker_key(key).name not in DYNAMIC]
-    if fixed:
-        raise KafkaError(ErrorCode.invalid_request, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    for key, value in set_to.items():
-        try:
-            find_broker_key(key).parse(value)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.invalid_request, str(error)) from None
+    for names, told in (
+        (
+            [key for key in set_to if find_broker_key(key).name not in DYNAMIC],
+            "Cannot update these configs dynamically",
+        ),
+        (
+            [key for key in set_to if key.startswith(_PER_LISTENER)],
+            "These security configs can be dynamically updated only per-listener using the listener prefix",
+        ),
+        (
+            [key for key in set_to if not broker_id and key.startswith(_PER_BROKER)],
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        ),
+    ):
+        if names:
+            raise KafkaError(ErrorCode.invalid_request, f"{told}: [{', '.join(names)}]")
+    try:
+        if "listeners" in set_to:
+            raise ConfigError("listeners is set by --listen alone")
+        config.after(changes, cluster_wide=not broker_id)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.invalid_request, str(error)) from None

@@ -4,11 +4,11 @@ INERT: dict[str, str] = {
     "No client is authenticated or authorised yet, and nothing is encrypted.": """
 authorizer.class.name | string |
 config.providers | list |
-connection.failed.authentication.delay.ms | int | 100
+connection.failed.authentication.delay.ms | int | 100 | 0..
 connections.max.reauth.ms | long | 0
-delegation.token.expiry.check.interval.ms | long | 3600000
-delegation.token.expiry.time.ms | long | 86400000
-delegation.token.max.lifetime.ms | long | 604800000
+delegation.token.expiry.check.interval.ms | long | 3600000 | 1..
+delegation.token.expiry.time.ms | long | 86400000 | 1..
+delegation.token.max.lifetime.ms | long | 604800000 | 1..
 delegation.token.secret.key | password | -
 early.start.listeners | list | -
 inter.broker.listener.name | string | -
@@ -37,10 +37,10 @@ sasl.mechanism.controller.protocol | string | GSSAPI
 sasl.mechanism.inter.broker.protocol | string | GSSAPI
 sasl.oauthbearer.assertion.algorithm | string | RS256
 sasl.oauthbearer.assertion.claim.aud | string | -
-sasl.oauthbearer.assertion.claim.exp.seconds | int | 300
+sasl.oauthbearer.assertion.claim.exp.seconds | int | 300 | 0..86400
 sasl.oauthbearer.assertion.claim.iss | string | -
 sasl.oauthbearer.assertion.claim.jti.include | boolean | false
-sasl.oauthbearer.assertion.claim.nbf.seconds | int | 60
+sasl.oauthbearer.assertion.claim.nbf.seconds | int | 60 | 0..3600
 sasl.oauthbearer.assertion.claim.sub | string | -
 sasl.oauthbearer.assertion.file | string | -
 sasl.oauthbearer.assertion.private.key.file | string | -
@@ -63,12 +63,12 @@ sasl.oauthbearer.sub.claim.name | string | sub
 sasl.oauthbearer.token.endpoint.url | string | -
 sasl.server.callback.handler.class | class | -
 sasl.server.max.receive.size | int | 524288
-security.inter.broker.protocol | string | PLAINTEXT
+security.inter.broker.protocol | string | PLAINTEXT | in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL
 security.providers | string | -
 ssl.allow.dn.changes | boolean | false
 ssl.allow.san.changes | boolean | false
 ssl.cipher.suites | list |
-ssl.client.auth | string | none
+ssl.client.auth | string | none | in required,requested,none
 ssl.enabled.protocols | list | TLSv1.2,TLSv1.3
 ssl.endpoint.identification.algorithm | string | https
 ssl.engine.factory.class | class | -
@@ -90,94 +90,94 @@ ssl.truststore.password | password | -
 ssl.truststore.type | string | JKS
 """,
     "Transactions do not exist yet.": """
-add.partitions.to.txn.retry.backoff.max.ms | int | 100
-add.partitions.to.txn.retry.backoff.ms | int | 20
-transaction.abort.timed.out.transaction.cleanup.interval.ms | int | 10000
-transaction.max.timeout.ms | int | 900000
+add.partitions.to.txn.retry.backoff.max.ms | int | 100 | 0..
+add.partitions.to.txn.retry.backoff.ms | int | 20 | 1..
+transaction.abort.timed.out.transaction.cleanup.interval.ms | int | 10000 | 1..
+transaction.max.timeout.ms | int | 900000 | 1..
 transaction.partition.verification.enable | boolean | true
-transaction.remove.expired.transaction.cleanup.interval.ms | int | 3600000
-transaction.state.log.load.buffer.size | int | 5242880
-transaction.state.log.min.isr | int | 2
-transaction.state.log.num.partitions | int | 50
-transaction.state.log.replication.factor | short | 3
-transaction.state.log.segment.bytes | int | 104857600
+transaction.remove.expired.transaction.cleanup.interval.ms | int | 3600000 | 1..
+transaction.state.log.load.buffer.size | int | 5242880 | 1..
+transaction.state.log.min.isr | int | 2 | 1..
+transaction.state.log.num.partitions | int | 50 | 1..
+transaction.state.log.replication.factor | short | 3 | 1..
+transaction.state.log.segment.bytes | int | 104857600 | 1..
 transaction.two.phase.commit.enable | boolean | false
-transactional.id.expiration.ms | int | 604800000
+transactional.id.expiration.ms | int | 604800000 | 1..
 """,
     "Groups of this kind do not exist yet.": """
-group.coordinator.rebalance.protocols | list | classic,consumer,streams
-group.share.assignment.interval.ms | int | 1000
+group.coordinator.rebalance.protocols | list | classic,consumer,streams | list consumer,classic,share,streams
+group.share.assignment.interval.ms | int | 1000 | 0..
 group.share.assignors | list | simple
-group.share.delivery.count.limit | int | 5
-group.share.heartbeat.interval.ms | int | 5000
-group.share.max.assignment.interval.ms | int | 15000
-group.share.max.delivery.count.limit | int | 10
-group.share.max.heartbeat.interval.ms | int | 15000
-group.share.max.partition.max.record.locks | int | 4000
-group.share.max.record.lock.duration.ms | int | 60000
-group.share.max.session.timeout.ms | int | 60000
-group.share.max.share.sessions | int | 2000
-group.share.max.size | int | 200
-group.share.min.assignment.interval.ms | int | 0
-group.share.min.delivery.count.limit | int | 2
-group.share.min.heartbeat.interval.ms | int | 5000
-group.share.min.partition.max.record.locks | int | 100
-group.share.min.record.lock.duration.ms | int | 15000
-group.share.min.session.timeout.ms | int | 45000
-group.share.partition.max.record.locks | int | 2000
-group.share.record.lock.duration.ms | int | 30000
-group.share.session.timeout.ms | int | 45000
-group.streams.assignment.interval.ms | int | 1000
-group.streams.heartbeat.interval.ms | int | 5000
-group.streams.initial.rebalance.delay.ms | int | 3000
-group.streams.max.assignment.interval.ms | int | 15000
-group.streams.max.heartbeat.interval.ms | int | 15000
-group.streams.max.session.timeout.ms | int | 60000
-group.streams.max.size | int | 2147483647
-group.streams.max.standby.replicas | int | 2
-group.streams.min.assignment.interval.ms | int | 0
-group.streams.min.heartbeat.interval.ms | int | 5000
-group.streams.min.session.timeout.ms | int | 45000
-group.streams.num.standby.replicas | int | 0
-group.streams.session.timeout.ms | int | 45000
-share.coordinator.append.linger.ms | int | -1
-share.coordinator.cached.buffer.max.bytes | int | 1048588
-share.coordinator.load.buffer.size | int | 5242880
-share.coordinator.snapshot.update.records.per.snapshot | int | 500
+group.share.delivery.count.limit | int | 5 | 2..10
+group.share.heartbeat.interval.ms | int | 5000 | 1..
+group.share.max.assignment.interval.ms | int | 15000 | 0..
+group.share.max.delivery.count.limit | int | 10 | 5..25
+group.share.max.heartbeat.interval.ms | int | 15000 | 1..
+group.share.max.partition.max.record.locks | int | 4000 | 2000..10000
+group.share.max.record.lock.duration.ms | int | 60000 | 30000..3600000
+group.share.max.session.timeout.ms | int | 60000 | 1..
+group.share.max.share.sessions | int | 2000 | 1..
+group.share.max.size | int | 200 | 1..1000
+group.share.min.assignment.interval.ms | int | 0 | 0..
+group.share.min.delivery.count.limit | int | 2 | 2..5
+group.share.min.heartbeat.interval.ms | int | 5000 | 1..
+group.share.min.partition.max.record.locks | int | 100 | 100..2000
+group.share.min.record.lock.duration.ms | int | 15000 | 1000..30000
+group.share.min.session.timeout.ms | int | 45000 | 1..
+group.share.partition.max.record.locks | int | 2000 | 100..10000
+group.share.record.lock.duration.ms | int | 30000 | 1000..3600000
+group.share.session.timeout.ms | int | 45000 | 1..
+group.streams.assignment.interval.ms | int | 1000 | 0..
+group.streams.heartbeat.interval.ms | int | 5000 | 1..
+group.streams.initial.rebalance.delay.ms | int | 3000 | 0..
+group.streams.max.assignment.interval.ms | int | 15000 | 0..
+group.streams.max.heartbeat.interval.ms | int | 15000 | 1..
+group.streams.max.session.timeout.ms | int | 60000 | 1..
+group.streams.max.size | int | 2147483647 | 1..
+group.streams.max.standby.replicas | int | 2 | 0..
+group.streams.min.assignment.interval.ms | int | 0 | 0..
+group.streams.min.heartbeat.interval.ms | int | 5000 | 1..
+group.streams.min.session.timeout.ms | int | 45000 | 1..
+group.streams.num.standby.replicas | int | 0 | 0..
+group.streams.session.timeout.ms | int | 45000 | 1..
+share.coordinator.append.linger.ms | int | -1 | -1..
+share.coordinator.cached.buffer.max.bytes | int | 1048588 | 524288..
+share.coordinator.load.buffer.size | int | 5242880 | 1..
+share.coordinator.snapshot.update.records.per.snapshot | int | 500 | 0..500
 share.coordinator.state.topic.compression.codec | int | 0
-share.coordinator.state.topic.min.isr | short | 2
-share.coordinator.state.topic.num.partitions | int | 50
-share.coordinator.state.topic.replication.factor | short | 3
-share.coordinator.state.topic.segment.bytes | int | 104857600
-share.coordinator.threads | int | 1
-share.coordinator.write.timeout.ms | int | 5000
+share.coordinator.state.topic.min.isr | short | 2 | 1..
+share.coordinator.state.topic.num.partitions | int | 50 | 1..
+share.coordinator.state.topic.replication.factor | short | 3 | 1..
+share.coordinator.state.topic.segment.bytes | int | 104857600 | 1..
+share.coordinator.threads | int | 1 | 1..
+share.coordinator.write.timeout.ms | int | 5000 | 1..
 share.fetch.purgatory.purge.interval.requests | int | 1000
 """,
     "There is no tiered storage.": """
 follower.fetch.last.tiered.offset.enable | boolean | false
-log.local.retention.bytes | long | -2
-log.local.retention.ms | long | -2
-remote.fetch.max.wait.ms | int | 500
-remote.list.offsets.request.timeout.ms | long | 30000
-remote.log.index.file.cache.total.size.bytes | long | 1073741824
-remote.log.manager.copier.thread.pool.size | int | 10
-remote.log.manager.copy.max.bytes.per.second | long | 9223372036854775807
-remote.log.manager.copy.quota.window.num | int | 11
-remote.log.manager.copy.quota.window.size.seconds | int | 1
-remote.log.manager.expiration.thread.pool.size | int | 10
-remote.log.manager.fetch.max.bytes.per.second | long | 9223372036854775807
-remote.log.manager.fetch.quota.window.num | int | 11
-remote.log.manager.fetch.quota.window.size.seconds | int | 1
-remote.log.manager.follower.thread.pool.size | int | 2
-remote.log.manager.task.interval.ms | long | 30000
-remote.log.manager.thread.pool.size | int | 2
-remote.log.metadata.custom.metadata.max.bytes | int | 128
+log.local.retention.bytes | long | -2 | -2..
+log.local.retention.ms | long | -2 | -2..
+remote.fetch.max.wait.ms | int | 500 | 1..
+remote.list.offsets.request.timeout.ms | long | 30000 | 1..
+remote.log.index.file.cache.total.size.bytes | long | 1073741824 | 1..
+remote.log.manager.copier.thread.pool.size | int | 10 | 1..
+remote.log.manager.copy.max.bytes.per.second | long | 9223372036854775807 | 1..
+remote.log.manager.copy.quota.window.num | int | 11 | 1..
+remote.log.manager.copy.quota.window.size.seconds | int | 1 | 1..
+remote.log.manager.expiration.thread.pool.size | int | 10 | 1..
+remote.log.manager.fetch.max.bytes.per.second | long | 9223372036854775807 | 1..
+remote.log.manager.fetch.quota.window.num | int | 11 | 1..
+remote.log.manager.fetch.quota.window.size.seconds | int | 1 | 1..
+remote.log.manager.follower.thread.pool.size | int | 2 | 1..
+remote.log.manager.task.interval.ms | long | 30000 | 1..
+remote.log.manager.thread.pool.size | int | 2 | 1..
+remote.log.metadata.custom.metadata.max.bytes | int | 128 | 0..
 remote.log.metadata.manager.class.name | string | -
 remote.log.metadata.manager.class.path | string | -
 remote.log.metadata.manager.impl.prefix | string | rlmm.config.
 remote.log.metadata.manager.listener.name | string | -
-remote.log.reader.max.pending.tasks | int | 100
-remote.log.reader.threads | int | 10
+remote.log.reader.max.pending.tasks | int | 100 | 1..
+remote.log.reader.threads | int | 10 | 1..
 remote.log.storage.manager.class.name | string | -
 remote.log.storage.manager.class.path | string | -
 remote.log.storage.manager.impl.prefix | string | rsm.config.
@@ -187,68 +187,68 @@ remote.log.storage.system.enable | boolean | false
 broker.heartbeat.interval.ms | int | 2000
 broker.session.timeout.ms | int | 9000
 controller.listener.names | list | -
-controller.quorum.append.linger.ms | int | 25
+controller.quorum.append.linger.ms | int | 25 | 0..
 controller.quorum.auto.join.enable | boolean | false
 controller.quorum.bootstrap.servers | list |
-controller.quorum.election.backoff.max.ms | int | 1000
-controller.quorum.election.timeout.ms | int | 1000
-controller.quorum.fetch.max.bytes | int | 1048576
-controller.quorum.fetch.snapshot.max.bytes | int | 1048576
-controller.quorum.fetch.timeout.ms | int | 2000
-controller.quorum.request.timeout.ms | int | 2000
-controller.quorum.retry.backoff.ms | int | 20
+controller.quorum.election.backoff.max.ms | int | 1000 | 0..
+controller.quorum.election.timeout.ms | int | 1000 | 0..
+controller.quorum.fetch.max.bytes | int | 1048576 | 1..
+controller.quorum.fetch.snapshot.max.bytes | int | 1048576 | 1..
+controller.quorum.fetch.timeout.ms | int | 2000 | 0..
+controller.quorum.request.timeout.ms | int | 2000 | 0..
+controller.quorum.retry.backoff.ms | int | 20 | 0..
 controller.quorum.voters | list |
 controller.socket.timeout.ms | int | 30000
 initial.broker.registration.timeout.ms | int | 60000
 metadata.log.dir | string | -
-metadata.log.max.record.bytes.between.snapshots | long | 20971520
-metadata.log.max.snapshot.interval.ms | long | 3600000
-metadata.log.segment.bytes | int | 1073741824
+metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1..
+metadata.log.max.snapshot.interval.ms | long | 3600000 | 0..
+metadata.log.segment.bytes | int | 1073741824 | 8388608..
 metadata.log.segment.ms | long | 604800000
-metadata.max.idle.interval.ms | int | 500
+metadata.max.idle.interval.ms | int | 500 | 0..
 metadata.max.retention.bytes | long | 104857600
 metadata.max.retention.ms | long | 604800000
-process.roles | list | -
+process.roles | list | - | list broker,controller
 """,
     "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.": """
 min.insync.replicas | int | 1 | 1..
 """,
     "One broker has no followers and no other leader.": """
-alter.log.dirs.replication.quota.window.num | int | 11
-alter.log.dirs.replication.quota.window.size.seconds | int | 1
+alter.log.dirs.replication.quota.window.num | int | 11 | 1..
+alter.log.dirs.replication.quota.window.size.seconds | int | 1 | 1..
 auto.leader.rebalance.enable | boolean | true
 controlled.shutdown.enable | boolean | true
 cordoned.log.dirs | list |
-leader.imbalance.check.interval.seconds | long | 300
-log.dir.failure.timeout.ms | long | 30000
+leader.imbalance.check.interval.seconds | long | 300 | 1..
+log.dir.failure.timeout.ms | long | 30000 | 1..
 num.replica.alter.log.dirs.threads | int | -
-num.replica.fetchers | int | 1
-replica.fetch.backoff.ms | int | 1000
-replica.fetch.max.bytes | int | 1048576
+num.replica.fetchers | int | 1 | 1..
+replica.fetch.backoff.ms | int | 1000 | 0..
+replica.fetch.max.bytes | int | 1048576 | 0..
 replica.fetch.min.bytes | int | 1
-replica.fetch.response.max.bytes | int | 10485760
+replica.fetch.response.max.bytes | int | 10485760 | 0..
 replica.fetch.wait.max.ms | int | 500
 replica.high.watermark.checkpoint.interval.ms | long | 5000
 replica.lag.time.max.ms | long | 30000
 replica.selector.class | string | -
 replica.socket.receive.buffer.bytes | int | 65536
 replica.socket.timeout.ms | int | 30000
-replication.quota.window.num | int | 11
-replication.quota.window.size.seconds | int | 1
+replication.quota.window.num | int | 11 | 1..
+replication.quota.window.size.seconds | int | 1 | 1..
 unclean.leader.election.enable | boolean | false
 """,
     "One event loop serves everything, with limits of its own.": """
-background.threads | int | 10
+background.threads | int | 10 | 1..
 delete.records.purgatory.purge.interval.requests | int | 1
 fetch.purgatory.purge.interval.requests | int | 1000
-num.io.threads | int | 8
-num.network.threads | int | 3
+num.io.threads | int | 8 | 1..
+num.network.threads | int | 3 | 1..
 producer.purgatory.purge.interval.requests | int | 1000
 queued.max.request.bytes | long | -1
-queued.max.requests | int | 500
+queued.max.requests | int | 500 | 1..
 """,
     "The system sizes socket buffers; nothing here dials out.": """
-max.connection.creation.rate | int | 2147483647
+max.connection.creation.rate | int | 2147483647 | 0..
 max.connections.per.ip.overrides | string |
 request.timeout.ms | int | 30000
 socket.connection.setup.timeout.max.ms | long | 30000
@@ -260,39 +260,39 @@ socket.send.buffer.bytes | int | 102400
 alter.config.policy.class.name | class | -
 client.quota.callback.class | class | -
 create.topic.policy.class.name | class | -
-kafka.metrics.polling.interval.secs | int | 10
+kafka.metrics.polling.interval.secs | int | 10 | 1..
 kafka.metrics.reporters | list |
 metric.reporters | list | -
-metrics.num.samples | int | 2
+metrics.num.samples | int | 2 | 1..
 metrics.recording.level | string | INFO
-metrics.sample.window.ms | long | 30000
-telemetry.max.bytes | int | 1048576
+metrics.sample.window.ms | long | 30000 | 1..
+telemetry.max.bytes | int | 1048576 | 1..
 """,
     "The cleaner reads in steps of a fixed size.": """
-log.cleaner.io.buffer.size | int | 524288
+log.cleaner.io.buffer.size | int | 524288 | 0..
 """,
     "Commits are appended once per turn of the event loop and read back in steps of fixed size.": """
-group.coordinator.append.linger.ms | int | -1
-group.coordinator.background.threads | int | 2
-group.coordinator.cached.buffer.max.bytes | int | 1048588
-group.coordinator.threads | int | 4
-offsets.commit.timeout.ms | int | 5000
-offsets.load.buffer.size | int | 5242880
+group.coordinator.append.linger.ms | int | -1 | -1..
+group.coordinator.background.threads | int | 2 | 1..
+group.coordinator.cached.buffer.max.bytes | int | 1048588 | 524288..
+group.coordinator.threads | int | 4 | 1..
+offsets.commit.timeout.ms | int | 5000 | 1..
+offsets.load.buffer.size | int | 5242880 | 1..
 """,
     "Sixteen logs are closed at a time; checking records keeps one core busy, so they are recovered one by one.": """
-num.recovery.threads.per.data.dir | int | 2
+num.recovery.threads.per.data.dir | int | 2 | 1..
 """,
     "The data directory has one place.": """
 log.dir | list | /tmp/kafka-logs
 """,
     "Where the broker compresses, it does so at the codec's own default level.": """
-compression.gzip.level | int | -1 | -1..9
+compression.gzip.level | int | -1 | 1..9 or -1
 compression.lz4.level | int | 9 | 1..17
 compression.zstd.level | int | 3 | -131072..22
 """,
     "Segment files grow as they are written, and roll together.": """
 log.preallocate | boolean | false
-log.roll.jitter.ms | long | -
+log.roll.jitter.ms | long | - | 0..
 log.roll.jitter.hours | int | 0 | 0..
 """,
 }

@@ -2,9 +2,9 @@
 
 A broker's row: ``name | type | default | limits | what it does``; a topic's: ``… | limits | falls back to``, the
 broker settings whose values it takes while unset, first one first, and whose text it shares. A default of ``-``
-means unset. Limits: ``a..b`` (either end may be open), ``in x,y`` for one of these, ``list x,y`` for a list of
-these, ``replicas`` for ``*`` or partition:broker pairs. Broker rows act; what is accepted without effect is in
-``config_inert`` and ``TOPIC_INERT``, with the reason.
+means unset. Limits: ``a..b`` (either end may be open, `` or c`` behind it allows that value too), ``in x,y`` for one
+of these, ``list x,y`` for a list of these, ``replicas`` for ``*`` or partition:broker pairs. Broker rows act; what is
+accepted without effect is in ``config_inert`` and ``TOPIC_INERT``, with the reason.
 """
 
 BROKER = """
@@ -22,7 +22,7 @@ message.max.bytes | int | 1048588 | 0.. | The longest record batch taken.
 compression.type | string | producer | in uncompressed,zstd,lz4,snappy,gzip,producer | The codec of stored batches.
 log.cleanup.policy | list | delete | list compact,delete | What becomes of old records.
 log.segment.bytes | int | 1073741824 | 1048576.. | Size at which a new segment file begins.
-log.roll.ms | long | - | | Age at which a new segment begins.
+log.roll.ms | long | - | 1.. | Age at which a new segment begins.
 log.roll.hours | int | 168 | 1.. | The same in hours, where log.roll.ms is unset.
 log.retention.ms | long | - | | Age at which segments are deleted; -1 never.
 log.retention.minutes | int | - | | The same in minutes, where log.retention.ms is unset.
@@ -91,7 +91,7 @@ group.initial.rebalance.delay.ms | int | 0 | | How long a new group waits for me
 TOPIC = """
 cleanup.policy | list | delete | list compact,delete | log.cleanup.policy
 compression.type | string | producer | in uncompressed,zstd,lz4,snappy,gzip,producer | compression.type
-compression.gzip.level | int | -1 | -1..9 | compression.gzip.level
+compression.gzip.level | int | -1 | 1..9 or -1 | compression.gzip.level
 compression.lz4.level | int | 9 | 1..17 | compression.lz4.level
 compression.zstd.level | int | 3 | -131072..22 | compression.zstd.level
 delete.retention.ms | long | 86400000 | 0.. | log.cleaner.delete.retention.ms
