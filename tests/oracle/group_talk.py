@@ -75,6 +75,34 @@ class Talk:
         self.is_there(f"{label}:{partitions}", name, self.run.create(name, partitions, **configs), partitions)
         return name
 
+    def known_topic(self, label: str = "a", partitions: int = 1) -> str:
+        """A new topic that the group's coordinator has heard of."""
+        name = self.topic(label, partitions)
+        self.knows(name, partitions)
+        return name
+
+    def knows(self, topic: str, partitions: int) -> None:
+        """Waits until the coordinator knows that the topic has so many partitions (0: it is gone).
+
+        A group kept beside this one is asked, in its first heartbeat, what it would get of the topic.
+        """
+        probe = next(
+            name
+            for name in (f"probe-{number}-{topic}" for number in itertools.count())
+            if partition_for_group(name, 50) == self._partition
+        )
+        first = self._heartbeat(rebalance_timeout=30_000, subscribed_topic_names=[topic], topic_partitions=[])
+        last = self._heartbeat(member_epoch=-1)
+        who = {"group_id": probe, "member_id": "probe"}
+
+        def is_known(reply: Any) -> bool:
+            assert reply.error_code is ErrorCode.none, reply
+            self.run.quietly(CONSUMER_HEARTBEAT, 1, last | who)
+            self.run.quietly(DELETE, 2, {"groups_names": [probe]})
+            return sum(len(row.partitions) for row in reply.assignment.topic_partitions) == partitions
+
+        self.run.until(CONSUMER_HEARTBEAT, 1, first | who, is_known)
+
     def is_there(self, label: str, name: str, topic_id: uuid.UUID, partitions: int) -> None:
         """Lets the trace name the hash of subscriptions to this topic as it is now."""
         self._facts[label] = TopicFacts(name, topic_id.bytes, partitions)
@@ -226,20 +254,29 @@ class Talk:
         owned = said.pop("owned", None)
         if owned is not None:
             owned = [{"topic_id": topic_id, "partitions": list(indexes)} for topic_id, indexes in owned.items()]
+        message = self._heartbeat(member_id=member, member_epoch=epoch, topic_partitions=owned)
+        return self.run.call(CONSUMER_HEARTBEAT, version, message | said, client=client,
+                             unordered=("topic_partitions",))  # fmt: skip
+
+    def _heartbeat(self, **said: Any) -> dict[str, Any]:
         message = {
             "group_id": self.group,
-            "member_id": member,
-            "member_epoch": epoch,
+            "member_id": "",
+            "member_epoch": 0,
             "instance_id": None,
             "rack_id": None,
             "rebalance_timeout": -1,
             "subscribed_topic_names": None,
             "subscribed_topic_regex": None,
             "server_assignor": None,
-            "topic_partitions": owned,
+            "topic_partitions": None,
         }
-        return self.run.call(CONSUMER_HEARTBEAT, version, message | said, client=client,
-                             unordered=("topic_partitions",))  # fmt: skip
+        return message | said
+
+    def join_consumer(self, member: str, topics: Sequence[str] | None = None, **said: Any) -> Any:
+        """The first heartbeat of a member."""
+        asked = {"rebalance_timeout": 30_000, "subscribed_topic_names": topics, "owned": {}} | said
+        return self.heartbeat(member, 0, **asked)
 
     def set_group(self, **settings: str) -> None:
         """Settings of this group alone."""
@@ -252,13 +289,13 @@ class Talk:
 
     def describe(self, version: int = 6, *groups: str, operations: bool = False) -> Any:
         message = {"groups": list(groups or [self.group]), "include_authorized_operations": operations}
-        return self.run.call(DESCRIBE, version, message, unordered=("members",))
+        return self.run.call(DESCRIBE, version, message, unordered=("members", "groups"))
 
     def inspect(self, *groups: str, version: int = 1, operations: bool = False) -> Any:
         """ConsumerGroupDescribe."""
         message = {"group_ids": list(groups or [self.group]), "include_authorized_operations": operations}
         return self.run.call(CONSUMER_DESCRIBE, version, message,
-                             unordered=("topic_partitions", "members", "subscribed_topic_names"))  # fmt: skip
+                             unordered=("topic_partitions", "members", "groups"))  # fmt: skip
 
     def listed(
         self, *groups: str, version: int = 5, states: Sequence[str] = (), types: Sequence[str] = ()

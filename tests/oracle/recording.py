@@ -359,9 +359,12 @@ def _sort(tree: Any, name: str) -> None:
             _sort(inner, name)
 
 
+_NAMES = ("name", "topic", "key", "partition_index", "entity_type", "group_id", "member_id")
+
+
 def _order(row: Any) -> tuple[str, str]:
     named = row if isinstance(row, dict) else {}
-    name = next((named[key] for key in ("name", "topic", "key", "partition_index", "entity_type") if key in named), "")
+    name = next((named[key] for key in _NAMES if key in named), "")
     return str(name), json.dumps(row, sort_keys=True)
 
 

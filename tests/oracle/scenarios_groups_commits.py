@@ -107,7 +107,8 @@ def metadata_too_long(run: Run) -> None:
     talk.commit((topic, 1, 2, "x" * 4097))
     talk.commit((topic, 1, 4, "ü" * 4096), (topic, 2, 5, "ü" * 4097))
     talk.fetch({topic: [1, 2]})
-    talk.commit((topic, 1, 4, "😀" * 2048), (topic, 2, 5, "😀" * 2049))
+    for offset in range(4):  # the same again: one of these goes another way
+        talk.commit((topic, 1, offset, "😀" * 2048), (topic, 2, offset, "😀" * 2049))
     talk.fetch({topic: [1, 2]})
     other = Talk(run, "b")
     other.commit((topic, 0, 1, "x" * 4097))
@@ -146,6 +147,8 @@ def commits_of_a_stranger(run: Run) -> None:
     talk.commit((topic, 0, 6), group="")
     talk.commit((topic, 0, 6), group="", generation=3)
     talk.fetch()
+    talk.describe(6, "")
+    talk.delete("")
 
 
 # --- in the states of a classic group ---------------------------------------------------------------------------

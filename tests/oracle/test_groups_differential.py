@@ -10,6 +10,7 @@ import re
 
 import pytest
 import scenarios_groups
+import scenarios_groups_admin
 import scenarios_groups_classic
 import scenarios_groups_commits
 import scenarios_groups_static
@@ -17,6 +18,7 @@ from recording import Scenario, differences, load, run_scenario
 
 SUITES = {
     "groups": scenarios_groups.SCENARIOS,
+    "groups_admin": scenarios_groups_admin.SCENARIOS,
     "groups_classic": scenarios_groups_classic.SCENARIOS,
     "groups_commits": scenarios_groups_commits.SCENARIOS,
     "groups_static": scenarios_groups_static.SCENARIOS,
@@ -68,6 +70,7 @@ def test_groups_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: 
     # behaviour 8 (commits_without_a_group); behaviour 9 (offsets_as_odd_as_may_be)
     # behaviour 11 (commits_by_every_version); behaviour 24 (commits_by_topic_id)
     # behaviours 25, 26 (fetches_of_many_groups); behaviour 42 (joins_that_cannot_be)
+    # behaviour 20 (a_deleted_group_begins_anew); behaviour 21 (offsets_deleted); behaviour 22 (groups_deleted)
     # behaviour 43 (a_static_member_comes_back, a_static_member_waits_and_is_replaced)
     # behaviour 45 (a_rebalance_chained_to_the_next); behaviour 46 (protocols_that_do_not_fit)
     compare(suite, scenario, run_scenario(bootstrap, scenario))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.quotas import REQUEST_PERCENTAGE
+from odradek.core.ids import is_longer
 from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
@@ -212,7 +213,7 @@ class CommitLane:
             return None
         rows = [row for topic in request.topics for row in topic.partitions]
         epochs = tuple(row[2] for row in rows) if read.leader_epochs is not None else None
-        if any(len(row[3] or "") > limit for row in rows) or read[1:] != (tuple(row[1] for row in rows), epochs):
+        if any(is_longer(row[3] or "", limit) for row in rows) or read[1:] != (tuple(row[1] for row in rows), epochs):
             return None
         plan = CommitPlan(request)
         start, rest = _reply_parts(head.version, commit.pack(COMMITTED))

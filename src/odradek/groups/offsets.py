@@ -231,6 +231,8 @@ class Offsets:
     # --- deletion ---------------------------------------------------------------------------------------------
 
     def handle_delete(self, now_ms: int, request: OffsetDelete) -> Result:
+        if not request.group_id:
+            return Result(OffsetDeleteReply(ErrorCode.invalid_group_id))
         classic = self._groups.get(request.group_id)
         group = classic or self._consumer_groups.get(request.group_id)
         if group is None or group.state is State.DEAD:

@@ -33,7 +33,8 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
             return {"error_code": reply.error, "topics": []}
         for name, partitions in reply.topics:
             answers[name] += partitions
-        return {"error_code": ErrorCode.none, "topics": [_topic(*answer) for answer in answers.items()]}
+        told = [_topic(*answer) for answer in answers.items() if answer[1]]
+        return {"error_code": ErrorCode.none, "topics": told}
 
     request = OffsetDelete(message.group_id, known)
     return broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).map(pack)
