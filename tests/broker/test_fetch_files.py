@@ -63,12 +63,14 @@ def test_large_and_small_replies_keep_their_order_on_one_connection(bootstrap: s
 def test_all_partitions_of_one_reply_are_whole(bootstrap: str, topic: str) -> None:
     """Heads and files by turns: one with a file, one with a little, one with nothing."""
     with Wire(bootstrap) as wire:
-        create(wire, topic, partitions=3)
-        write(wire, topic, VALUES[:3])
+        create(wire, topic, partitions=4)
+        for value in VALUES[:3]:
+            produce(wire, topic, [value])
+            produce(wire, topic, [value], partition=3)
         produce(wire, topic, [b"little"], partition=1)
         asked = fetch(topic, max_wait_ms=0)
         part = asked["topics"][0]["partitions"][0]
-        asked["topics"][0]["partitions"] = [{**part, "partition": n} for n in (0, 1, 2, 0)]
+        asked["topics"][0]["partitions"] = [{**part, "partition": n} for n in range(4)]
         for version in (4, 7, 11, 12):
             parts = wire.call(1, version, asked).responses[0].partitions
             sizes = [len(bytes(part.records or b"")) for part in parts]
@@ -104,6 +106,34 @@ def test_a_topic_deleted_while_it_is_sent_arrives_whole(own_broker: Callable[...
             data += piece
         _, reply = frames.decode_response(1, 11, data)
         assert bases(records_of(reply)) == list(range(len(VALUES)))
+
+
+def test_a_reader_that_is_behind_the_last_segment_waits_for_nothing(bootstrap: str, topic: str) -> None:
+    """However many bytes it wants at least: what one reply may hold, it gets at once, and so it catches up."""
+    with Wire(bootstrap) as wire:
+        create(wire, topic, segment_bytes=str(1 << 20))
+        write(wire, topic)
+        found: list[int] = []
+        while not found or found[-1] < 8:
+            offset = found[-1] + 1 if found else 0
+            asked = fetch(topic, offset, max_wait_ms=600_000, min_bytes=50 << 20)
+            found += bases(records_of(wire.call(1, 11, asked)))
+        assert found == list(range(9))
+        # In the last segment it waits, as in Kafka.
+        waiting = wire.send(1, 11, fetch(topic, 9, max_wait_ms=600_000, min_bytes=950_000))
+        with Wire(bootstrap) as other:
+            write(other, topic, VALUES[:1])
+        assert bases(records_of(wire.receive(1, 11, waiting))) == [9, 10, 11]
+
+
+def test_a_partition_named_twice_is_answered_once(bootstrap: str, topic: str) -> None:
+    with Wire(bootstrap) as wire:
+        create(wire, topic)
+        write(wire, topic, [b"a", b"b"])
+        asked = fetch(topic, 0, max_wait_ms=0)
+        asked["topics"] = asked["topics"] + fetch(topic, 1, max_wait_ms=0)["topics"]
+        answered = [part for row in wire.call(1, 11, asked).responses for part in row.partitions]
+        assert [bases(bytes(part.records)) for part in answered] == [[1]]
 
 
 def test_readers_that_leave_in_the_middle_leave_nothing_behind(

@@ -52,6 +52,13 @@ def test_epoch_minus_one_keeps_nothing() -> None:
     assert len(broker.sessions) == 0
 
 
+def test_a_session_may_begin_with_nothing() -> None:
+    broker = Broker()
+    session_id = broker.fetch(0, 0).session_id
+    assert session_id != 0
+    assert partitions(broker.fetch(session_id, 1, 0)) == [0]
+
+
 def test_a_session_remembers_and_leaves_out_what_did_not_change() -> None:
     broker = Broker()
     first = broker.fetch(0, 0, 0, 1)

@@ -148,7 +148,7 @@ class FetchSessions:
         """Finds or makes the session of a request. Raises KafkaError where client and broker have lost each other."""
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
-            if epoch == FINAL_EPOCH or not wanted or not self._make_room(now_ms):
+            if epoch == FINAL_EPOCH or not self._make_room(now_ms):
                 return FetchContext(wanted, None, True)
             return FetchContext(wanted, self._open(now_ms, wanted, by_id, new_id), True)
         session = self._sessions.get(session_id)

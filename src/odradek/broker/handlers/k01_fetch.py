@@ -4,9 +4,9 @@ Versions: 5 log start, 7 sessions, 9 the reader's leader epoch, 11 preferred rep
 epoch last fetched (an answer to it may be "your history has parted from ours"), 13 topic ids, 15 replica state as a
 tag, 16 endpoints, 17 directory id, 18 the reader's high watermark.
 
-A reply is given at once when it holds ``min_bytes`` or an error, or when ``max_wait`` is 0. Else the request is
-parked (broker/purgatory) and read again when enough has arrived or the time is up. The first non-empty partition
-gives at least one batch, however large, so that readers get on.
+A reply is given at once when it holds ``min_bytes`` or an error, when a reader is not at the last segment yet, or
+when ``max_wait`` is 0. Else the request is parked (broker/purgatory) and read again when enough has arrived or the
+time is up. The first non-empty partition gives at least one batch, however large, so that readers get on.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> list[Chunk] 
         for topic in message.topics
         for part in topic.partitions
     ]
+    if len(wanted) > 1:  # named twice, the last one counts, as in Kafka
+        wanted = list({(item.topic, item.partition): item for item in wanted}.values())
     forgotten = [
         (_key(topic, by_id), index)
         for topic in getattr(message, "forgotten_topics_data", ())
@@ -96,6 +98,7 @@ class _Fetch:
         self._deferred: Deferred[list[Chunk]] = Deferred()
         self._parked: ParkedFetch | None = None
         self._slices: dict[tuple[TopicKey, int], Slice] = {}
+        self._behind = False
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
         fetched, size, urgent = self._read()
@@ -127,6 +130,7 @@ class _Fetch:
         fetched = []
         self._slices.clear()
         total = 0
+        self._behind = False
         urgent = False
         left = self._max_bytes
         for item in self._session.wanted:
@@ -135,7 +139,7 @@ class _Fetch:
             total += answer.size
             left = max(left - answer.size, 0)
             urgent = urgent or bool(answer.error_code) or answer.diverging is not None
-        return fetched, total, urgent
+        return fetched, total, urgent or self._behind
 
     def _read_one(self, item: Wanted, max_bytes: int, min_one: bool) -> FetchedPartition:
         index = item.partition
@@ -159,6 +163,8 @@ class _Fetch:
             return FetchedPartition(index, error.code)
         if found.size:
             self._slices[item.topic, index] = found
+            if item.fetch_offset < partition.log.active.base_offset:
+                self._behind = True
         return FetchedPartition(index, 0, *marks, aborted, size=found.size)
 
     def _filled(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:
