@@ -24,7 +24,9 @@ from odradek.broker.log_directory import LogDirectory
 from odradek.broker.server import BrokerServer
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
+from odradek.storage.log import Log
 from odradek.testing.cluster import BrokerProcess
 
 SERVE = [sys.executable, "-m", "odradek.broker"]
@@ -309,6 +311,46 @@ def test_a_damaged_partition_is_offline_alone(tmp_path: Path) -> None:
         assert wire.call(1, 11, fetch("bad", max_wait_ms=0)).responses[0].partitions[0].error_code == 56
     running.stop()
     assert "bad-0" in running.log_path.read_text()
+
+
+def test_a_partition_that_goes_offline_says_so_to_whoever_asks(tmp_path: Path) -> None:
+    async def life() -> list[int]:
+        broker = BrokerServer(BrokerConfig(), tmp_path, ("127.0.0.1", 0))
+        await broker.start()
+        try:
+            broker.create_topic("bad", partition_count=1, replication_factor=1)
+            broker.partition("bad", 0).log.offline = "is offline: the disk is full"
+            return await asyncio.to_thread(ask, f"127.0.0.1:{broker.address[1]}")
+        finally:
+            await broker.stop()
+
+    def ask(bootstrap: str) -> list[int]:
+        with Wire(bootstrap) as wire:
+            codes = [produce(wire, "bad", [b"a"]).error_code]
+            codes.append(wire.call(1, 11, fetch("bad", max_wait_ms=0)).responses[0].partitions[0].error_code)
+            for time_ms in (-1, -2, -3, 5):
+                part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": time_ms}
+                asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "bad", "partitions": [part]}]}
+                codes.append(wire.call(2, 7, asked).topics[0].partitions[0].error_code)
+            part = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
+            asked = {"replica_id": -1, "topics": [{"topic": "bad", "partitions": [part]}]}
+            return [*codes, wire.call(23, 4, asked).topics[0].partitions[0].error_code]
+
+    assert asyncio.run(life()) == [56] * 7  # KAFKA_STORAGE_ERROR
+
+
+def test_a_directory_of_apache_kafka_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """Its controller's log begins with control records, which ours never has."""
+    log = Log.open(tmp_path / "__cluster_metadata-0", LogConfig(), 0, clean=True)
+    leader_change = Record(b"\0\0\0\2", b"\0\0\0\0")
+    log.append(encode_batch([leader_change], now_ms=0, control=True), now_ms=0, leader_epoch=1, origin="coordinator")
+    log.close()
+
+    async def life() -> None:
+        with pytest.raises(StorageError, match="Apache Kafka"):
+            await BrokerServer(BrokerConfig(), tmp_path, ("127.0.0.1", 0)).start()
+
+    asyncio.run(life())
 
 
 def test_damaged_checkpoints_stop_nobody(tmp_path: Path) -> None:

@@ -339,6 +339,14 @@ def test_a_transactional_id_is_refused_by_name(wire: Wire) -> None:
     assert wire.call(22, 4, message).error_code == 53
 
 
+def test_a_producer_id_and_its_epoch_come_together(wire: Wire) -> None:
+    def code(producer_id: int, epoch: int) -> int:
+        message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": producer_id}
+        return int(wire.call(22, 4, message | {"producer_epoch": epoch}).error_code)
+
+    assert [code(-1, -1), code(7, 3), code(-1, 3), code(7, -1)] == [0, 0, 42, 42]  # INVALID_REQUEST
+
+
 # --- __consumer_offsets -----------------------------------------------------------------------------------------
 
 

@@ -252,6 +252,13 @@ def test_behaviour_49_of_equal_largest_timestamps_the_earliest_wins(path: Path) 
     assert log.max_timestamp() == (1, T0 + 9, 0)
 
 
+def test_behaviour_49_without_any_timestamp_the_first_record_has_the_largest(path: Path) -> None:  # behaviour 49
+    log = open_log(path)
+    for _ in range(2):
+        put(log, batch(1, at_ms=-1))
+    assert log.max_timestamp() == (0, -1, 0)
+
+
 def test_behaviour_50_lookups_are_bounded_for_read_committed(path: Path) -> None:  # behaviour 50
     log = open_log(path)
     put(log, batch(3))

@@ -58,6 +58,8 @@ class Catalog:
         while offset < log.log_end_offset:
             data = log.read(offset, _READ_BYTES).bytes()
             for row in iter_records(data):
+                if row.is_control:
+                    raise ValueError("it was written by Apache Kafka's controller, and is not ours to go on with")
                 if row.offset >= offset:
                     catalog._shard.replay(row.offset, Record(b"", row.value, row.timestamp))
                     offset = row.offset + 1

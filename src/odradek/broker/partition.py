@@ -96,6 +96,11 @@ class Partition:
         for waiter in tuple(self.waiters):
             waiter.wake()
 
+    def check_online(self) -> None:
+        """Raises KAFKA_STORAGE_ERROR where the log is offline, which its offsets would not tell."""
+        if self.log.offline is not None:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index} {self.log.offline}")
+
     def check_epoch(self, epoch: int) -> None:
         """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (behaviour 52); −1 asks for no check."""
         if epoch in (-1, self.leader_epoch):

@@ -60,6 +60,7 @@ def _look_up(broker: BrokerServer, version: int, topic: str, part: Any, committe
     partition = broker.partition(topic, part.partition_index)
     if partition is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
+    partition.check_online()
     partition.check_epoch(getattr(part, "current_leader_epoch", -1))
     limit = partition.last_stable_offset if committed else partition.high_watermark
     if time == LATEST:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     transactional_id = message.transactional_id
-    if transactional_id == "":
+    known = getattr(message, "producer_id", -1), getattr(message, "producer_epoch", -1)
+    if transactional_id == "" or known.count(-1) == 1:  # an id and its epoch come together
         code = ErrorCode.invalid_request
     elif transactional_id is not None:
         code = ErrorCode.transactional_id_authorization_failed

@@ -26,6 +26,7 @@ def _answer(broker: BrokerServer, topic: str, part: Any) -> dict[str, Any]:
     try:
         if partition is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        partition.check_online()
         partition.check_epoch(part.current_leader_epoch)
         epoch, end_offset = partition.log.epoch_end_offset(part.leader_epoch)
     except KafkaError as error:
