@@ -106,6 +106,18 @@ def test_kill_and_start_keep_what_was_acknowledged(in_thread: bool, topic: str, 
     assert (tmp_path / "data" / f"{topic}-0").is_dir()
 
 
+@BOTH
+def test_an_ipv6_address_stands_in_brackets(in_thread: bool, topic: str) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with odradek.Broker(host="::1", in_thread=in_thread) as broker:
+        assert broker.bootstrap_servers.startswith("[::1]:")
+        create_topic(broker.bootstrap_servers, topic)
+        assert publish(broker.bootstrap_servers, topic, numbers(1)) == [0]
+
+
 def test_topics_without_a_client(broker: odradek.Broker, topic: str) -> None:
     broker.create_topic(topic, 2, {"retention.ms": 1000, "cleanup.policy": ["compact", "delete"]})
     assert publish(broker.bootstrap_servers, topic, [b"x"], partition=1, key=b"k") == [0]

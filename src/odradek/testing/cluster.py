@@ -27,6 +27,11 @@ class BrokerFailed(OdradekError):
     """The broker did not do what was asked, or is gone; the message ends with the end of its log."""
 
 
+def bracketed(host: str) -> str:
+    """An IPv6 address as it stands in front of a port."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 class BrokerProcess:
     """One broker: data directory and port stay the same over ``kill`` and ``stop`` until ``start``.
 
@@ -51,7 +56,7 @@ class BrokerProcess:
         self.directory = Path(directory)
         self.data_dir = Path(data_dir) if data_dir is not None else self.directory / "data"
         self.config = dict(config or {})
-        self.host = host
+        self.host = bracketed(host)
         self.port = port
         self.temporary = temporary
         self.clock_ahead_ms = 0

@@ -13,7 +13,7 @@ from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.control import Control
 from odradek.broker.server import BrokerServer
-from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed
+from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
 
 
 class BrokerThread:
@@ -26,7 +26,7 @@ class BrokerThread:
     def __init__(self, data_dir: Path, *, config: Mapping[str, str], host: str = "127.0.0.1", port: int = 0) -> None:
         self.data_dir = data_dir
         self.config = dict(config)
-        self.host = host
+        self.host = bracketed(host)
         self.port = port
         self.clock_ahead_ms = 0
         self._thread: threading.Thread | None = None
