@@ -131,7 +131,8 @@ class Runtime:
         self._clock = clock
         self._steady = steady or clock
         self.skew_ms = clock() - self._steady()
-        self.timers = _Timers(lambda at_ms, callback: call_at(at_ms + self.skew_ms, callback), self._steady)
+        # By what the clocks say now: after a jump not noticed yet, alarms would go off too early, again and again.
+        self.timers = _Timers(lambda at_ms, alarm: call_at(at_ms + clock() - self._steady(), alarm), self._steady)
         self._shards: dict[int, _Shard] = {}
         self._to_load: deque[_Shard] = deque()
 
@@ -516,9 +517,11 @@ class _Shard:
                 offset = header.last_offset + 1
                 if not header.is_control:
                     yield from loading.take(data, position, header, before)
-            if not before < offset < partition.high_watermark:
+            if offset == before:
                 break
         yield from loading.finish()
+        if offset > partition.high_watermark:  # what replicas lack yet, nobody may see
+            self._uncommitted.append((offset, []))
 
     def _finish_load(self) -> None:
         skipped = self.machine.skipped

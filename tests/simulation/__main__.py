@@ -1,0 +1,118 @@
+"""``python -m tests.simulation SEED`` runs one seed and prints what happened; ``FIRST-LAST`` runs many.
+
+python -m tests.simulation 4711               the trace of seed 4711, its end first told in one line
+python -m tests.simulation 4711 --all         the whole of it
+python -m tests.simulation 4711 --shrink      without the faults that do not matter
+python -m tests.simulation 0-199 --jobs 2     seeds 0 to 199 in two processes; the first failure is printed
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(_HERE)]
+
+if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set of strings would be another chance
+    os.execve(
+        sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"}
+    )
+
+from sim_scenario import FAULTS, Scenario  # noqa: E402
+from sim_world import SimulationFailure  # noqa: E402
+
+LINES = 70
+
+
+def attempt(seed: int, without: tuple[str, ...] = ()) -> tuple[Scenario, Exception | None]:
+    scenario = Scenario(seed, without)
+    try:
+        scenario.run()
+    except Exception as error:
+        return scenario, error
+    return scenario, None
+
+
+def told(seed: int, lines: int = LINES, without: tuple[str, ...] = ()) -> tuple[bool, str]:
+    """Whether a seed passes, and its story."""
+    scenario, error = attempt(seed, without)
+    world, ledger = scenario.world, scenario.coordinator.ledger
+    if error is None:
+        story = world.trace((), lines)
+        head = f"seed {seed} passes: {world.events} events, {ledger.commits} commits, {ledger.fetches} fetches checked"
+    else:
+        about = error.about if isinstance(error, SimulationFailure) else ()
+        story = world.trace(about, lines)
+        where = "" if isinstance(error, SimulationFailure) else "".join(traceback.format_exception(error))
+        head = f"seed {seed} FAILS: {type(error).__name__}: {error}\n{where}"
+    groups = ", ".join(f"{group.name} {group.kind} {'/'.join(group.strategies)}" for group in scenario.groups)
+    head += f"\n  groups: {groups}\n  faults: {', '.join(sorted(scenario.faults))}\n  {scenario.config}\n"
+    return error is None, "\n".join([head, *story])
+
+
+def shrunk(seed: int) -> tuple[str, ...]:
+    """Faults that a failing seed fails without."""
+    without: tuple[str, ...] = ()
+    for fault in FAULTS:
+        if attempt(seed, (*without, fault))[1] is not None:
+            without = (*without, fault)
+    return without
+
+
+def fails(seed: int) -> bool:
+    return attempt(seed)[1] is not None
+
+
+def many(first: int, last: int, jobs: int, keep_going: bool) -> int:
+    begun, cpu = time.perf_counter(), time.process_time()
+    failed: list[int] = []
+    seeds = range(first, last + 1)
+    if jobs == 1:
+        for seed in seeds:
+            if fails(seed):
+                failed.append(seed)
+                if not keep_going:
+                    break
+    else:
+        with ProcessPoolExecutor(jobs) as pool:
+            for seed, bad in zip(seeds, pool.map(fails, seeds, chunksize=10), strict=True):
+                if bad:
+                    failed.append(seed)
+                    if not keep_going:
+                        pool.shutdown(cancel_futures=True)
+                        break
+    took = f"{time.perf_counter() - begun:.1f} s, {time.process_time() - cpu:.1f} s of CPU here"
+    print(f"{len(seeds)} seeds, {len(failed)} failed {failed[:50]}: {took}")
+    if failed:
+        print(told(failed[0])[1])
+        print(f"\nagain: python -m tests.simulation {failed[0]}")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.splitlines()[0])
+    parser.add_argument("seeds", help="a seed, or FIRST-LAST")
+    parser.add_argument("--all", action="store_true", help="the whole trace")
+    parser.add_argument("--shrink", action="store_true", help="leave out faults that do not matter")
+    parser.add_argument("--keep-going", action="store_true", help="after a failure")
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    first, _, last = options.seeds.partition("-")
+    if last:
+        return many(int(first), int(last), options.jobs, options.keep_going)
+    without = shrunk(int(first)) if options.shrink else ()
+    passes, story = told(int(first), 0 if options.all else LINES, without)
+    if without:
+        print(f"without {', '.join(without)}:")
+    print(story)
+    return 0 if passes else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

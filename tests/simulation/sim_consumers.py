@@ -1,0 +1,207 @@
+"""A KIP-848 consumer: it heartbeats, gives up what it is told to after a while, and says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim_members import OK, RETRY_MS, Process
+
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import TopicPartition
+from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+
+LOST = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id, ErrorCode.group_id_not_found}
+"""What it owned belongs to others: it drops all and joins anew."""
+OVER = {
+    ErrorCode.fenced_instance_id,
+    ErrorCode.group_max_size_reached,
+    ErrorCode.unsupported_version,
+    ErrorCode.inconsistent_group_protocol,
+}
+
+
+class ConsumerProcess(Process):
+    """``pattern`` instead of ``topics``: a regular expression. ``patience_ms``: how long it takes to give things up."""
+
+    def __init__(
+        self, *where: Any, pattern: str | None, assignor: str | None, patience_ms: int, rebalance_ms: int, number: int
+    ) -> None:
+        super().__init__(*where)
+        self.member_id = f"m{number}"
+        self.pattern = pattern
+        self.assignor = assignor
+        self.epoch = 0
+        self._patience_ms = patience_ms
+        self._rebalance_ms = rebalance_ms
+        self._interval_ms = 1_000
+        self._beating = False
+        self._revoking = False
+        self._beat_again = False
+        self._tell_all = True
+        self._said_owned: set[TopicPartition] | None = None
+        self.target: set[TopicPartition] = set()
+
+    def start(self) -> None:
+        self.note("starts: KIP-848, {} of {}{}", self.assignor, self.group_id, self.pattern or self.topics)
+        self._beat_on()
+
+    def identity(self) -> tuple[str, int]:
+        return self.member_id, self.epoch
+
+    def fetch_identity(self) -> tuple[str | None, int]:
+        return self.member_id, self.epoch
+
+    @property
+    def may_commit(self) -> bool:
+        return self.epoch > 0
+
+    @property
+    def at_rest(self) -> bool:
+        return self.epoch > 0 and not self._revoking and self.owned == self.target
+
+    # --- heartbeats -------------------------------------------------------------------------------------------
+
+    def _beat_on(self) -> None:
+        self.later(self._interval_ms, self._beat_on)
+        self.beat()
+
+    def beat(self) -> None:
+        if self.leaving:
+            return
+        if self._beating:
+            self._beat_again = True
+            return
+        self._beating, self._beat_again = True, False
+        joins = self.epoch == 0
+        full = joins or self._tell_all
+        self._tell_all = False
+        owned = None
+        if full or self._said_owned != self.owned:
+            owned = self._by_id(set() if joins else self.owned)
+        self._said_owned = set(self.owned)
+        request = ConsumerHeartbeat(
+            self.group_id,
+            self.member_id,
+            self.epoch,
+            self.member_id,
+            self.name,
+            "/sim",
+            self.instance_id,
+            None,
+            self._rebalance_ms if full else -1,
+            (list(self.topics) if self.pattern is None else []) if full else None,
+            (self.pattern or ("" if not joins else None)) if full else None,
+            self.assignor if full else None,
+            owned,
+        )
+        if joins:
+            self.note("joins")
+        sent = self.epoch
+        self.net.call(
+            self.group_id, request, lambda reply: self._beaten(reply, sent), timeout_ms=5_000, may_stray=False
+        )
+
+    def _beaten(self, reply: ConsumerHeartbeatReply | None, sent_epoch: int) -> None:
+        self._beating = False
+        if self.leaving:
+            return
+        if reply is None:
+            self._tell_all = True
+            self.later(RETRY_MS, self.beat)
+            return
+        if reply.error in LOST:
+            self.note("heartbeat: {}: lost {}", reply.error.name, sorted(self.owned))
+            self._lose_all()
+            self.later(0, self.beat)
+        elif reply.error in OVER:
+            self.note("gives up: {}", reply.error.name)
+            self.die()
+        elif reply.error is not OK:  # the coordinator moves or loads, or a static twin has not gone yet
+            self.note("heartbeat: {}", reply.error.name)
+            self._tell_all = True
+            self.later(RETRY_MS * 5, self.beat)
+        else:
+            if reply.member_epoch != sent_epoch or reply.assignment is not None:
+                self.note("epoch {}: {}", reply.member_epoch, self._told(reply))
+            self.epoch = reply.member_epoch
+            if reply.assignment is not None:
+                self.target = self._named(reply.assignment)
+            self._reconcile()
+            if self._beat_again:
+                self.beat()
+
+    def _told(self, reply: ConsumerHeartbeatReply) -> object:
+        return "unchanged" if reply.assignment is None else sorted(map(str, self._named(reply.assignment)))
+
+    def _lose_all(self) -> None:
+        self.epoch = 0
+        self.target = set()
+        self.give_up(set(self.owned))
+
+    def _reconcile(self) -> None:
+        """First it gives up, which takes its time and a commit; then it takes what is new, and tells."""
+        if self._revoking or self.owned == self.target:
+            return
+        if self.owned <= self.target:
+            self.take(self.target)
+            self.later(0, self.beat)
+            return
+        self._revoking = True
+        self.later(self.world.between(0, self._patience_ms), lambda: self.commit(then=self._revoked))
+
+    def _revoked(self) -> None:
+        self._revoking = False
+        self.give_up(self.owned - self.target)
+        if self.owned != self.target:
+            self.take(self.target)
+        self.note("has {} now", sorted(map(str, self.owned)))
+        self.beat()
+
+    def change_topics(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
+        self.topics, self.pattern = topics, pattern
+        self._tell_all = True
+        self.note("reads {} now", pattern or topics)
+        self.beat()
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """Topics have ids here: another of this name is another."""
+        self.give_up([tp for tp in self.owned if tp.topic == topic])
+        self.target = {tp for tp in self.target if tp.topic != topic}
+
+    # --- leaving ----------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        if self.leaving:
+            return
+        self.leaving = True
+        self.note("leaves")
+        self.commit(then=self._say_goodbye)
+
+    def _say_goodbye(self) -> None:
+        self.give_up(set(self.owned))
+        if self.epoch == 0:
+            self.die()
+            return
+        static = self.instance_id is not None and self.world.chance(0.7)
+        request = ConsumerHeartbeat(
+            self.group_id, self.member_id, -2 if static else -1, "", self.name, "/sim", self.instance_id
+        )
+        self.net.call(self.group_id, request, lambda _: self.die(), timeout_ms=5_000, may_stray=False)
+
+    # --- names and ids ----------------------------------------------------------------------------------------
+
+    def _by_id(self, owned: set[TopicPartition]) -> dict[bytes, list[int]]:
+        by_id: dict[bytes, list[int]] = {}
+        for topic, partition in sorted(owned):
+            topic_id = self.coordinator.topics.id_of(topic)
+            if topic_id is not None:
+                by_id.setdefault(topic_id, []).append(partition)
+        return by_id
+
+    def _named(self, assignment: Any) -> set[TopicPartition]:
+        named = set()
+        for topic_id, partitions in assignment.items():
+            topic = self.coordinator.topics.topic_by_id(topic_id)
+            if topic is not None:
+                named |= {TopicPartition(topic.name, partition) for partition in partitions}
+        return named

@@ -1,0 +1,479 @@
+"""The coordinator under test: the real runtime and shards on simulated logs, topics and time, and who watches them.
+
+``WatchedShard`` is the real shard with a window in it: it shows which records belong to which answer, so that an answer
+that goes out before its records are replayed and replicated is seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from typing import Any
+from uuid import UUID
+
+from sim_ledger import Ledger
+from sim_log import SimLog
+from sim_world import SimulationFailure, World
+
+import odradek.broker.runtime as runtime_module
+from odradek.batches.rows import Row
+from odradek.broker.deferred import Deferred
+from odradek.broker.runtime import Runtime
+from odradek.core.effects import Complete, Park, Record, Result
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.records import GroupRecord, OffsetCommitRecord, decode
+from odradek.groups.commit_plan import CommitBlock, PlannedCommits
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_group import Surroundings
+from odradek.groups.consumer_hash import TopicFacts
+from odradek.groups.messages import (
+    DeleteGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    PartitionCommit,
+    TopicCommit,
+)
+from odradek.groups.shard import EXPIRY, DurableState, GroupShard
+
+
+class Token:
+    """Records that an answer waits for."""
+
+    __slots__ = ("left", "next_offset")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.next_offset = 0
+
+
+class Watch:
+    """Which answers of one shard wait for which records."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[int, tuple[object, Token]] = {}  # by record; kept, so that no other gets its id
+        self._parked: dict[Hashable, object] = {}
+        self._answers: dict[int, tuple[object, object, Token]] = {}  # by request
+
+    def on_result(self, request: object | None, result: Result) -> None:
+        written: list[object] = [*result.records]
+        if result.block is not None:
+            written.append(result.block)
+        token = Token(len(written))
+        for record in written:
+            self._tokens[id(record)] = (record, token)
+        for effect in result.effects:
+            if isinstance(effect, Park):
+                self._parked[effect.key] = request
+            elif isinstance(effect, Complete):
+                waiting = self._parked.pop(effect.key, None)
+                if waiting is not None:
+                    self._answers[id(waiting)] = (waiting, effect.reply, token)
+        if request is not None and result.reply is not None:
+            self._answers[id(request)] = (request, result.reply, token)
+
+    def on_replayed(self, record: object, next_offset: int) -> None:
+        known = self._tokens.pop(id(record), None)
+        if known is not None:
+            known[1].left -= 1
+            known[1].next_offset = next_offset
+
+    def on_answer(self, request: object, reply: object, high_watermark: int) -> None:
+        """Raises SimulationFailure for an answer that came too early."""
+        known = self._answers.pop(id(request), None)
+        if known is None or known[1] is not reply:  # refused before or after the machine saw it
+            return
+        token = known[2]
+        if token.left:
+            raise SimulationFailure(
+                f"{type(request).__name__} answered before {token.left} of its records were replayed"
+            )
+        if token.next_offset > high_watermark:
+            raise SimulationFailure(f"{type(request).__name__} answered before its records were replicated")
+
+
+class WatchedShard(GroupShard):
+    """The real thing, seen through."""
+
+    def __init__(self, coordinator: Coordinator, config: GroupConfig, surroundings: Surroundings | None) -> None:
+        super().__init__(config, surroundings)
+        self.watch = Watch()
+        self._coordinator = coordinator
+
+    def handle(self, now_ms: int, request: Any) -> Result:
+        result = super().handle(now_ms, request)
+        self.watch.on_result(request, result)
+        return result
+
+    def on_timer(self, now_ms: int, key: Hashable) -> Result:
+        result = super().on_timer(now_ms, key)
+        self.watch.on_result(None, result)
+        if key == EXPIRY and result.records:
+            self._coordinator.on_expiry(self, now_ms, result.records)
+        return result
+
+    def on_loaded(self, now_ms: int) -> Result:
+        self._coordinator.on_loaded(self)
+        result = super().on_loaded(now_ms)
+        self.watch.on_result(None, result)
+        return result
+
+    def on_topics_known(self, topic_id: Any) -> Result:
+        self._coordinator.on_topics_known(self)
+        return super().on_topics_known(topic_id)
+
+    def replay(self, offset: int, record: Record) -> None:
+        super().replay(offset, record)
+        self.watch.on_replayed(record, offset + 1)
+
+    def replay_block(self, offset: int, block: CommitBlock) -> None:
+        super().replay_block(offset, block)
+        self.watch.on_replayed(block, offset + block.count)
+
+
+class SimTopics:
+    """The broker's topics, as groups see them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._topics: dict[str, TopicFacts] = {}
+        self._made = 0
+        self.version = 0
+
+    def topic(self, name: str) -> TopicFacts | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicFacts | None:
+        return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
+
+    def topic_names(self) -> list[str]:
+        return list(self._topics)
+
+    def group_setting(self, group_id: str, name: str) -> str | None:
+        return None
+
+    def id_of(self, name: str) -> bytes | None:
+        topic = self._topics.get(name)
+        return None if topic is None else topic.topic_id
+
+    def count_of(self, name: str) -> int | None:
+        topic = self._topics.get(name)
+        return None if topic is None else topic.partition_count
+
+    def put(self, name: str, partition_count: int) -> None:
+        """Creates a topic, or lets it grow."""
+        known = self._topics.get(name)
+        if known is None:
+            self._made += 1
+            topic_id = UUID(int=self._made << 64 | self._made).bytes
+        else:
+            topic_id = known.topic_id
+        self._topics[name] = TopicFacts(name, topic_id, partition_count)
+        self.version += 1
+
+    def remove(self, name: str) -> None:
+        del self._topics[name]
+        self.version += 1
+
+
+class _Errors(logging.Handler):
+    """The runtime survives bugs in a machine and logs them; here they count."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.seen: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(record)
+
+
+class Coordinator:
+    """One broker with all partitions of the offsets topic; it crashes, comes back, hands partitions over."""
+
+    def __init__(self, world: World, config: GroupConfig, partition_count: int, delete_retention_ms: int) -> None:
+        self.world = world
+        self.config = config
+        self.topics = SimTopics(world)
+        self.ledger = Ledger(world)
+        self.delete_retention_ms = delete_retention_ms
+        self.lag_ms: Callable[[], int] = lambda: 0
+        self.logs = [SimLog(index, self._on_append) for index in range(partition_count)]
+        self.shadows = [GroupShard(config, self.topics) for _ in self.logs]
+        self.incarnations: dict[str, int] = {}
+        """How often each classic group has ended: generations count anew from there."""
+        self.emptied_ms: dict[str, int | None] = {}
+        """Classic groups by their last record: since when they are empty; None: they have members."""
+        self.on_connections_lost: Callable[[], None] = lambda: None
+        self.runtime: Runtime | None = None
+        self._alive: list[bool] = [False]
+        self._dirty: set[int] = set()
+        self._errors = _Errors()
+        world.checks.append(self.check)
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Coordinator:
+        self._patched = (runtime_module.GroupShard, runtime_module.LOAD_STEP_S, runtime_module.LOAD_STEP_BYTES)
+        runtime_module.GroupShard = lambda config, around: WatchedShard(self, config, around)  # type: ignore[misc,assignment]
+        runtime_module.LOAD_STEP_S = 0.0  # the time it takes must not matter
+        runtime_module.LOAD_STEP_BYTES = 2_000  # so that there is something to race with
+        self._log = logging.getLogger("odradek.broker")
+        self._level, self._propagates = self._log.level, self._log.propagate
+        self._log.addHandler(self._errors)
+        self._log.propagate = False
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        runtime_module.GroupShard, runtime_module.LOAD_STEP_S, runtime_module.LOAD_STEP_BYTES = self._patched
+        self._log.removeHandler(self._errors)
+        self._log.propagate = self._propagates
+
+    def start(self) -> None:
+        alive = self._alive = [True]
+
+        def guarded(callback: Callable[[], None]) -> Callable[[], None]:
+            return lambda: callback() if alive[0] else None
+
+        world = self.world
+        self.runtime = Runtime(
+            self.config,
+            call_soon=lambda callback: world.after(0, guarded(callback)),
+            call_at=lambda at_ms, callback: world.at(at_ms - world.jumped_ms, guarded(callback)),
+            clock=world.clock,
+            steady=world.steady,
+            topic_id=self.topics.id_of,
+            surroundings=self.topics,
+        )
+        self.runtime.partition_count = len(self.logs)
+        for log in self.logs:
+            log.high_watermark = log.log_end_offset
+            self.runtime.load(log.index, log)
+        world.note("broker", "starts")
+
+    def crash(self, *, loses_tail: bool) -> None:
+        """kill -9; with ``loses_tail`` what was not replicated is gone when it comes back."""
+        self._alive[0] = False
+        self.runtime = None
+        self.world.note("broker", "crashes")
+        for log in self.logs:
+            if loses_tail and (lost := log.truncate_to_high_watermark()):
+                self.world.note("log", "{} loses {} records", log.index, lost)
+                self._rebuild_shadow(log)
+        self.on_connections_lost()
+
+    def hand_over(self, index: int) -> None:
+        """The partition is led elsewhere for a moment."""
+        if self.runtime is not None:
+            self.world.note("broker", "gives {} away", index)
+            self.runtime.unload(index)
+
+    def take_over(self, index: int) -> None:
+        if self.runtime is not None:
+            self.world.note("broker", "takes {} back", index)
+            self.logs[index].high_watermark = self.logs[index].log_end_offset
+            self.runtime.load(index, self.logs[index])
+
+    def compact(self, index: int) -> None:
+        log = self.logs[index]
+        up_to = self.world.between(log.first_dirty_offset, log.high_watermark) if log.high_watermark else 0
+        saved = log.compact(self.world.clock(), up_to, self.delete_retention_ms)
+        self.world.note("log", "{} compacted up to {}: {} bytes less, {} left", index, up_to, saved, log.size)
+        self._check_reading(log)
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def group_partition(self, group_id: str) -> int:
+        return self.logs[0].index if self.runtime is None else self.runtime.group_partition(group_id)
+
+    def submit(self, group_id: str, request: Any, answer: Callable[[Any], None]) -> bool:
+        """Hands a request in; False where nobody listens."""
+        runtime = self.runtime
+        if runtime is None:
+            return False
+        index = runtime.group_partition(group_id)
+        if not self._handled(request):
+            answer(request.failed(ErrorCode.unknown_topic_or_partition))
+            return True
+        settle = self._expect(index, request)
+        machine = runtime.machine(index)
+        promise: Deferred[Any] = Deferred()
+
+        def answered(reply: Any) -> None:
+            if machine is not None:
+                machine.watch.on_answer(request, reply, self.logs[index].high_watermark)  # type: ignore[attr-defined]
+            settle(reply)
+            answer(reply)
+
+        promise.then(answered)
+        runtime.submit_for(index, request, promise)
+        return True
+
+    def _handled(self, request: Any) -> bool:
+        """Leaves out of a commit what the handler refuses before the coordinator sees it; whether anything is left."""
+        if isinstance(request, PlannedCommits):
+            return all(self._exist(row) == list(row.partitions) for row in request.plan.request.topics)
+        if isinstance(request, OffsetCommit):
+            rows = [row._replace(partitions=self._exist(row)) for row in request.topics]
+            request.topics = [row for row in rows if row.partitions]
+            return bool(request.topics)
+        return True
+
+    def _exist(self, row: TopicCommit) -> list[PartitionCommit]:
+        known = self.topics.topic(row.topic)
+        if known is None or row.topic_id not in (None, known.topic_id):
+            return []
+        return [one for one in row.partitions if one[0] < known.partition_count]
+
+    def _expect(self, index: int, request: Any) -> Callable[[Any], None]:
+        """Tells the ledger what a request may change; what is returned takes the answer."""
+        ledger = self.ledger
+        if isinstance(request, PlannedCommits):
+            return ledger.planned(index, request)
+        if isinstance(request, OffsetCommit):
+            return ledger.commit(index, request)
+        if isinstance(request, OffsetDelete):
+            return ledger.delete(index, request)
+        if isinstance(request, DeleteGroups):
+            return ledger.delete_groups(index, request)
+        if isinstance(request, OffsetFetch):
+            return ledger.fetch(request)
+        return lambda reply: None
+
+    # --- topics -----------------------------------------------------------------------------------------------
+
+    def put_topic(self, name: str, partition_count: int) -> None:
+        created = self.topics.topic(name) is None
+        self.topics.put(name, partition_count)
+        self.world.note("topics", "{} has {} partitions now", name, partition_count)
+        if self.runtime is not None:
+            self.runtime.on_topics_changed([name], created=created)
+
+    def delete_topic(self, name: str) -> None:
+        self.topics.remove(name)
+        self.world.note("topics", "{} is deleted", name)
+        if self.runtime is not None:
+            self.runtime.on_topics_changed([name])
+            for log in self.logs:
+                certain = self.runtime.machine(log.index) is not None and log.fail_with is None
+                self.ledger.topic_deleted(log.index, name, certain=certain)
+            self.runtime.on_topics_deleted([name])
+
+    # --- what the shards show ---------------------------------------------------------------------------------
+
+    def _on_append(self, log: SimLog, rows: list[Row]) -> None:
+        shadow = self.shadows[log.index]
+        for row in rows:
+            assert row.key is not None
+            shadow.replay(row.offset, Record(row.key, row.value))
+            decoded = decode(row.key, row.value)
+            if isinstance(decoded, GroupRecord):
+                self._note_group(decoded)
+        self._dirty.add(log.index)
+        if log.lags:
+            end = log.log_end_offset
+            self.world.after(self.lag_ms(), lambda: self._replicated(log, end))
+
+    def _note_group(self, record: GroupRecord) -> None:
+        group_id = record.key.group
+        if record.value is None:
+            self.incarnations[group_id] = self.incarnations.get(group_id, 0) + 1
+            self.emptied_ms.pop(group_id, None)
+        else:
+            self.emptied_ms[group_id] = None if record.value.members else record.value.current_state_timestamp_ms
+
+    def _replicated(self, log: SimLog, end: int) -> None:
+        if log.high_watermark < end <= log.log_end_offset:
+            log.high_watermark = end
+            if self.runtime is not None:
+                self.runtime.on_high_watermark(log.index)
+
+    def _rebuild_shadow(self, log: SimLog) -> None:
+        self.shadows[log.index] = self._read(log)
+
+    def _read(self, log: SimLog) -> GroupShard:
+        """A shard that has read the log, record by record."""
+        shard = GroupShard(self.config, self.topics)
+        for row in log.rows():
+            assert row.key is not None
+            shard.replay(row.offset, Record(row.key, row.value))
+        return shard
+
+    def on_loaded(self, shard: WatchedShard) -> None:
+        """The log was read, by the loader's own ways; nothing has happened since."""
+        index = self._index_of(shard)
+        self._same(shard.durable_state(), self.shadows[index].durable_state(), f"loaded {index}")
+        self.ledger.settle(index, lambda key: shard.committed(*key))
+
+    def on_topics_known(self, shard: WatchedShard) -> None:
+        self.ledger.topics_known(self._index_of(shard), self.topics.id_of)
+
+    def on_expiry(self, shard: WatchedShard, now_ms: int, records: list[Record]) -> None:
+        """The log will forget these: were they due?"""
+        for record in records:
+            decoded = decode(record.key, record.value)
+            if not isinstance(decoded, OffsetCommitRecord):
+                continue
+            key = decoded.key
+            value = shard.committed(key.group, key.topic, key.partition)
+            if value is None:
+                continue  # it goes already, with its topic
+            due_ms = self._due_ms(key.group, value.commit_timestamp_ms, value.expire_timestamp_ms)
+            if due_ms is None or now_ms < due_ms:
+                raise SimulationFailure(f"{key} expired at {now_ms}, due at {due_ms}", key.group)
+            self.ledger.expire(self._index_of(shard), key)
+
+    def _due_ms(self, group_id: str, committed_ms: int, expire_ms: int) -> int | None:
+        """When an offset may go, told by the log alone; None: not while the group is what it is."""
+        if expire_ms != -1:
+            return expire_ms
+        emptied_ms = self.emptied_ms.get(group_id)
+        shard = self.shadows[self.group_partition(group_id)]
+        if group_id in self.emptied_ms and group_id not in shard.consumer_groups:
+            group = shard.groups[group_id]
+            if emptied_ms is not None and group.protocol_type:
+                return emptied_ms + self.config.offsets_retention_ms
+        return committed_ms + self.config.offsets_retention_ms
+
+    def _index_of(self, shard: GroupShard) -> int:
+        assert self.runtime is not None
+        return next(i for i in self.runtime.loaded() if self.runtime._shards[i].machine is shard)
+
+    # --- checks -----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """After every event: no bug was logged, and the log says what lives."""
+        if self._errors.seen:
+            record = self._errors.seen[0]
+            error = None if record.exc_info is None else record.exc_info[1]
+            raise SimulationFailure(f"logged: {record.getMessage()}: {error!r}") from error
+        if not self._dirty or self.runtime is None:
+            return
+        for index in tuple(self._dirty):
+            machine = self.runtime.machine(index)
+            if machine is not None:
+                if self.runtime._shards[index]._records:
+                    continue  # a group that changes sides does so at once
+                self._same(machine.durable_state(), self.shadows[index].durable_state(), f"partition {index}")
+            self._dirty.discard(index)
+
+    def _check_reading(self, log: SimLog) -> None:
+        """A compacted log says what the whole one said."""
+        self._same(self._read(log).durable_state(), self.shadows[log.index].durable_state(), f"compacted {log.index}")
+
+    @staticmethod
+    def _same(one: DurableState, other: DurableState, what: str) -> None:
+        if one == other:
+            return
+        for field in DurableState._fields:
+            left, right = getattr(one, field), getattr(other, field)
+            for key in {**left, **right}:
+                if left.get(key, "nothing") != right.get(key, "nothing"):
+                    sides = f"  is      {left.get(key, 'nothing')}\n  by log  {right.get(key, 'nothing')}"
+                    text = f"{what}: {field}[{key}]\n{sides}"
+                    raise SimulationFailure(text, key if isinstance(key, str) else key[0])
+
+    def fail_next_append(self, index: int) -> None:
+        code = self.world.rng.choice([ErrorCode.kafka_storage_error, ErrorCode.not_enough_replicas])
+        self.logs[index].fail_with = KafkaError(code, "a fault of the simulation")
+        self.world.note("log", "{} fails its next append", index)

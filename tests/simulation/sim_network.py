@@ -1,0 +1,119 @@
+"""Connections between members and the coordinator: they delay, they keep the order, they break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sim_coordinator import Coordinator
+from sim_world import World
+
+NOT_LISTENING_MS = 50
+
+
+@dataclass
+class Weather:
+    """How the network is. ``stray``: a request on a broken connection may still arrive, much later."""
+
+    slow: float = 0.0
+    lost_request: float = 0.0
+    lost_reply: float = 0.0
+    stray: float = 0.0
+    slow_ms: int = 3_000
+
+    def clear_up(self) -> None:
+        self.slow = self.lost_request = self.lost_reply = self.stray = 0.0
+
+
+class Call:
+    __slots__ = ("open", "take")
+
+    def __init__(self, take: Callable[[Any | None], None]) -> None:
+        self.take = take
+        self.open = True
+
+
+class Connection:
+    """One member's way to its coordinator. ``call`` answers once, with None where the connection broke."""
+
+    def __init__(self, world: World, coordinator: Coordinator, weather: Weather, name: str) -> None:
+        self._world = world
+        self._coordinator = coordinator
+        self._weather = weather
+        self._name = name
+        self._generation = 0
+        self._there_ms = self._back_ms = 0
+        self._calls: list[Call] = []
+
+    def call(
+        self,
+        group_id: str,
+        request: Any,
+        take: Callable[[Any | None], None],
+        *,
+        timeout_ms: int = 30_000,
+        may_stray: bool = True,
+    ) -> None:
+        world, weather, generation = self._world, self._weather, self._generation
+        call = Call(take)
+        self._calls.append(call)
+        world.after(timeout_ms, lambda: self._timed_out(call, generation))
+        if world.chance(weather.lost_request):
+            world.after(self._delay_ms(), lambda: self.break_off("request lost", generation))
+            return
+        self._there_ms = max(self._there_ms, world.now_ms + self._delay_ms())
+
+        def arrive() -> None:
+            if generation != self._generation and not (may_stray and world.chance(weather.stray)):
+                return
+            if not self._coordinator.submit(group_id, request, lambda reply: self._answer(call, reply, generation)):
+                world.after(NOT_LISTENING_MS, lambda: self.break_off("refused", generation))
+
+        world.at(self._there_ms, arrive)
+
+    def _answer(self, call: Call, reply: Any, generation: int) -> None:
+        world = self._world
+        if not call.open:
+            return
+        if world.chance(self._weather.lost_reply):
+            world.after(self._delay_ms(), lambda: self.break_off("reply lost", generation))
+            return
+        self._back_ms = max(self._back_ms, world.now_ms + self._delay_ms())
+        world.at(self._back_ms, lambda: self._end(call, reply))
+
+    def _end(self, call: Call, reply: Any | None) -> None:
+        if call.open:
+            call.open = False
+            self._calls.remove(call)
+            call.take(reply)
+
+    def _timed_out(self, call: Call, generation: int) -> None:
+        if call.open:
+            self.break_off("timed out", generation)
+
+    def break_off(self, why: str, generation: int | None = None) -> None:
+        """Whoever waits on it hears nothing any more; the next call uses a new one."""
+        if generation is not None and generation != self._generation:
+            return
+        self._generation += 1
+        self._there_ms = self._back_ms = 0
+        self._world.note(self._name, "connection breaks: {}", why)
+        waiting, self._calls = self._calls, []
+        for call in waiting:
+            if call.open:
+                call.open = False
+                call.take(None)
+
+    def close(self) -> None:
+        """Of a process that is gone: nobody takes anything any more."""
+        self._generation += 1
+        for call in self._calls:
+            call.open = False
+        self._calls = []
+
+    def _delay_ms(self) -> int:
+        world = self._world
+        if world.chance(self._weather.slow):
+            return world.between(100, self._weather.slow_ms)
+        return world.between(0, 5)
