@@ -736,16 +736,6 @@ def test_a_wrong_max_timestamp_is_put_right(path: Path, codec: str, count: int, 
     assert (found.timestamp, found.offset) == (T0 + count - 1, count - 1)
 
 
-def test_a_header_that_may_be_right_costs_no_look_at_the_records(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[object] = []
-    monkeypatch.setattr(Log, "_check_records", lambda *arguments: looks.append(arguments))
-    log = open_log(path)
-    for codec in CODECS:
-        for count in (1, 2, 10):
-            put(log, batch(count, compression=codec))
-    assert looks == []
-
-
 def test_claim_9_batches_cut_writes_and_bytes(path: Path) -> None:  # claim 9
     """The same thousand records, one a batch and a hundred a batch: a produce request carries one batch a partition."""
     costs = {}

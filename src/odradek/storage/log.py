@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from odradek.batches.check import check_batch
 from odradek.batches.compression import CODES
 from odradek.batches.encode import recompress, with_max_timestamp
 from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
@@ -191,9 +192,17 @@ class Log:
         _, header = batches[0]
         if config.is_log_append_time and header.timestamp_type:
             raise KafkaError(ErrorCode.invalid_timestamp, "producers may not set LogAppendTime themselves")
-        if config.is_compacted or self._needs_a_look(header, now_ms):
-            newest = self._check_records(data, header, now_ms)
-            if newest != header.max_timestamp and not config.is_log_append_time:
+        found = check_batch(data, header)
+        if config.is_compacted and found.has_keyless:
+            raise KafkaError(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
+        if not config.is_log_append_time:
+            newest = header.base_timestamp + found.greatest_delta
+            if (
+                newest > now_ms + config.message_timestamp_after_max_ms
+                or header.base_timestamp + found.least_delta < now_ms - config.message_timestamp_before_max_ms
+            ):
+                self._check_timestamps(data, header, now_ms)
+            if newest != header.max_timestamp:
                 data = with_max_timestamp(data, header, newest)
                 batches = validate(data, max_message_bytes=config.max_message_bytes)
                 _, header = batches[0]
@@ -204,40 +213,17 @@ class Log:
                 batches = validate(data, max_message_bytes=config.max_message_bytes)
         return data, batches
 
-    def _needs_a_look(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the records' timestamps may be out of bounds, or the header's are not what a producer writes.
-
-        The base is the first record's, and so at most the maximum: of one record it is both. Kafka takes every batch
-        apart; here a wrong maximum of several records that keeps within these bounds is believed.
-        """
-        config = self.config
-        if config.is_log_append_time:
-            return False
-        base, newest = header.base_timestamp, header.max_timestamp
-        return (
-            newest > now_ms + config.message_timestamp_after_max_ms
-            or now_ms > config.message_timestamp_before_max_ms
-            or newest < base
-            or (newest != base and header.record_count == 1)
-        )
-
-    def _check_records(self, data: Buffer, header: BatchHeader, now_ms: int) -> int:
-        """What a topic's settings demand of single records; returns the largest timestamp (ms)."""
+    def _check_timestamps(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
+        """Raises KafkaError (INVALID_TIMESTAMP) for a record out of the topic's bounds; one without a time is in."""
         config = self.config
         earliest = now_ms - config.message_timestamp_before_max_ms
         latest = now_ms + config.message_timestamp_after_max_ms
-        newest = -1
         for row in batch_rows(data, 0, header):
-            if row.key is None and config.is_compacted:
-                raise KafkaError(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
-            newest = max(newest, row.timestamp)
-            if row.timestamp == -1 or config.is_log_append_time or earliest <= row.timestamp <= latest:
-                continue
-            raise KafkaError(
-                ErrorCode.invalid_timestamp,
-                f"timestamp {row.timestamp} of record {row.offset} is not within [{earliest}, {latest}]",
-            )
-        return newest
+            if row.timestamp != -1 and not earliest <= row.timestamp <= latest:
+                raise KafkaError(
+                    ErrorCode.invalid_timestamp,
+                    f"timestamp {row.timestamp} of record {row.offset} is not within [{earliest}, {latest}]",
+                )
 
     def _write(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int, leader_epoch: int

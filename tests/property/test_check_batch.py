@@ -1,0 +1,122 @@
+"""Records looked at as the broker does before it stores them, against a reader that takes every one apart."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.batches.check import Checked, check_batch
+from odradek.batches.compression import CODES, compress
+from odradek.batches.encode import encode_batch, varint
+from odradek.batches.header import HEADER_BYTES, read_header
+from odradek.batches.rows import batch_rows
+from odradek.core.effects import Record
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+
+T0 = 1_700_000_000_000
+HEADERS = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=70)), max_size=3)
+
+
+def one(
+    key: bytes | None, value: bytes | None, delta: int, offset: int, headers: list[tuple[str, bytes | None]]
+) -> bytes:
+    """A record's bytes."""
+
+    def field(data: bytes | None) -> bytes:
+        return varint(-1) if data is None else varint(len(data)) + data
+
+    body = b"\0" + varint(delta) + varint(offset) + field(key) + field(value) + varint(len(headers))
+    body += b"".join(field(name.encode()) + field(text) for name, text in headers)
+    return varint(len(body)) + body
+
+
+def batch_of(records: list[bytes], codec: str = "none", count: int | None = None) -> bytes:
+    """A batch whose header may lie about its count. Its CRC is not looked at here."""
+    data = bytearray(encode_batch([Record(b"", b"")], now_ms=T0))[:HEADER_BYTES]
+    payload = compress(CODES[codec], b"".join(records))
+    data[8:12] = (HEADER_BYTES - 12 + len(payload)).to_bytes(4, "big")
+    data[22] = CODES[codec]
+    data[57:61] = (len(records) if count is None else count).to_bytes(4, "big", signed=True)
+    return bytes(data) + payload
+
+
+def checked(data: bytes) -> Checked:
+    return check_batch(data, read_header(data))
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]]:
+    """Stretches of records of one shape, whose timestamps' deltas take one, two or more bytes."""
+    rows = []
+    for _ in range(draw(st.integers(1, 5))):
+        key = draw(st.none() | st.binary(max_size=3) | st.just(b"k" * 80))
+        size = draw(st.sampled_from([0, 1, 60, 63, 64, 65, 130, 9000]))
+        value = None if draw(st.booleans()) and draw(st.booleans()) else b"v" * size
+        headers = draw(st.just([]) | HEADERS)
+        step = draw(st.sampled_from([0, 0, 1, -1, 40, 9000, -9000, 3_000_000]))
+        start = draw(st.sampled_from([0, 50, 63, 8000, -64, 2_000_000_000, -(1 << 40)]))
+        rows += [(key, value, start + step * n, headers) for n in range(draw(st.sampled_from([1, 2, 17, 40, 100])))]
+    return rows
+
+
+@settings(max_examples=120, deadline=None)
+@given(runs(), st.sampled_from(list(CODES)))
+def test_what_is_found_is_what_a_reader_finds(rows: list[tuple[object, ...]], codec: str) -> None:
+    records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]  # type: ignore[arg-type]
+    data = batch_of(records, codec)
+    header = read_header(data)
+    read = list(batch_rows(data, 0, header))
+    deltas = [row.timestamp - header.base_timestamp for row in read]
+    assert len(read) == len(rows)
+    assert checked(data) == (min(deltas), max(deltas), any(row.key is None for row in read))
+
+
+@settings(max_examples=150, deadline=None)
+@given(runs(), st.randoms(use_true_random=False), st.data())
+def test_what_no_reader_can_read_is_refused(
+    rows: list[tuple[object, ...]], chance: random.Random, data: st.DataObject
+) -> None:
+    """Damaged anywhere; the offsets' deltas and the headers' texts are not looked at, as in Kafka."""
+    records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]  # type: ignore[arg-type]
+    damaged = bytearray(batch_of(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[chance.randrange(HEADER_BYTES, len(damaged))] = chance.choice(
+            [0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)]
+        )
+    whole = bytes(damaged)
+    try:
+        read = list(batch_rows(whole, 0, read_header(whole)))
+    except CorruptRecord as error:
+        if "offset delta" in str(error) or "UTF-8" in str(error):
+            return
+        with pytest.raises(KafkaError) as refused:
+            checked(whole)
+        assert refused.value.code is ErrorCode.invalid_record
+    else:
+        deltas = [row.timestamp - read_header(whole).base_timestamp for row in read]
+        assert checked(whole) == (min(deltas), max(deltas), any(row.key is None for row in read))
+
+
+@pytest.mark.parametrize("codec", CODES)
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_more_or_fewer_records_than_the_header_says(codec: str, count: int) -> None:
+    records = [one(b"k", b"value", 0, n, []) for n in range(count)]
+    assert checked(batch_of(records, codec)) == (0, 0, False)
+    for told in (count - 1, count + 1):
+        with pytest.raises(KafkaError) as refused:
+            checked(batch_of(records, codec, told))
+        assert refused.value.code is ErrorCode.invalid_record
+    with pytest.raises(KafkaError):
+        checked(batch_of([*records, b"\0\0"], codec, count))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_what_cannot_be_unpacked(codec: str) -> None:
+    data = bytearray(batch_of([one(b"k", b"value" * 30, 0, n, []) for n in range(9)], codec))
+    data[HEADER_BYTES + 4 : HEADER_BYTES + 20] = b"\xa5" * 16
+    with pytest.raises(KafkaError) as refused:
+        checked(bytes(data))
+    assert refused.value.code is ErrorCode.unknown_server_error
