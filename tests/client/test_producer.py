@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from brokers import eventually
+from scripted import ScriptedCluster, scripted
 
 from odradek.batches.compression import NAMES
 from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition
@@ -14,9 +16,18 @@ from odradek.client.config import as_config
 from odradek.client.errors import RequestTimedOut, UnknownTopic
 from odradek.client.partitioner import partition_for_key
 from odradek.client.producer import BufferExhausted, DeliveryFailed, Producer, RecordMetadata
-from odradek.core.errors import ConfigError, KafkaError
+from odradek.client.producer_engine import split_settings
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+PRODUCE = 0
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with scripted(2) as made:
+        yield made
 
 
 def rows(bootstrap: str, tp: TopicPartition, end: int) -> list[Any]:
@@ -109,6 +120,90 @@ def test_a_broker_killed_while_producing_loses_and_doubles_nothing(own_broker: C
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("acks", [0, 1])
+def test_fewer_acknowledgements(bootstrap: str, admin: Admin, topic: str, acks: int) -> None:
+    """All is stored, in order; who waits for no answer is told no offsets."""
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    told: list[tuple[RecordMetadata | None, Exception | None]] = []
+    with Producer(bootstrap, acks=acks, batch_size=300, linger_ms=0) as producer:
+        for n in range(500):
+            producer.send(topic, b"%d" % n, partition=n % 2, on_delivery=lambda m, e: told.append((m, e)))
+        producer.send(topic, b"x" * 900_000, partition=0)
+    found: dict[int, list[Any]] = {}
+    eventually(lambda: found.update(stored(bootstrap, admin, topic)) or sum(map(len, found.values())) == 501)
+    for partition, records in found.items():
+        assert [int(row.value) for row in records[:250]] == list(range(partition, 500, 2))
+    assert [error for _, error in told if error is not None] == []
+    offsets = sorted(m.offset for m, _ in told if m is not None and m.partition == 1)
+    assert offsets == (list(range(250)) if acks else [-1] * 250)
+
+
+def test_one_acknowledgement_survives_a_restart_and_may_double(own_broker: Callable[..., Any], topic: str) -> None:
+    broker = own_broker()
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+        with Producer(broker.bootstrap, acks=1, linger_ms=0, batch_size=500) as producer:
+            for n in range(3_000):
+                if n == 1_500:
+                    producer.flush(30)
+                    broker.stop()
+                    broker.start()
+                producer.send(topic, b"%d" % n, partition=0)
+        values = [int(row.value) for row in stored(broker.bootstrap, admin, topic)[0]]
+    assert sorted(set(values)) == list(range(3_000))
+    firsts = [n for at, n in enumerate(values) if n not in values[max(0, at - 600) : at]]
+    assert firsts == list(range(3_000))
+
+
+def test_what_no_leader_takes_without_an_answer_is_looked_for_anew(cluster: ScriptedCluster) -> None:
+    """With acks=0 a broker that leads no more closes the connection; the next batches go to who leads then."""
+    taken: list[tuple[int, bytes]] = []
+
+    def take(node: int) -> Callable[[Any, int], Any]:
+        def answer(message: Any, version: int) -> Any:
+            if cluster.leader != node:
+                return None
+            taken.append((node, bytes(message.topic_data[0].partition_data[0].records)))
+            return b""
+
+        return answer
+
+    for node, broker in cluster.brokers.items():
+        broker.ranges[PRODUCE] = (3, 9)
+        broker.answers[PRODUCE] = take(node)
+    with Producer(cluster.bootstrap, acks=0, linger_ms=0, retry_backoff_ms=1) as producer:
+        producer.send("t", b"one")
+        producer.flush(30)
+        eventually(lambda: len(taken) == 1)
+        cluster.leader = 2
+
+        def sent() -> bool:
+            producer.send("t", b"more")
+            producer.flush(30)
+            return any(node == 2 for node, _ in taken)
+
+        eventually(sent)
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_retries_are_bounded(cluster: ScriptedCluster, retries: int) -> None:
+    broker = cluster.brokers[1]
+    broker.ranges[PRODUCE] = (3, 9)
+    row = {"index": 0, "error_code": ErrorCode.not_enough_replicas.value, "base_offset": -1, "log_append_time": -1,
+           "log_start_offset": -1, "record_errors": [], "error_message": None}  # fmt: skip
+    broker.answers[PRODUCE] = lambda message, version: {
+        "responses": [{"name": "t", "partition_responses": [row]}], "throttle_time": 0
+    }  # fmt: skip
+    told: list[Exception | None] = []
+    settings = {"acks": 1, "retries": retries, "retry_backoff_ms": 1, "linger_ms": 0}
+    with Producer(cluster.bootstrap, **settings) as producer:
+        producer.send("t", b"v", on_delivery=lambda m, e: told.append(e))
+        producer.flush(30)
+    assert broker.count(PRODUCE) == retries + 1
+    assert isinstance(told[0], KafkaError)  # claim 107
+    assert told[0].code is ErrorCode.not_enough_replicas
+
+
 def test_a_broker_that_stays_away_is_an_error_in_time(own_broker: Callable[..., Any], topic: str) -> None:
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
@@ -126,7 +221,7 @@ def test_a_broker_that_stays_away_is_an_error_in_time(own_broker: Callable[..., 
         producer.flush(30)
     assert isinstance(told[0], RequestTimedOut)
     slow = Producer(broker.bootstrap, max_block_ms=50, buffer_memory=100)
-    slow._counts[topic] = (1, float("inf"))
+    slow._engine.counts[topic] = (1, float("inf"))
     slow.send(topic, b"x" * 80)
     with pytest.raises(BufferExhausted, match="buffer_memory=100"):
         slow.send(topic, b"x" * 80)
@@ -151,6 +246,21 @@ def test_errors_are_typed(bootstrap: str, admin: Admin, topic: str) -> None:
             producer.send_batch(topic, pa.record_batch({"v": [b"x"]}))
     with pytest.raises(ValueError, match="closed"):
         producer.send(topic, b"v")
-    for wrong in ({"acks": 1}, {"acks": 2}, {"compression_type": "zip"}, {"linger_ms": -1}, {"linger": 3}):
-        with pytest.raises(ConfigError):
-            Producer("127.0.0.1:1", **wrong)
+
+
+@pytest.mark.parametrize(("wrong", "told"), [
+    ({"acks": 1, "enable.idempotence": True}, "acks=1 needs enable_idempotence=False"), ({"acks": 2}, "acks"),
+    ({"compression_type": "zip"}, "compression_type"), ({"linger_ms": -1}, "linger_ms"),
+    ({"liner.ms": 3}, "did you mean linger_ms"), ({"linger.ms": "soon"}, "linger_ms: expected a whole number"),
+    ({"retries": 1, "retries ": 1}, "unknown setting"), ({"linger_ms": 1, "linger.ms": 1}, "set twice"),
+])  # fmt: skip
+def test_ill_settings_name_the_remedy(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Producer({"bootstrap.servers": "127.0.0.1:1"}, **wrong)
+
+
+def test_settings_come_dotted_as_texts_too() -> None:
+    own, client = split_settings({"bootstrap.servers": "h:1", "acks": "1", "linger.ms": "7", "client.id": "c"}, {})
+    assert (own.required_acks, own.enable_idempotence, own.linger_ms) == (1, False, 7)  # as in Kafka
+    assert (client.bootstrap_servers, client.client_id) == ("h:1", "c")
+    assert split_settings("h:1", {})[0].enable_idempotence

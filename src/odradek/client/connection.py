@@ -43,6 +43,8 @@ class Connection(asyncio.BufferedProtocol):
         self._large: bytearray | None = None
         self._filled = 0
         self._lost: str | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
 
     @classmethod
     async def open(
@@ -118,20 +120,35 @@ class Connection(asyncio.BufferedProtocol):
         self, api_key: int, version: int, message: Mapping[str, Any], *, timeout_ms: int | None = None
     ) -> memoryview:
         """Sends a request at a given version and returns the reply's bytes, correlation id first."""
-        if self._lost is not None or self._transport is None:
-            raise ConnectionLost(f"{self.address} {self._lost}")
-        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
-        correlation_id = self._next_id
+        transport, correlation_id = self._next_request()
         data = frames.encode_request(api_key, version, correlation_id, self._client_id, message)
         future: asyncio.Future[memoryview] = self._loop.create_future()
         self._waiting[correlation_id] = future
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         timer = self._loop.call_later(limit_s, self._on_timeout, api_key, limit_s)
-        self._transport.write(data)
+        transport.write(data)
         try:
             return await future
         finally:
             timer.cancel()
+
+    async def post(self, api_key: int, version: int, message: Mapping[str, Any]) -> None:
+        """Sends a request that is not answered, and waits until the system has taken all of it.
+
+        Raises ConnectionLost: some of it may have been sent.
+        """
+        transport, correlation_id = self._next_request()
+        transport.set_write_buffer_limits(high=0)
+        transport.write(frames.encode_request(api_key, version, correlation_id, self._client_id, message))
+        await self._writable.wait()
+        if self._lost is not None:
+            raise ConnectionLost(f"{self.address} {self._lost}")
+
+    def _next_request(self) -> tuple[asyncio.Transport, int]:
+        if self._lost is not None or self._transport is None:
+            raise ConnectionLost(f"{self.address} {self._lost}")
+        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
+        return self._transport, self._next_id
 
     def _on_timeout(self, api_key: int, limit_s: float) -> None:
         self._fail(f"did not answer {schemas.api_name(api_key)} within {round(limit_s * 1000)} ms")
@@ -165,6 +182,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(f"closed the connection{f': {_plain_reason(error)}' if error else ''}")
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
@@ -218,6 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             return
         self._lost = reason
+        self._writable.set()
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, {}

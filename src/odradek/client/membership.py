@@ -81,6 +81,7 @@ class Membership:
         self.rejoin_reason = ""
         self._members: dict[str, Subscription] = {}
         self._skip_assignment = False
+        self._is_outdated = False
 
     @property
     def joined(self) -> bool:
@@ -144,6 +145,7 @@ class Membership:
         except ValueError as error:
             what = f"group {self.group_id}: a member's subscription cannot be read: {error}"
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
+        self._is_outdated = self.state is not State.JOINING  # what it joined with has changed since
         self.state = State.SYNCING
         return Next.GO_ON
 
@@ -178,8 +180,8 @@ class Membership:
             what = f"group {self.group_id}: the assignment cannot be read: {error}"
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
         if self.state is State.SYNCING:  # a heartbeat may have told of the next rebalance meanwhile
-            self.state = State.STABLE
-            self.rejoin_reason = ""
+            self.state = State.UNJOINED if self._is_outdated else State.STABLE
+            self.rejoin_reason = self.rejoin_reason if self._is_outdated else ""
         if self.protocol is not None:
             self._assignors[self.protocol].on_assigned(assigned, self.generation)
         return Next.GO_ON, assigned

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -252,6 +252,33 @@ def read_range(
         as_config(config, **settings), TopicPartition(*partition), tuple(columns), isolation_level, topic_id
     )
     return reader.read(start, end, start_leader_epoch=start_leader_epoch)
+
+
+def bytes_per_offset(
+    config: ClientConfig, starts: Mapping[TopicPartition, int], sample_bytes: int
+) -> dict[TopicPartition, float]:
+    """How many bytes an offset takes in each log, compressed as stored, by one fetch of ``sample_bytes`` per partition.
+
+    A partition that has nothing at its offset, or not that offset any more, is left out.
+    """
+    cluster = shared_cluster(config)
+
+    async def sample(tp: TopicPartition, offset: int) -> float | None:
+        source = _Source(cluster, tp, None, 0, sample_bytes, config.fetch_max_wait_ms)
+        try:
+            reply = await source.fetch(offset, cluster.deadline())
+        except OffsetOutOfRange:
+            return None
+        headers = [header for _, header in scan(reply.records)] if reply.records else []
+        if not headers:
+            return None
+        size = sum(header.size_in_bytes for header in headers)
+        return size / (headers[-1].last_offset + 1 - headers[0].base_offset)
+
+    async def everywhere() -> list[float | None]:
+        return list(await asyncio.gather(*(sample(tp, offset) for tp, offset in starts.items())))
+
+    return {tp: size for tp, size in zip(starts, loop.run(everywhere()), strict=True) if size is not None}
 
 
 @dataclass(slots=True, eq=False)

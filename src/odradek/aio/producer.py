@@ -1,0 +1,176 @@
+"""``odradek.aio.Producer``: records and RecordBatches of Arrow to any Kafka, on the caller's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from odradek.batches.encode import Headers
+from odradek.client.config import ClientConfig
+from odradek.client.errors import RequestTimedOut, UnknownTopic
+from odradek.client.producer_engine import Delivered, ProducerEngine, RecordMetadata, RunDelivered, split_settings
+from odradek.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Producer:
+    """As ``odradek.Producer``; callbacks are plain functions, called on the loop. Use it inside a running loop.
+
+    >>> async with Producer("127.0.0.1:9092") as producer:  # doctest: +SKIP
+    ...     await producer.send("flights", b"UA1545", key=b"EWR")
+    ...     where = await producer.send_and_wait("flights", b"UA1714", key=b"LGA")
+
+    Raises ConfigError.
+    """
+
+    def __init__(self, bootstrap_servers: ClientConfig | Mapping[str, Any] | str, **settings: Any) -> None:
+        self.producer_config, self.config = split_settings(bootstrap_servers, settings)
+        self._made: tuple[ProducerEngine, asyncio.Task[None]] | None = None
+        self._freed: asyncio.Event = asyncio.Event()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def _engine(self) -> ProducerEngine:
+        if self._closed:
+            raise ValueError("this Producer is closed")
+        if self._made is None:
+            engine = ProducerEngine(self.producer_config, self.config, lambda function: function(), self._freed.set)
+            self._made = engine, asyncio.ensure_future(engine.run())
+        return self._made[0]
+
+    async def send(  # noqa: PLR0917  the order that Kafka's clients have
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: Delivered | None = None,
+    ) -> None:
+        """Hands over one record; ``timestamp`` in ms, now if None. ``on_delivery(metadata, error)`` tells its fate.
+
+        Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
+        MESSAGE_TOO_LARGE.
+        """
+        engine, count = self._engine, await self._partition_count(topic)
+        record = (key, value, headers, time.time_ns() // 1_000_000 if timestamp is None else timestamp)
+        size = engine.size_of(record)
+        if partition is not None and not 0 <= partition < count:
+            raise UnknownTopic(f"topic {topic} has no partition {partition} (it has {count})")
+        await self._reserve(size)
+        with engine.lock:
+            if partition is None:
+                partition = engine.choose(topic, count, key, size)
+            engine.put(TopicPartition(topic, partition), record, on_delivery)
+        engine.notify()
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        **more: Any,
+    ) -> RecordMetadata:
+        """As ``send`` (``partition``, ``timestamp``), and waits until the record is stored: where. Raises why not."""
+        answer: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+
+        def told(metadata: RecordMetadata | None, error: Exception | None) -> None:
+            if answer.done():
+                return
+            if metadata is not None:
+                answer.set_result(metadata)
+            else:
+                answer.set_exception(error or RuntimeError("delivered nowhere"))
+
+        await self.send(topic, value, key, headers, on_delivery=told, **more)
+        return await answer
+
+    async def send_batch(self, topic: str, batch: pa.RecordBatch, on_delivery: RunDelivered | None = None) -> None:
+        """Hands over the rows of a RecordBatch with any of the columns key, value, headers, partition, timestamp.
+
+        As ``odradek.Producer.send_batch``; rows are packed in a thread, so that the loop stays free. Raises ValueError
+        for other columns.
+        """
+        engine, count = self._engine, await self._partition_count(topic)
+        packed = await asyncio.to_thread(lambda: list(engine.pack(topic, count, batch, on_delivery)))
+        for one in packed:
+            await self._reserve(one.size)
+            with engine.lock:
+                engine.put_packed(one)
+            engine.notify()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Waits until everything sent so far was delivered or given up; seconds, None for as long as it takes.
+
+        Raises RequestTimedOut, and DeliveryFailed for records that failed without anybody being told.
+        """
+        if self._made is None:
+            return
+        engine, _ = self._made
+        engine.flushing += 1
+        engine.notify()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._until(lambda: engine.buffered == 0)
+        except TimeoutError:
+            raise RequestTimedOut(f"flush: {engine.buffered} bytes were not delivered within {timeout} s") from None
+        finally:
+            engine.flushing -= 1
+            with engine.lock:
+                failure = engine.take_failure()
+        if failure is not None:
+            raise failure
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Delivers what is left, then closes the connections. Raises as ``flush`` does."""
+        if self._closed:
+            return
+        try:
+            await self.flush(timeout)
+        finally:
+            self._closed = True
+            if self._made is not None:
+                engine, sender = self._made
+                sender.cancel()
+                await asyncio.gather(sender, return_exceptions=True)
+                await engine.close()
+
+    async def _partition_count(self, topic: str) -> int:
+        known = self._engine.known_count(topic)
+        return known if known is not None else await self._engine.look_up_count(topic)
+
+    async def _reserve(self, size: int) -> None:
+        engine = self._engine
+        if engine.fits(size):
+            return
+        try:
+            async with asyncio.timeout(self.producer_config.max_block_ms / 1000):
+                await self._until(lambda: engine.fits(size))
+        except TimeoutError:
+            raise engine.exhausted() from None
+
+    async def _until(self, condition: Any) -> None:
+        """Waits for answers until ``condition()``. Raises what ended the sender."""
+        assert self._made is not None
+        sender = self._made[1]
+        while not condition():
+            if sender.done():
+                sender.result()
+                raise ValueError("this Producer is closed")
+            self._freed.clear()
+            await self._freed.wait()

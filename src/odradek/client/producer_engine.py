@@ -1,0 +1,487 @@
+"""A producer's inside: settings, queues, the task that sends. ``odradek.Producer`` and ``odradek.aio.Producer`` are its
+faces. Records are put in from the caller's side, under ``lock``; everything else runs on the engine's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.batches.compression import CODES
+from odradek.batches.encode import Headers
+from odradek.client.accumulator import Batch, OnDelivery, PartitionQueue, is_refused
+from odradek.client.cluster import Cluster, Deadline, worth_retrying
+from odradek.client.config import ClientConfig, as_config
+from odradek.client.connection import Connection
+from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
+from odradek.client.partitioner import StickyPartitioner, partition_for_key
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PRODUCE = 0
+INIT_PRODUCER_ID = 22
+# From version 13 on topics are named by their ids.
+NAMES_CEILING = 12
+# How long one look for leaders or an id may hold up the sender; then it sees what has expired, and asks again.
+ASKING_MS = 5_000
+_MAX_REQUEST_BYTES = 1 << 20
+_ACKS = {"all": -1, -1: -1, "-1": -1, 1: 1, "1": 1, 0: 0, "0": 0}
+_NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_block_ms", "buffer_memory")
+
+
+class _Unanswered(NamedTuple):
+    """What stands for the broker's answer where none is waited for."""
+
+    error_code: ErrorCode = ErrorCode.none
+    base_offset: int = -1
+
+
+_UNANSWERED = _Unanswered()
+
+
+class BufferExhausted(OdradekError):
+    """``buffer_memory`` stayed full for ``max_block_ms``: the brokers take records slower than they are sent."""
+
+
+class DeliveryFailed(OdradekError):
+    """Records that nobody had a callback for were not delivered; ``__cause__`` is the first error."""
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went. ``offset`` is -1 where nobody knows it: under acks=0, and where
+    the broker has forgotten (a duplicate that it had dropped)."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+Delivered = Callable[[RecordMetadata | None, Exception | None], None]
+RunDelivered = Callable[[TopicPartition, int, int, Exception | None], None]
+RecordToSend = tuple[bytes | None, bytes | None, Headers, int]
+"""Key, value, headers, timestamp in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig:
+    """Kafka's names and defaults; times in milliseconds, sizes in bytes. Raises ConfigError.
+
+    ``acks`` 0 waits for no answer: records are as good as delivered once they were written to a connection, and their
+    offsets are -1. ``retries`` bounds how often a batch is sent again within ``delivery_timeout_ms``.
+    """
+
+    acks: str | int = "all"
+    enable_idempotence: bool = True
+    compression_type: str = "none"
+    batch_size: int = 16_384
+    linger_ms: int = 5
+    retries: int = 2_147_483_647
+    delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
+    buffer_memory: int = 33_554_432
+    max_request_size: int = 1_048_576
+
+    def __post_init__(self) -> None:
+        if self.acks not in _ACKS:
+            raise ConfigError(f"acks: all, 1 or 0, not {self.acks!r}")
+        if self.enable_idempotence and self.required_acks != -1:
+            raise ConfigError(
+                f"acks={self.acks} needs enable_idempotence=False: only acks=all lets a broker know a batch again"
+            )
+        if self.compression_type not in CODES:
+            raise ConfigError(f"compression_type {self.compression_type!r}: one of {', '.join(CODES)}")
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ConfigError(f"{name}: expected a whole number of at least 0, not {value!r}")
+
+    @property
+    def required_acks(self) -> int:
+        """As the wire has it: -1 for all."""
+        return _ACKS[self.acks]
+
+
+def split_settings(
+    servers: ClientConfig | Mapping[str, Any] | str, settings: Mapping[str, Any]
+) -> tuple[ProducerConfig, ClientConfig]:
+    """Settings by Kafka's names, dotted or with underscores, as the producer's and the connections'.
+
+    Raises ConfigError. As in Kafka, ``acks`` other than all turns idempotence off unless that is asked for.
+    """
+    given: dict[str, Any] = {}
+    more = servers if isinstance(servers, Mapping) else {}
+    for name, value in [*more.items(), *settings.items()]:
+        key = name.replace(".", "_")
+        if key in given:
+            raise ConfigError(f"{name} is set twice")
+        given[key] = value
+    kinds = {one.name: str(one.type) for one in fields(ProducerConfig)}
+    own = {name: _typed(name, kinds[name], given.pop(name)) for name in list(given) if name in kinds}
+    if _ACKS.get(own.get("acks", "all"), -1) != -1:
+        own.setdefault("enable_idempotence", False)
+    known = [*kinds, *(one.name for one in fields(ClientConfig))]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise ConfigError(f"unknown setting {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    if isinstance(servers, Mapping):
+        return ProducerConfig(**own), ClientConfig.of(given)
+    return ProducerConfig(**own), as_config(servers, **given)
+
+
+def _typed(name: str, kind: str, value: Any) -> Any:
+    """A value that came as text, as texts out of a file of settings do."""
+    if not isinstance(value, str) or kind.startswith("str"):
+        return value
+    if kind == "bool" and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if kind == "int" and value.strip().isdigit():
+        return int(value)
+    raise ConfigError(f"{name}: expected {'true or false' if kind == 'bool' else 'a whole number'}, not {value!r}")
+
+
+class ProducerEngine:
+    """``on_loop`` has a function called on the engine's loop; ``freed`` is called there when memory was given back."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        client: ClientConfig,
+        on_loop: Callable[[Callable[[], None]], object],
+        freed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.producer_config = config
+        self.config = client
+        self.cluster = Cluster(client)
+        self.lock = threading.Condition()
+        self.buffered = 0
+        self.flushing = 0
+        self.failure: Exception | None = None
+        self._on_loop = on_loop
+        self._freed = freed
+        self._codec = CODES[config.compression_type]
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self.counts: dict[str, tuple[int, float]] = {}
+        self._producer_id = -1
+        self._wake = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._unanswered: dict[int, Connection] = {}
+
+    async def close(self) -> None:
+        for task in self._requests:
+            task.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)
+        await self.cluster.close()
+
+    # --- the caller's side ------------------------------------------------------------------------------------
+
+    def known_count(self, topic: str) -> int | None:
+        """The topic's number of partitions, if it was looked up not long ago."""
+        known = self.counts.get(topic)
+        fresh = known is not None and time.monotonic() - known[1] <= self.config.metadata_max_age_ms / 1000
+        return known[0] if known is not None and fresh else None
+
+    async def look_up_count(self, topic: str) -> int:
+        """Raises UnknownTopic, RequestTimedOut after ``max_block_ms``."""
+        found = await self.cluster.topics([topic], self.cluster.deadline(self.producer_config.max_block_ms))
+        count = len(found[topic].partitions)
+        self.counts[topic] = (count, time.monotonic())
+        return count
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room for ``size`` bytes; what is larger than all the room waits for an empty buffer."""
+        return self.buffered == 0 or self.buffered + size <= self.producer_config.buffer_memory
+
+    def exhausted(self) -> BufferExhausted:
+        limit, waited_ms = self.producer_config.buffer_memory, self.producer_config.max_block_ms
+        return BufferExhausted(
+            f"{self.buffered} of buffer_memory={limit} bytes wait to be delivered for {waited_ms} ms"
+        )
+
+    def size_of(self, record: RecordToSend) -> int:
+        """The bytes of a record, at most. Raises MESSAGE_TOO_LARGE."""
+        key, value, headers, _ = record
+        size = len(key or b"") + len(value or b"") + sum(len(n) + len(v or b"") + 10 for n, v in headers) + 90
+        if size > self.producer_config.max_request_size:
+            raise KafkaError(ErrorCode.message_too_large, f"a record of {size} bytes, above max_request_size")
+        return size
+
+    def choose(self, topic: str, count: int, key: bytes | None, size: int) -> int:
+        """The partition for a record that names none; under ``lock``."""
+        return self._sticky_for(topic).partition(size, count) if key is None else partition_for_key(key, count)
+
+    def put(self, tp: TopicPartition, record: RecordToSend, on_delivery: Delivered | None) -> None:
+        """Adds a record for which there is room; under ``lock``."""
+        on = None if on_delivery is None else _for_record(tp, on_delivery)
+        self.buffered += self._queue(tp).append(_monotonic_ms(), self.producer_config.batch_size, record, on)
+
+    def pack(self, topic: str, count: int, batch: pa.RecordBatch, on_delivery: RunDelivered | None) -> Iterator[Batch]:
+        """The rows of a RecordBatch, packed by partition. Raises ValueError, MESSAGE_TOO_LARGE."""
+        from odradek.client.producer_columns import pack_columns
+
+        config = self.producer_config
+        limit = max(config.batch_size, min(_MAX_REQUEST_BYTES, config.max_request_size) // 2)
+        with self.lock:
+            sticky = self._sticky_for(topic).partition(batch.nbytes, count)
+        for packed in pack_columns(batch, count, sticky, limit, time.time_ns() // 1_000_000):
+            tp = TopicPartition(topic, packed.partition)
+            if len(packed.body) > config.max_request_size:
+                raise KafkaError(ErrorCode.message_too_large, f"a record of {len(packed.body)} bytes for {tp}")
+            made = Batch(tp, _monotonic_ms(), packed.base_timestamp, packed.max_timestamp, bytearray(packed.body))
+            made.count = len(packed.rows)
+            made.silent = on_delivery is None
+            if on_delivery is not None:
+                made.deliveries.append((0, made.count, _for_run(tp, on_delivery)))
+            yield made
+
+    def put_packed(self, batch: Batch) -> None:
+        """Adds a batch for which there is room; under ``lock``."""
+        self._queue(batch.partition).add_packed(batch)
+        self.buffered += batch.size
+
+    def take_failure(self) -> DeliveryFailed | None:
+        """The first error that nobody was told of; under ``lock``."""
+        failure, self.failure = self.failure, None
+        if failure is None:
+            return None
+        told = DeliveryFailed(f"records were not delivered: {failure}")
+        told.__cause__ = failure
+        return told
+
+    def notify(self) -> None:
+        """There is something to send."""
+        if not self._wake.is_set():
+            self._on_loop(self._wake.set)
+
+    def _sticky_for(self, topic: str) -> StickyPartitioner:
+        if topic not in self._sticky:
+            self._sticky[topic] = StickyPartitioner(self.producer_config.batch_size, random.randrange)
+        return self._sticky[topic]
+
+    def _queue(self, tp: TopicPartition) -> PartitionQueue:
+        if tp not in self._queues:
+            self._queues[tp] = PartitionQueue(tp, idempotent=self.producer_config.enable_idempotence)
+        return self._queues[tp]
+
+    # --- the loop's side --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            self._expire()
+            with self.lock:
+                due = any(queue.waiting for queue in self._queues.values())
+            if due:
+                await self._send_due()
+            try:
+                async with asyncio.timeout(self._pause_s() if due else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _pause_s(self) -> float:
+        """Until a batch has lingered long enough or may be tried again; an answer or a record wakes earlier."""
+        now_ms, linger = _monotonic_ms(), self.producer_config.linger_ms
+        with self.lock:
+            times = [max(q.waiting[0].created_ms + linger, q.not_before_ms) for q in self._queues.values() if q.waiting]
+        soonest = min((at - now_ms for at in times if at > now_ms), default=100)
+        return max(1, min(soonest, 100)) / 1000
+
+    async def _send_due(self) -> None:
+        try:
+            if self.producer_config.enable_idempotence and self._producer_id < 0:
+                self._producer_id = await self._init_producer_id()
+            with self.lock:
+                wanted = [tp for tp, queue in self._queues.items() if queue.waiting]
+            leaders = await self._leaders(wanted)
+        except OdradekError as error:
+            if not worth_retrying(error) and not isinstance(error, RequestTimedOut):
+                self._give_up_all(error)
+                return
+            await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+            return
+        per_leader: dict[int, list[Batch]] = {}
+        now_ms, config = _monotonic_ms(), self.producer_config
+        with self.lock:
+            for tp, leader in leaders.items():
+                queue, flushing = self._queues[tp], self.flushing > 0
+                while batch := queue.take(now_ms, config.linger_ms, flushing=flushing, limit=config.batch_size):
+                    per_leader.setdefault(leader, []).append(batch)
+        for leader, batches in per_leader.items():
+            for part in _requests(batches):
+                task = asyncio.ensure_future(self._deliver(leader, part))
+                self._requests.add(task)
+                task.add_done_callback(self._requests.discard)
+
+    async def _leaders(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Leaders of those that have one; a topic that is gone takes its own records with it."""
+        found: dict[TopicPartition, int] = {}
+        for tp in wanted:
+            try:
+                found |= await self.cluster.leaders([tp], self._asking())
+            except UnknownTopic as error:
+                self._give_up(tp, error)
+            except KafkaError as error:
+                if not worth_retrying(error):
+                    self._give_up(tp, error)
+        return found
+
+    def _asking(self) -> Deadline:
+        return self.cluster.deadline(min(ASKING_MS, max(1, self.producer_config.delivery_timeout_ms)))
+
+    async def _init_producer_id(self) -> int:
+        async def attempt() -> int:
+            connection = await self.cluster.any_connection()
+            reply = await connection.call(
+                INIT_PRODUCER_ID,
+                {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1},
+                ceiling=4,
+            )
+            if reply.error_code is not ErrorCode.none:
+                raise error_for(reply.error_code, "the cluster gave no producer id")
+            return int(reply.producer_id)
+
+        return await self.cluster.retrying("asking for a producer id", attempt, self._asking())
+
+    async def _deliver(self, leader: int, batches: list[Batch]) -> None:
+        outcome: dict[TopicPartition, Any] = {}
+        failure: Exception | None = None
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for batch in batches:
+            row = {"index": batch.partition.partition, "records": batch.sealed(self._codec, self._producer_id)}
+            topics.setdefault(batch.partition.topic, []).append(row)
+        message = {
+            "transactional_id": None,
+            "acks": self.producer_config.required_acks,
+            "timeout": self.config.request_timeout_ms,
+            "topic_data": [{"name": name, "partition_data": rows} for name, rows in topics.items()],
+        }
+        try:
+            connection = await self.cluster.connection(leader)
+            if self.producer_config.required_acks == 0:
+                await self._post(leader, connection, message)
+                outcome = dict.fromkeys((batch.partition for batch in batches), _UNANSWERED)
+            else:
+                reply = await connection.call(PRODUCE, message, ceiling=NAMES_CEILING)
+                for topic in reply.responses:
+                    for row in topic.partition_responses:
+                        outcome[TopicPartition(topic.name, row.index)] = row
+        except Exception as error:  # whatever it is, its records have to be answered for
+            failure = error
+        for batch in batches:
+            self._settle(batch, outcome.get(batch.partition), failure)
+        self._wake.set()
+
+    async def _post(self, leader: int, connection: Connection, message: dict[str, Any]) -> None:
+        """With acks=0 a broker refuses by closing the connection, and nothing tells why: perhaps it leads no more."""
+        before = self._unanswered.get(leader)
+        if before is not None and before is not connection:
+            self.cluster.forget_topics([topic["name"] for topic in message["topic_data"]])
+        self._unanswered[leader] = connection
+        await connection.post(PRODUCE, connection.version(PRODUCE, NAMES_CEILING), message)
+
+    def _settle(self, batch: Batch, row: Any, failure: Exception | None) -> None:
+        code = row.error_code if row is not None else None
+        with self.lock:
+            queue = self._queues[batch.partition]
+            if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+                queue.done(batch, appended=True)
+                offset, error = (row.base_offset if code is ErrorCode.none else -1), None
+            else:
+                error = failure or error_for(
+                    code if code is not None else ErrorCode.network_exception,
+                    f"{batch.partition}: {getattr(row, 'error_message', None) or 'not appended'}",
+                )
+                # A broker that has just started may not know its partitions yet.
+                again = worth_retrying(error) or is_refused(code) or code is ErrorCode.unknown_topic_or_partition
+                self.cluster.forget_topics([batch.partition.topic])
+                late = _monotonic_ms() >= batch.created_ms + self.producer_config.delivery_timeout_ms
+                if again and late:
+                    error = self._too_late(batch, error)
+                elif again and batch.tries <= self.producer_config.retries:
+                    queue.failed(batch, _monotonic_ms(), self.config.retry_backoff_ms, code)
+                    return
+                queue.done(batch, appended=False)
+                offset = -1
+        self._report(batch, offset, error)
+
+    def _expire(self) -> None:
+        limit = self.producer_config.delivery_timeout_ms
+        with self.lock:
+            old = [b for queue in self._queues.values() for b in queue.expired(_monotonic_ms(), limit)]
+        for batch in old:
+            self._report(batch, -1, self._too_late(batch))
+
+    def _too_late(self, batch: Batch, last: Exception | None = None) -> RequestTimedOut:
+        limit, why = self.producer_config.delivery_timeout_ms, "" if last is None else f": {last}"
+        said = f"{batch.partition}: {batch.count} records were not delivered within delivery_timeout_ms={limit}{why}"
+        error = RequestTimedOut(said)
+        error.__cause__ = last
+        return error
+
+    def _give_up(self, tp: TopicPartition, error: Exception) -> None:
+        with self.lock:
+            queue = self._queues[tp]
+            gone = list(queue.waiting)
+            queue.waiting.clear()
+            self.counts.pop(tp.topic, None)
+        for batch in gone:
+            self._report(batch, -1, error)
+
+    def _give_up_all(self, error: Exception) -> None:
+        for tp in list(self._queues):
+            self._give_up(tp, error)
+
+    def _report(self, batch: Batch, offset: int, error: Exception | None) -> None:
+        raised: Exception | None = None
+        for first, count, on in batch.deliveries:
+            try:
+                on(offset + first if offset >= 0 else -1, count, error)
+            except Exception as theirs:  # the caller's mistake: flush raises it, the other records go on
+                raised = raised or theirs
+        with self.lock:
+            if raised is not None or (error is not None and batch.silent):
+                self.failure = self.failure or raised or error
+            self.buffered -= batch.size
+            self.lock.notify_all()
+        self._freed()
+
+
+def _for_record(tp: TopicPartition, on_delivery: Delivered) -> OnDelivery:
+    def tell(offset: int, count: int, error: Exception | None) -> None:
+        on_delivery(RecordMetadata(*tp, offset) if error is None else None, error)
+
+    return tell
+
+
+def _for_run(tp: TopicPartition, on_delivery: RunDelivered) -> OnDelivery:
+    def tell(offset: int, count: int, error: Exception | None) -> None:
+        on_delivery(tp, offset, count, error)
+
+    return tell
+
+
+def _requests(batches: list[Batch]) -> list[list[Batch]]:
+    """Requests of one batch per partition, none above a megabyte unless by a single batch."""
+    made: list[list[Batch]] = []
+    for batch in batches:
+        last = made[-1] if made else []
+        size = sum(other.size for other in last)
+        if not last or size + batch.size > _MAX_REQUEST_BYTES or any(o.partition == batch.partition for o in last):
+            made.append([batch])
+        else:
+            last.append(batch)
+    return made
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
