@@ -15,6 +15,7 @@ from recording import Pending, Raw, Run
 from odradek.batches.rows import iter_records
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
+from odradek.core.record_schemas import RECORD_TYPES, decode_value, encode_value
 from odradek.core.records import GroupRecord, decode, group_value
 from odradek.groups.consumer_hash import TopicFacts, group_hash
 
@@ -24,7 +25,8 @@ DELETE_TOPICS, ADD_PARTITIONS, DELETE, ALTER_CONFIGS, OFFSET_DELETE = 20, 37, 42
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
 OFFSETS_TOPIC = "__consumer_offsets"
 RANGE = (("range", b""),)
-GROUP_METADATA, GROUP_EPOCH, PATTERN = 2, 3, 16  # types of records
+GROUP_METADATA, GROUP_EPOCH, TARGET_MEMBER, CURRENT, PATTERN = 2, 3, 7, 8, 16  # types of records
+_HASH_AT = 9  # behind version, epoch and the tag's number and length
 
 Topic = str | uuid.UUID
 Protocols = Sequence[tuple[str, bytes]]
@@ -102,6 +104,12 @@ class Talk:
             return sum(len(row.partitions) for row in reply.assignment.topic_partitions) == partitions
 
         self.run.until(CONSUMER_HEARTBEAT, 1, first | who, is_known)
+
+    def grown(self, label: str, topic: str, partitions: int) -> None:
+        """The topic has more partitions: waits until the coordinator knows."""
+        before = next(facts for facts in self._facts.values() if facts.name == topic)
+        self._facts[f"{label}:{partitions}"] = before._replace(partition_count=partitions)
+        self.knows(topic, partitions)
 
     def is_there(self, label: str, name: str, topic_id: uuid.UUID, partitions: int) -> None:
         """Lets the trace name the hash of subscriptions to this topic as it is now."""
@@ -256,7 +264,7 @@ class Talk:
             owned = [{"topic_id": topic_id, "partitions": list(indexes)} for topic_id, indexes in owned.items()]
         message = self._heartbeat(member_id=member, member_epoch=epoch, topic_partitions=owned)
         return self.run.call(CONSUMER_HEARTBEAT, version, message | said, client=client,
-                             unordered=("topic_partitions",))  # fmt: skip
+                             unordered=("partitions", "topic_partitions"))  # fmt: skip
 
     def _heartbeat(self, **said: Any) -> dict[str, Any]:
         message = {
@@ -294,8 +302,8 @@ class Talk:
     def inspect(self, *groups: str, version: int = 1, operations: bool = False) -> Any:
         """ConsumerGroupDescribe."""
         message = {"group_ids": list(groups or [self.group]), "include_authorized_operations": operations}
-        return self.run.call(CONSUMER_DESCRIBE, version, message,
-                             unordered=("topic_partitions", "members", "groups"))  # fmt: skip
+        unordered = ("partitions", "topic_partitions", "subscribed_topic_names", "members", "groups")
+        return self.run.call(CONSUMER_DESCRIBE, version, message, unordered=unordered)
 
     def listed(
         self, *groups: str, version: int = 5, states: Sequence[str] = (), types: Sequence[str] = ()
@@ -348,14 +356,27 @@ class Talk:
         if value is None:
             return None
         kind = int.from_bytes(key[:2], "big")
-        if kind == GROUP_EPOCH:  # version, epoch, hash of its topics
-            found = self._hash_name(int.from_bytes(value[6:14], "big", signed=True))
-            return [Raw(value[:6]), found, Raw(value[14:])]
+        if kind == GROUP_EPOCH and len(value) > _HASH_AT:  # else it has none
+            end = _HASH_AT + 8
+            found = self._hash_name(int.from_bytes(value[_HASH_AT:end], "big", signed=True))
+            return [Raw(value[:_HASH_AT]), found, Raw(value[end:])]
         if kind == PATTERN:  # …, version of the topics, time, tags
             return [Raw(value[:-17]), "<version>", Raw(value[-9:])]
+        if kind in (TARGET_MEMBER, CURRENT):
+            return Raw(self._in_order(kind, value))
         if kind == GROUP_METADATA:
             return Raw(_in_order(key, value))
         return Raw(value)
+
+    def _in_order(self, number: int, value: bytes) -> bytes:
+        """An assignment's record with its topics sorted by name: Kafka has them in the order of their ids' hashes."""
+        kind = RECORD_TYPES[number]
+        version, fields = decode_value(kind, value)
+        assert encode_value(kind, version, fields) == value, "it would not be written as it was read"
+        for name, rows in fields.items():
+            if isinstance(rows, list):
+                fields[name] = sorted(rows, key=lambda row: self.run.symbol_of(uuid.UUID(bytes=bytes(row["topic_id"]))))
+        return encode_value(kind, version, fields)
 
     def _hash_name(self, value: int) -> str:
         for count in range(len(self._facts) + 1):
@@ -441,6 +462,47 @@ class Member:
     def commit(self, *rows: tuple[Any, ...], **other: Any) -> Any:
         said = {"member": self.id, "generation": self.generation, "instance": self.instance, "client": self.client}
         return self.talk.commit(*rows, **(said | other))
+
+
+class Consumer:
+    """A KIP-848 member that names itself. It says what it owns only in ``confirm``."""
+
+    def __init__(self, talk: Talk, member_id: str, *topics: str, **joins_with: Any) -> None:
+        self.talk, self.id, self.client = talk, member_id, member_id
+        self.joins_with: dict[str, Any] = {"subscribed_topic_names": list(topics)} if topics else {}
+        self.joins_with |= joins_with
+        self.instance = joins_with.get("instance_id")
+        self.epoch = 0
+        self.assigned: dict[uuid.UUID, list[int]] = {}
+
+    def join(self, **other: Any) -> Any:
+        self.epoch = 0
+        return self.took(self.talk.join_consumer(self.id, client=self.client, **(self.joins_with | other)))
+
+    def beat(self, **other: Any) -> Any:
+        said = {"epoch": self.epoch, "instance_id": self.instance} | other
+        return self.took(self.talk.heartbeat(self.id, said.pop("epoch"), client=self.client, **said))
+
+    def confirm(self, **other: Any) -> Any:
+        """Owns what it was assigned last, and nothing else any more."""
+        return self.beat(owned=self.assigned, **other)
+
+    def leave(self, epoch: int = -1, **other: Any) -> Any:
+        return self.beat(epoch=epoch, **other)
+
+    def took(self, reply: Any) -> Any:
+        if reply.error_code is ErrorCode.none and reply.member_epoch >= 0:
+            self.epoch = reply.member_epoch
+            if reply.assignment is not None:
+                self.assigned = {row.topic_id: list(row.partitions) for row in reply.assignment.topic_partitions}
+        return reply
+
+    def commit(self, *rows: tuple[Any, ...], **other: Any) -> Any:
+        said = {"member": self.id, "generation": self.epoch, "instance": self.instance, "client": self.client}
+        return self.talk.commit(*rows, **(said | other))
+
+    def fetch(self, topics: Mapping[Topic, Sequence[int]] | None = None, **other: Any) -> Any:
+        return self.talk.fetch(topics, **({"member": self.id, "epoch": self.epoch, "client": self.client} | other))
 
 
 def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None) -> None:

@@ -105,6 +105,10 @@ class Run:
         """Shows ``value`` (a member id, a topic id) as ``<symbol>`` in the whole trace."""
         self._symbols[str(value)] = f"<{symbol}>"
 
+    def symbol_of(self, value: str | uuid.UUID) -> str:
+        """How the trace shows a name or an id, as far as it has been said."""
+        return self._symbols.get(str(value), "")
+
     def raw_it(self, value: bytes, symbol: str) -> None:
         """Shows these bytes as ``<symbol>``, also where they stand in ``Raw`` ones."""
         self._raw_symbols[value] = f"<{symbol}>"

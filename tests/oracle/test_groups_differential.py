@@ -14,6 +14,7 @@ import scenarios_groups_admin
 import scenarios_groups_classic
 import scenarios_groups_commits
 import scenarios_groups_static
+import scenarios_groups_topics
 from recording import Scenario, differences, load, run_scenario
 
 SUITES = {
@@ -22,6 +23,7 @@ SUITES = {
     "groups_classic": scenarios_groups_classic.SCENARIOS,
     "groups_commits": scenarios_groups_commits.SCENARIOS,
     "groups_static": scenarios_groups_static.SCENARIOS,
+    "groups_topics": scenarios_groups_topics.SCENARIOS,
 }
 CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
 
@@ -69,6 +71,7 @@ def test_groups_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: 
     # behaviour 5 (commits_while_joins_are_gathered); behaviour 7 (metadata_too_long)
     # behaviour 8 (commits_without_a_group); behaviour 9 (offsets_as_odd_as_may_be)
     # behaviour 11 (commits_by_every_version); behaviour 24 (commits_by_topic_id)
+    # behaviour 23 (a_deleted_topic_takes_its_offsets_along)
     # behaviours 25, 26 (fetches_of_many_groups); behaviour 42 (joins_that_cannot_be)
     # behaviour 20 (a_deleted_group_begins_anew); behaviour 21 (offsets_deleted); behaviour 22 (groups_deleted)
     # behaviour 43 (a_static_member_comes_back, a_static_member_waits_and_is_replaced)

@@ -1,0 +1,183 @@
+"""Topics that go, come back and grow under groups that read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_talk import ADD_PARTITIONS, DELETE_TOPICS, OFFSETS, Consumer, Talk, stable
+from recording import Run, Scenario
+from scenarios_groups_admin import reader
+
+
+def drop(run: Run, topic: str, *talks: Talk) -> None:
+    """Deletes a topic and waits until it is gone, and the groups' offsets of it with it."""
+    run.quietly(DELETE_TOPICS, 6, {"topics": [{"name": topic, "topic_id": None}], "timeout": 10_000})
+    run.gone(topic)
+    for talk in talks:
+        rows = [{"name": topic, "partition_indexes": [0]}]
+        group = {"group_id": talk.group, "member_id": None, "member_epoch": -1, "topics": rows}
+        asked = {"groups": [group], "require_stable": False}
+
+        def is_gone(reply: Any) -> bool:
+            return bool(reply.groups[0].topics[0].partitions[0].committed_offset == -1)
+
+        run.until(OFFSETS, 8, asked, is_gone)
+
+
+def grow(run: Run, topic: str, count: int) -> None:
+    """Gives a topic more partitions, and waits until they are led."""
+    row = {"name": topic, "count": count, "assignments": None}
+    run.quietly(ADD_PARTITIONS, 3, {"topics": [row], "timeout": 10_000, "validate_only": False})
+    run.led(topic, count)
+
+
+def a_deleted_topic_takes_its_offsets_along(run: Run) -> None:
+    simple, empty, live = Talk(run, "simple"), Talk(run, "empty"), Talk(run, "live")
+    gone, other = run.topic("gone"), run.topic("other")
+    run.create(gone)
+    run.create(other)
+    simple.commit((gone, 0, 1), (other, 0, 2))
+    a, b = reader(run, empty, "a", gone), reader(run, live, "b", gone, other)
+    stable(empty, a)
+    a.commit((gone, 0, 3))
+    a.leave()
+    stable(live, b)
+    b.commit((gone, 0, 4), (other, 0, 5))
+    for talk in (simple, empty, live):
+        talk.written()
+    drop(run, gone, simple, empty, live)
+    for talk in (simple, empty, live):
+        talk.fetch()
+        talk.fetch({gone: [0]})
+        talk.fetch({gone: [0]}, version=7)
+        talk.describe()
+        talk.log()
+    b.beat()
+    b.commit((gone, 0, 6), (other, 0, 6))
+    simple.commit((gone, 0, 6))
+    simple.delete_offsets({gone: [0]})
+    live.delete_offsets({gone: [0], other: [0]})
+    empty.listed(simple.group, empty.group, live.group)
+
+
+def a_topic_deleted_and_created_again(run: Run) -> None:
+    talk = Talk(run)
+    topic = run.topic()
+    first = run.create(topic, 2)
+    talk.commit((topic, 0, 10, "old"), (topic, 1, 11))
+    talk.commit((first, 0, 12, "old"), version=10)
+    drop(run, topic, talk)
+    run.call_it(first, "first id")
+    talk.commit((first, 0, 13), version=10)
+    talk.fetch({first: [0, 1]}, version=10)
+    talk.fetch(version=10)
+    second = run.create(topic)
+    run.call_it(second, "second id")
+    talk.fetch({topic: [0, 1]})
+    talk.fetch()
+    talk.commit((first, 0, 14), version=10)
+    talk.fetch({first: [0], second: [0]}, version=10)
+    talk.commit((first, 0, 15), (second, 0, 1), version=10)
+    talk.commit((topic, 0, 2), (topic, 1, 2))
+    talk.fetch(version=10)
+    talk.fetch({topic: [0, 1]})
+    talk.log(unordered=True)
+
+
+def a_topic_grows_under_a_classic_group(run: Run) -> None:
+    talk = Talk(run)
+    topic = run.topic()
+    run.create(topic)
+    a = reader(run, talk, "a", topic)
+    stable(talk, a)
+    a.commit((topic, 0, 1), (topic, 1, 2))
+    grow(run, topic, 3)
+    a.beat()
+    talk.describe()
+    a.commit((topic, 0, 2), (topic, 1, 2), (topic, 3, 2))
+    talk.fetch()
+    a.join()
+    a.sync({a: b"all three"})
+    talk.fetch({topic: [0, 1, 2, 3]})
+
+
+def a_topic_goes_while_joins_are_gathered(run: Run) -> None:
+    talk = Talk(run)
+    topic = run.topic()
+    run.create(topic)
+    a, b = reader(run, talk, "a", topic), reader(run, talk, "b", topic)
+    stable(talk, a)
+    a.commit((topic, 0, 1))
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    drop(run, topic, talk)
+    a.beat()
+    a.commit((topic, 0, 2))
+    a.join()
+    b.came(waiting)
+    a.sync({a: b"1", b: b"2"})
+    b.sync()
+    talk.fetch()
+    talk.describe()
+
+
+# --- under KIP-848 groups ---------------------------------------------------------------------------------------
+
+
+def a_topic_comes_under_a_consumer_group(run: Run) -> None:
+    talk = Talk(run)
+    talk.set_group(consumer_assignment_interval_ms="0")
+    topic = run.topic()
+    m = Consumer(talk, "m", topic)
+    m.join()
+    m.beat()
+    talk.inspect()
+    talk.is_there("a:2", topic, run.create(topic, 2), 2)
+    talk.knows(topic, 2)
+    talk.inspect()
+    m.beat()
+    m.confirm()
+    talk.inspect()
+    grow(run, topic, 3)
+    talk.grown("a", topic, 3)
+    m.beat()
+    talk.inspect()
+    talk.log()
+
+
+def a_topic_goes_under_a_consumer_group(run: Run) -> None:
+    talk = Talk(run)
+    talk.set_group(consumer_assignment_interval_ms="0")
+    gone, other = talk.known_topic("gone", 2), talk.known_topic("other")
+    m = Consumer(talk, "m", gone, other)
+    m.join()
+    m.commit((gone, 0, 1), (other, 0, 2))
+    drop(run, gone, talk)
+    talk.knows(gone, 0)
+    m.fetch()
+    talk.inspect()
+    m.beat()
+    talk.inspect()
+    m.commit((gone, 0, 1), (other, 0, 3))
+    m.fetch()
+    m.confirm()
+    talk.inspect()
+    m.fetch()
+    second = run.create(gone)
+    run.call_it(second, "second id")
+    talk.is_there("gone again:1", gone, second, 1)
+    talk.knows(gone, 1)
+    m.beat()
+    m.fetch({gone: [0], other: [0]})
+    talk.inspect()
+    talk.log(unordered=True)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    a_deleted_topic_takes_its_offsets_along,
+    a_topic_deleted_and_created_again,
+    a_topic_grows_under_a_classic_group,
+    a_topic_goes_while_joins_are_gathered,
+    a_topic_comes_under_a_consumer_group,
+    a_topic_goes_under_a_consumer_group,
+)
