@@ -206,6 +206,40 @@ def wrong_maxima_are_put_right(run: Run) -> None:
         run.call(2, 7, {"replica_id": -1, "isolation_level": 0, "topics": [row]})
 
 
+def each_record_is_looked_at(run: Run) -> None:
+    """Batches with a right checksum around records that no reader can read, that are too many or too few."""
+    topic = run.topic()
+    run.create(topic, 1)
+    records = 61
+
+    def sealed(data: bytearray) -> bytes:
+        struct.pack_into(">i", data, 8, len(data) - 12)
+        return with_crc(data)
+
+    def counted(count: int, codec: str = "none") -> bytes:
+        data = bytearray(batch(3, compression=codec))
+        struct.pack_into(">i", data, 23, count - 1)
+        struct.pack_into(">i", data, 57, count)
+        return sealed(data)
+
+    def changed(place: int, value: bytes, codec: str = "none") -> bytes:
+        data = bytearray(batch(3, compression=codec))
+        data[records + place : records + place + len(value)] = value
+        return sealed(data)
+
+    odd = [counted(count, codec) for codec in ("none", "gzip", "lz4", "zstd") for count in (2, 4)]
+    odd += [changed(4, b"\xa5" * 12, codec) for codec in ("gzip", "lz4", "zstd")]
+    odd += [changed(place, b"\x7f") for place in range(6)]  # length, attributes, two deltas, key's length, key
+    odd += [changed(place, b"\xff" * 11) for place in (0, 2, 3, 4)]
+    odd += [changed(4, b"\3"), changed(3, b"\1"), changed(0, b"\1"), changed(0, b"\0")]
+    odd += [sealed(bytearray(batch(3) + b"\0\0\0")), sealed(bytearray(batch(3)[:-1]))]
+    hidden = bytearray(batch(2, first_ms=START_MS, step_ms=1 << 43))
+    struct.pack_into(">q", hidden, _MAX_TIMESTAMP_AT, START_MS)
+    for data in (*odd, sealed(hidden)):
+        run.call(0, 9, produce_message(topic, data))
+    latest(run, topic)
+
+
 def min_insync_replicas_of_all_brokers(run: Run) -> None:
     """Two replicas asked for, one there: what is asked for is capped."""
 
@@ -376,6 +410,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     sequences_are_checked,
     settings_act_at_once,
     wrong_maxima_are_put_right,
+    each_record_is_looked_at,
     min_insync_replicas_of_all_brokers,
     records_fetched,
     fetch_sessions,

@@ -17,7 +17,6 @@ from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.files import MemoryFiles, OsFiles
-from odradek.storage.log import Log
 
 
 @pytest.fixture

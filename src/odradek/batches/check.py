@@ -59,7 +59,7 @@ def _check_records(data: bytes, count: int) -> Checked:
             length = length & 0x7F | data[at + 1] << 7
             at += 2
         else:
-            length, at = uvarint(data, at)
+            length, at = _record_length(data, at)
         end = at + (length >> 1) if not length & 1 else 0
         at += 1  # attributes: none are in use
         delta = data[at]
@@ -162,6 +162,14 @@ def uvarint(data: bytes, at: int, max_length: int = 5) -> tuple[int, int]:
         if byte < 0x80:
             return result, at
     raise CorruptRecord(f"a number is longer than {max_length} bytes")
+
+
+def _record_length(data: bytes, at: int) -> tuple[int, int]:
+    """A long one. Kafka reads it apart from the rest of a record, and has no code for what is no number."""
+    try:
+        return uvarint(data, at)
+    except CorruptRecord as error:
+        raise KafkaError(ErrorCode.unknown_server_error, f"the length of the record at byte {at}: {error}") from None
 
 
 def _field_end(data: bytes, at: int, *, nullable: bool = True) -> int:

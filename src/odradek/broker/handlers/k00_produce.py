@@ -37,6 +37,7 @@ _TOLD_WITH_LOG_START = frozenset(
         ErrorCode.invalid_timestamp,
         ErrorCode.out_of_order_sequence_number,
         ErrorCode.invalid_producer_epoch,
+        ErrorCode.unknown_server_error,
     }
 )
 _NO_ID = bytes(16)
