@@ -7,6 +7,7 @@ import pytest
 from odradek.broker import config
 from odradek.broker.config import BrokerConfig, Source, describe_broker, describe_topic, log_config
 from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.group_surroundings import group_config
 from odradek.broker.quotas import Quotas
 from odradek.core.errors import ConfigError
 
@@ -220,3 +221,14 @@ def test_settings_that_go_together_are_checked_together_while_running() -> None:
     with pytest.raises(ConfigError, match=r"group\.consumer\.assignment\.interval\.ms"):
         broker.after({"group.consumer.assignment.interval.ms": "99999"}, cluster_wide=True)
     assert broker.cluster_wide == {"log.cleaner.threads": "2"}
+
+
+def test_what_kafka_keeps_for_its_tests_is_taken_and_listed_only_where_it_is_set() -> None:
+    names = {row.key.name for row in describe_broker(BrokerConfig.parse(["log.initial.task.delay.ms=0"]))}
+    assert "log.initial.task.delay.ms" in names
+    assert "unstable.api.versions.enable" not in names
+    assert "log.initial.task.delay.ms" not in DYNAMIC
+    settings = ["group.consumer.regex.refresh.interval.ms=10000"]
+    assert group_config(BrokerConfig.parse(settings)).consumer_regex_refresh_interval_ms == 10_000
+    with pytest.raises(ConfigError, match="at least 10000"):
+        BrokerConfig.parse(["group.consumer.regex.refresh.interval.ms=5"])

@@ -265,6 +265,7 @@ class BrokerConfig:
     group_consumer_heartbeat_interval_ms: int
     group_consumer_assignment_interval_ms: int
     group_consumer_max_size: int
+    group_consumer_regex_refresh_interval_ms: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_migration_policy: str
     quota_window_num: int

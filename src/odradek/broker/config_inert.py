@@ -303,6 +303,29 @@ leader.replication.throttled.rate | long | - | 0..
 follower.replication.throttled.rate | long | - | 0..
 replica.alter.log.dirs.io.max.bytes.per.second | long | - | 0..
 """
+# Settings that Kafka keeps for its own tests, and lists only where they are set.
+INTERNAL = """
+controller.performance.always.log.threshold.ms | long | 2000 | 0..
+controller.performance.sample.period.ms | long | 60000 | 100..
+group.share.initialize.retry.interval.ms | int | 30000 | 1..
+group.share.persister.class.name | string | org.apache.kafka.server.share.persister.DefaultStatePersister
+internal.metadata.delete.delay.millis | long | 60000
+internal.metadata.log.segment.bytes | int | -
+internal.metadata.max.batch.size.in.bytes | int | 8388608
+log.initial.task.delay.ms | long | 30000 | 0..
+producer.id.expiration.check.interval.ms | int | 600000 | 1..
+remote.log.index.file.cache.ttl.ms | long | 900000 | -1..
+remote.log.manager.task.retry.backoff.max.ms | long | 30000 | 1..
+remote.log.manager.task.retry.backoff.ms | long | 500 | 1..
+remote.log.manager.task.retry.jitter | double | 0.2 | 0..0.5
+server.max.startup.time.ms | long | 9223372036854775807 | 0..
+share.coordinator.cold.partition.snapshot.interval.ms | int | 300000 | 1..
+share.coordinator.state.topic.prune.interval.ms | int | 300000 | 1..
+unclean.leader.election.interval.ms | long | 300000 | 1..
+unstable.api.versions.enable | boolean | false
+unstable.feature.versions.enable | boolean | false
+"""
+INERT["Of use to Kafka's own tests only; producer ids expire when retention looks."] = INTERNAL
 _NO_FOLLOWERS = "One broker has no followers and no other leader."
 INERT[_NO_FOLLOWERS] += WHILE_RUNNING.lstrip()
 
@@ -337,5 +360,8 @@ ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.ran
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
 ssl.truststore.type transaction.partition.verification.enable unclean.leader.election.enable
 """
-HIDDEN = frozenset(row.split(" | ")[0] for row in WHILE_RUNNING.split("\n") if row)
-DYNAMIC = frozenset(_DYNAMIC.split()) | HIDDEN
+_UNLISTED, _INTERNAL = (
+    frozenset(row.split(" | ")[0] for row in table.split("\n") if row) for table in (WHILE_RUNNING, INTERNAL)
+)
+HIDDEN = _UNLISTED | _INTERNAL | {"group.consumer.regex.refresh.interval.ms"}  # acts, and Kafka does not list it
+DYNAMIC = frozenset(_DYNAMIC.split()) | _UNLISTED

@@ -78,6 +78,7 @@ group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | The longest.
 group.consumer.assignment.interval.ms | int | 1000 | 0.. | The least time between two assignments of a KIP-848 group.
 group.consumer.min.assignment.interval.ms | int | 0 | 0.. | The shortest a group may set for itself.
 group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | The longest.
+group.consumer.regex.refresh.interval.ms | int | 600000 | 10000.. | How old the topics of a group's pattern get.
 group.consumer.max.size | int | 2147483647 | 1.. | Members of a KIP-848 group.
 group.consumer.assignors | list | uniform,range | list uniform,range | The server's assignors; the first is the default.
 group.consumer.migration.policy | string | bidirectional | | Ways groups change sides: upgrade, downgrade, disabled.

@@ -26,6 +26,7 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
         consumer_max_size=config.group_consumer_max_size,
+        consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         consumer_assignors=config.group_consumer_assignors,
         consumer_migration_policy=config.group_consumer_migration_policy.lower(),
     )
