@@ -56,6 +56,17 @@ def test_a_limit_spreads_over_batches_and_is_kept(filled: StreamingRun) -> None:
     assert filled.committed() == {0: 30, 1: 10}
 
 
+def test_limits_of_bytes_and_offsets_hold_together(filled: StreamingRun) -> None:
+    publish(filled.bootstrap, filled.topic, [b"x" * 5000] * 10, batch_num_messages=1)
+    batches = filled.run(maxOffsetsPerTrigger="39", maxBytesPerTrigger="30k")
+    assert sorted(chain(*batches)) == span(0, 0, 40) + span(1, 0, 10)
+    assert len(batches[0]) == 39, "these are small"
+    large = [sum(1 for row in batch if row >= (0, 30) and row < (1, 0)) for batch in batches[1:]]
+    assert sum(large) >= 9
+    assert max(large) <= 6
+    assert filled.committed() == {0: 40, 1: 10}
+
+
 def test_first_run_starts_where_the_group_stopped(filled: StreamingRun) -> None:
     # claim 49; partition 1 has no commit: earliest, the default here
     filled.reset({0: 12})

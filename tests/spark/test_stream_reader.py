@@ -10,15 +10,15 @@ import pytest
 from brokers import eventually
 from publish import create_topic, numbers, publish
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from odradek.batches.arrow import schema
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.client.admin import Admin
 from odradek.client.model import LATEST
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.spark.loss import DataLoss
 from odradek.spark.options import parse_options
-from odradek.spark.plan import DataLoss
 from odradek.spark.source import OdradekStreamReader, source_schema
 
 Offset = dict[str, Any]
@@ -156,3 +156,52 @@ def test_batches_have_spark_s_own_arrow_schema(columns: tuple[str, ...]) -> None
     """Names and nullability included, since Spark compares them: so batches go to it as they were decoded."""
     wanted = to_arrow_schema(source_schema("headers" in columns), timezone="UTC")
     assert schema(columns).equals(wanted)
+
+
+def test_a_batch_takes_no_more_bytes_than_it_may(query: Planner) -> None:
+    publish(query.bootstrap, query.topic, [b"x" * 1000] * 30, batch_num_messages=1)
+    query.reader = query.made(maxBytesPerTrigger="8k")
+    limit = query.reader.getDefaultReadLimit()
+    assert limit == ReadMaxBytes(8192)
+    small = query.next({}, limit)
+    assert query.read({}, small)[:10] == span(0, 10), "the ten records of a byte or two come first"
+    here, taken = small, [len(query.read({}, small))]
+    while (after := query.next(here, limit)) != here:
+        taken.append(len(query.read(here, after)))
+        here = after
+    assert sum(taken) == 40
+    assert set(taken[1:-1]) == {7}, "a record takes a thousand bytes and its batch's header"
+    assert query.next({}, ReadAllAvailable())[query.topic] == {"0": 40}, "Trigger.Once takes all"
+
+
+def test_one_record_larger_than_the_limit_still_passes(query: Planner) -> None:
+    query.reader = query.made(maxBytesPerTrigger="1")
+    assert query.read({}, query.next({}, ReadMaxBytes(1))) == span(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "cause"),
+    [
+        ({"retention.ms": "-1"}, r"removed by DeleteRecords \(nothing else removes them: retention.ms=-1"),
+        ({"retention.ms": "3600000"}, r"removed by retention \(retention.ms=3600000.*\) or DeleteRecords"),
+    ],
+)
+def test_a_commit_that_the_log_has_left_behind_is_a_loss(query: Planner, config: dict[str, str], cause: str) -> None:
+    # claim 57 (part)
+    query.client.alter_topic_configs(query.topic, config)
+    query.reset(3)
+    query.client.delete_records({TopicPartition(query.topic, 0): 7})
+    with pytest.raises(DataLoss, match=rf"{query.topic}-0: offsets 3 to 6 are gone \(its log starts at 7\), {cause}"):
+        query.next({})
+    query.reader = query.made(failOnDataLoss="false")
+    assert query.read({}, query.next({})) == span(7, 10)
+
+
+def test_what_is_deleted_between_planning_and_reading_is_named_with_its_cause(query: Planner) -> None:
+    end = query.next({})
+    query.client.alter_topic_configs(query.topic, {"retention.ms": "-1"})
+    query.client.delete_records({TopicPartition(query.topic, 0): 4})
+    with pytest.raises(DataLoss, match=r"offsets 0 to 3 are gone \(its log starts at 4\), removed by DeleteRecords"):
+        query.read({}, end)
+    query.reader = query.made(failOnDataLoss="false")
+    assert query.read({}, end) == span(4, 10)

@@ -206,3 +206,14 @@ def test_the_line_that_matters_is_found_in_what_spark_quotes() -> None:
     assert reason(RuntimeError("org.apache.X: odradek.spark.plan.DataLoss: flights-1 is gone")) == "flights-1 is gone"
     assert reason(ConfigError("plain")) == "plain"
     assert reason(ValueError("somebody else's")) is None
+
+
+@pytest.mark.parametrize(("text", "size"), [("1", 1), ("64k", 65536), ("2MB", 2 << 20), (" 1g ", 1 << 30)])
+def test_sizes_are_those_of_spark(text: str, size: int) -> None:
+    assert stream(maxBytesPerTrigger=text).max_bytes_per_trigger == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5m", "1x"])
+def test_sizes_that_are_none_are_named(text: str) -> None:
+    with pytest.raises(ConfigError, match="maxBytesPerTrigger: expected a size"):
+        stream(maxBytesPerTrigger=text)

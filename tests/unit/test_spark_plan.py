@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark import plan
+from odradek.spark import loss, plan
+from odradek.spark.loss import DataLoss
 from odradek.spark.options import OnGroupReset, Position, Start
 from odradek.spark.plan import INITIAL, LogRange, Range, SourceOffset, mark_commit, mark_of
 
@@ -280,11 +281,11 @@ def test_available_now_stops_at_what_was_there_and_leaves_later_partitions_alone
 
 
 def test_data_loss_names_partition_and_range() -> None:
-    with pytest.raises(plan.DataLoss, match="flights-1: offsets 5 to 9 are gone"):
+    with pytest.raises(DataLoss, match="flights-1: offsets 5 to 9 are gone"):
         plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG)
-    with pytest.raises(plan.DataLoss, match=r"flights-0.*offset 700 but ends at 600"):
+    with pytest.raises(DataLoss, match=r"flights-0.*offset 700 but ends at 600"):
         plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
-    with pytest.raises(plan.DataLoss, match="flights-2 is gone"):
+    with pytest.raises(DataLoss, match="flights-2 is gone"):
         plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 1}), LOG)
 
 
@@ -293,9 +294,7 @@ OLD, NEW = UUID(int=1), UUID(int=2)
 
 def test_a_longer_topic_of_the_same_name_is_another_topic() -> None:
     start = at(positions={P0: 500, P1: 20}, ids={"flights": OLD})
-    with pytest.raises(
-        plan.DataLoss, match=f"flights-0: it was read up to offset 500.*created again.*{OLD}, now {NEW}"
-    ):
+    with pytest.raises(DataLoss, match=f"flights-0: it was read up to offset 500.*created again.*{OLD}, now {NEW}"):
         plan.plan_batch(start, LOG, ids={"flights": NEW})
     batch = plan.plan_batch(start, LOG, ids={"flights": NEW}, fail_on_data_loss=False)
     assert batch is not None
@@ -341,9 +340,9 @@ def test_a_reset_leaves_a_lost_position_behind_without_an_error() -> None:
 
 
 def test_batch_reads_say_what_is_missing() -> None:
-    with pytest.raises(plan.DataLoss, match="flights-1: offsets 3 to 9 are gone"):
+    with pytest.raises(DataLoss, match="flights-1: offsets 3 to 9 are gone"):
         plan.check_held({P0: 0, P1: 3}, {P0: 600, P1: 20}, LOG, True)
-    with pytest.raises(plan.DataLoss, match="flights-0: offset 699 is not there yet"):
+    with pytest.raises(DataLoss, match="flights-0: offset 699 is not there yet"):
         plan.check_held({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG, True)
     plan.check_held({P0: 0, P1: 3}, {P0: 700, P1: 20}, LOG, False)
 
@@ -587,3 +586,92 @@ def test_a_kill_between_a_rewound_batch_and_its_commit_does_not_rewind_again() -
     query.run_batch(-1)
     assert query.reads == [(0, 30), (10, 30)]
     assert query.commit == mark_commit(30)
+
+
+# --- bytes and causes
+
+
+@given(
+    st.dictionaries(st.sampled_from([P0, P1, P2]), st.tuples(st.integers(1, 10**6), st.floats(0.1, 10**6)), min_size=1),
+    st.integers(1, 10**9),
+)
+def test_shares_of_bytes_stay_within_the_limit_and_always_let_something_through(
+    wanted: dict[TopicPartition, tuple[int, float]], limit: int
+) -> None:
+    ranges = [Range(tp, 5, 5 + size) for tp, (size, _) in wanted.items()]
+    each = {tp: per_offset for tp, (_, per_offset) in wanted.items()}
+    shares = plan.share_bytes(ranges, each, limit)
+    assert all(0 <= shares[item.partition] <= item.size for item in ranges)
+    taken = sum(count * each[tp] for tp, count in shares.items())
+    assert taken <= limit * 1.000001 or sum(shares.values()) == 1
+    assert sum(shares.values()) >= 1
+    if sum(item.size * each[item.partition] for item in ranges) <= limit:
+        assert shares == {item.partition: item.size for item in ranges}
+
+
+def test_a_limit_per_partition_cuts_a_batch() -> None:
+    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 0, P1: 10}, max_per_partition={P0: 7})
+    assert batch is not None
+    assert plan.ranges(INITIAL, batch.end) == [Range(P0, 0, 7), Range(P1, 10, 20)]
+
+
+class Knows:
+    """Answers as a cluster would."""
+
+    def __init__(self, there: bool, **settings: str) -> None:
+        self.there = there
+        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+
+    def removed_by(self, topic: str) -> str:
+        return loss.removed_by(self.settings)
+
+    def is_there(self, topic: str) -> bool:
+        return self.there
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ({}, "removed by retention or DeleteRecords"),
+        (
+            {"cleanup_policy": "delete", "retention_ms": "1000", "retention_bytes": "-1"},
+            "removed by retention (retention.ms=1000, retention.bytes=-1) or DeleteRecords",
+        ),
+        (
+            {"cleanup_policy": "delete", "retention_ms": "-1", "retention_bytes": "-1"},
+            "removed by DeleteRecords (nothing else removes them: retention.ms=-1",
+        ),
+        (
+            {"cleanup_policy": "compact", "retention_ms": "1000", "retention_bytes": "-1"},
+            "removed by DeleteRecords (nothing else removes them: cleanup.policy=compact)",
+        ),
+    ],
+)
+def test_who_removed_records_is_told_as_far_as_the_topics_settings_tell(settings: dict[str, str], cause: str) -> None:
+    with pytest.raises(DataLoss) as caught:
+        plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, causes=Knows(True, **settings))
+    assert f"flights-1: offsets 5 to 9 are gone (its log starts at 10), {cause}" in str(caught.value)
+
+
+def test_every_loss_has_its_range_and_its_cause() -> None:
+    start = at(positions={P0: 700, P1: 5, P2: 9}, ids={"flights": OLD})
+    with pytest.raises(DataLoss) as caught:
+        plan.plan_batch(start, LOG, ids={"flights": OLD}, causes=Knows(False))
+    message = str(caught.value)
+    assert "so offsets 600 to 699 are gone (it was truncated: a replica without them became leader)" in message
+    assert "flights-1: offsets 5 to 9 are gone" in message
+    assert "flights-2 is gone (it was read up to offset 9): its topic was deleted" in message
+    with pytest.raises(DataLoss, match="its topic is there: created again with fewer partitions, or no longer asked"):
+        plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 9}), LOG, causes=Knows(True))
+    with pytest.raises(DataLoss, match=r"offsets 600 to 699 are gone \(it was truncated, or deleted and created again"):
+        plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
+
+
+def test_what_a_group_committed_and_nobody_holds_any_more_is_a_loss() -> None:
+    # claim 57 (part)
+    plan.check_committed({P0: foreign(50), P1: foreign(10)}, LOG)
+    plan.check_committed({}, LOG)
+    with pytest.raises(DataLoss, match=r"flights-1: offsets 5 to 9 are gone .*removed by"):
+        plan.check_committed({P1: foreign(5)}, LOG)
+    with pytest.raises(DataLoss, match="flights-0: it was read up to offset 601 but ends at 600"):
+        plan.check_committed({P0: foreign(601)}, LOG)

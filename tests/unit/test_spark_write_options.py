@@ -42,8 +42,8 @@ def test_producer_settings_keep_kafkas_names_and_defaults() -> None:
         ({"kafka.compression.typ": "x"}, "unknown option kafka.compression.typ; did you mean kafka.compression.type?"),
         ({"kafka.compression.type": "rar"}, "compression_type 'rar'"),
         ({"kafka.linger.ms": "soon"}, "kafka.linger.ms: expected a whole number"),
-        ({"kafka.acks": "0"}, "acks: all or 1"),
-        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "acks=1 needs enable_idempotence=False"),
+        ({"kafka.acks": "2"}, "acks: all"),
+        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs enable_idempotence=False"),
         ({"startingOffsets": "earliest"}, "unknown option startingoffsets"),
     ],
 )

@@ -10,13 +10,18 @@ from uuid import UUID
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, MemberDescription, TopicDescription
+from odradek.client.reader import bytes_per_offset
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
+from odradek.spark import loss
 from odradek.spark.options import ReadOptions
-from odradek.spark.plan import Commits, LogRange, Offsets, disorder_ms
+from odradek.spark.plan import Commits, LogRange, Offsets, Range, disorder_ms
 
 # Answers of brokers that do not tell a topic's settings: not to us, or not at all.
 _NOT_TOLD = (ErrorCode.topic_authorization_failed, ErrorCode.unsupported_version)
+
+# What is fetched of each partition to see how large its records are.
+_SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
 
 
 class GroupInUse(OdradekError):
@@ -122,13 +127,24 @@ class Lookups:
         """How much older than an earlier record one of each topic can be, in ms; None: any."""
         if self.options.max_timestamp_disorder_ms is not None:
             return dict.fromkeys(topics, self.options.max_timestamp_disorder_ms)
+        return {topic: disorder_ms(settings) for topic, settings in self._settings(topics).items()}
+
+    def removed_by(self, topic: str) -> str:
+        """Who may have removed records of a topic that is there."""
+        return loss.removed_by(self._settings({topic})[topic])
+
+    def is_there(self, topic: str) -> bool:
+        return topic in self.admin.topics()
+
+    def _settings(self, topics: set[str]) -> dict[str, dict[str, str | None]]:
+        """The topics' settings; none where the broker does not tell."""
         try:
             found = self.admin.describe_topic_configs(sorted(topics)) if topics else {}
         except KafkaError as error:
             if error.code not in _NOT_TOLD:
                 raise
-            return dict.fromkeys(topics)
-        return {topic: disorder_ms({entry.name: entry.value for entry in entries}) for topic, entries in found.items()}
+            return {topic: {} for topic in topics}
+        return {topic: {entry.name: entry.value for entry in entries} for topic, entries in found.items()}
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {tp: listed.offset for tp, listed in self._listed(wanted).items()}
@@ -137,6 +153,17 @@ class Lookups:
         if not wanted:
             return {}
         return self.admin.list_offsets(wanted, isolation_level=self.options.isolation_level)
+
+    def bytes_per_offset(self, wanted: Iterable[Range], budget: int) -> dict[TopicPartition, float]:
+        """What an offset of each range takes as stored, compressed: by a sample of what the range begins with.
+
+        Ranges whose first offsets are gone by now are left out.
+        """
+        ranges = list(wanted)
+        if not ranges:
+            return {}
+        sample = min(_LARGEST_SAMPLE_BYTES, max(_SMALLEST_SAMPLE_BYTES, budget // len(ranges)))
+        return bytes_per_offset(self.options.client, {item.partition: item.start for item in ranges}, sample)
 
     # --- the group
 

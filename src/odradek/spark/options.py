@@ -108,6 +108,7 @@ class ReadOptions:
     commit_offsets: bool = False
     on_group_reset: OnGroupReset = OnGroupReset.IGNORE
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
     min_partitions: int | None = None
@@ -150,6 +151,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         commit_offsets=commit_offsets,
         on_group_reset=_on_group_reset(options, commit_offsets),
         max_offsets_per_trigger=_number(options, "maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=_bytes(options, "maxBytesPerTrigger"),
         min_offsets_per_trigger=_number(options, "minOffsetsPerTrigger"),
         max_trigger_delay_ms=_or(_duration_ms(options, "maxTriggerDelay"), 15 * 60_000),
         min_partitions=_number(options, "minPartitions"),
@@ -348,6 +350,17 @@ def _number(options: Mapping[str, str], name: str, smallest: int = 1) -> int | N
     if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < smallest:
         raise ConfigError(f"{name}: expected a whole number of at least {smallest}, not {text!r}")
     return int(text)
+
+
+def _bytes(options: Mapping[str, str], name: str) -> int | None:
+    """Spark's sizes: a whole number, with k, m, g or t (or kb, mb, …) for powers of 1024."""
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*([0-9]{1,12})\s*([kmgt]?)b?\s*", text.lower())
+    if match is None or int(match[1]) == 0:
+        raise ConfigError(f"{name}: expected a size of at least 1 such as 64m or 1048576, not {text!r}")
+    return int(int(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 
 def _or(value: int | None, default: int) -> int:

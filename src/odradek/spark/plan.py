@@ -45,6 +45,8 @@ from uuid import UUID
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
+from odradek.spark import loss
+from odradek.spark.loss import NOBODY_KNOWS, Causes, DataLoss, loss_message
 from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Start
 
 Offsets = Mapping[TopicPartition, int]
@@ -62,10 +64,6 @@ class GroupReset(OdradekError):
 
 class NoCommittedOffset(OdradekError):
     """Nothing usable is committed for a partition, and ``kafka.auto.offset.reset=none`` forbids to choose."""
-
-
-class DataLoss(OdradekError):
-    """Records that the query should have read are gone; the message names partitions and ranges."""
 
 
 class LogRange(NamedTuple):
@@ -287,8 +285,12 @@ def usable_offset(partition: TopicPartition, offset: int | None, held: LogRange,
     if offset is not None and held.start <= offset <= held.end:
         return offset
     if auto_offset_reset == "none":
-        what = "has no committed offset" if offset is None else f"has offset {offset} committed, outside of its log"
-        raise NoCommittedOffset(f"{partition} {what} ({held.start} to {held.end}), and kafka.auto.offset.reset is none")
+        what = f"has offset {offset} committed, outside of its log"
+        if offset is None:
+            what = "has no committed offset: none yet, or it expired (offsets.retention.minutes) or was deleted"
+        raise NoCommittedOffset(
+            f"{partition} {what}; its log reaches from {held.start} to {held.end}, and kafka.auto.offset.reset is none"
+        )
     return held.end if auto_offset_reset == "latest" else held.start
 
 
@@ -340,6 +342,19 @@ def _by_time(
     return {tp: held.end if tp in missing else found[tp] for tp, held in log.items()}
 
 
+def check_committed(committed: Commits, log: Mapping[TopicPartition, LogRange], causes: Causes = NOBODY_KNOWS) -> None:
+    """Whether the log still holds all that a group has not read. Raises DataLoss."""
+    lost: list[str] = []
+    for partition, held in sorted(log.items()):
+        offset = committed[partition].offset if partition in committed else held.start
+        if offset < held.start:
+            lost.append(loss.removed(partition, offset, held.start, causes))
+        elif offset > held.end:
+            lost.append(loss.truncated(partition, offset, held.end, same_topic=False))
+    if lost:
+        raise DataLoss(loss_message(lost))
+
+
 # --- the next batch -------------------------------------------------------------------------------------------------
 
 
@@ -361,25 +376,27 @@ def plan_batch(
     ids: TopicIds | None = None,
     upto: Offsets | None = None,
     max_records: int | None = None,
+    max_per_partition: Offsets | None = None,
     fail_on_data_loss: bool = True,
+    causes: Causes = NOBODY_KNOWS,
     new_id: str = "",
 ) -> Batch | None:
     """The batch after ``start``, or None where there is nothing to do.
 
     ``begin``: where partitions that ``start`` does not have begin. ``resets``: to be followed, their offsets usable.
     ``committed``: the group's commits, where resets are watched for. ``ids``: the topics' ids now. ``upto``: where to
-    stop at the latest (partitions it lacks wait for another run). ``max_records``: of all partitions together. Raises
-    DataLoss.
+    stop at the latest (partitions it lacks wait for another run). ``max_records``: of all partitions together;
+    ``max_per_partition``: of each. Raises DataLoss.
     """
     begin, resets, ids = begin or {}, resets or {}, ids or {}
-    kept, origins = _keep(start, log, resets, ids, fail_on_data_loss)
+    kept, origins = _keep(start, log, resets, ids, fail_on_data_loss, causes)
     for partition, (offset, _) in resets.items():
         if partition in log:
             kept[partition] = origins[partition] = offset
     fresh = {tp: offset for tp, offset in begin.items() if tp not in start.positions and (upto is None or tp in upto)}
     kept.update(fresh)
     origins.update(fresh)
-    ends = _ends(kept, log, upto, max_records)
+    ends = _ends(kept, log, upto, max_records, max_per_partition or {})
     if not start.is_initial and not resets and not origins and ends == dict(start.positions):
         return None
     acknowledge, followed = adopt(fresh, committed or {}, new_id)
@@ -394,12 +411,13 @@ def plan_batch(
     )
 
 
-def _keep(
+def _keep(  # noqa: PLR0917
     start: SourceOffset,
     log: Mapping[TopicPartition, LogRange],
     resets: Mapping[TopicPartition, tuple[int, str]],
     ids: TopicIds,
     fail_on_data_loss: bool,
+    causes: Causes,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Where the partitions of ``start`` go on, and those of them that do not go on where they ended."""
     kept: dict[TopicPartition, int] = {}
@@ -408,7 +426,7 @@ def _keep(
     for partition, position in start.positions.items():
         held = log.get(partition)
         if held is None:
-            lost.append(f"{partition} is gone (it was read up to offset {position})")
+            lost.append(loss.missing(partition, position, causes))
         elif partition in resets:
             continue  # whatever happened at the old position, the query leaves it
         elif start.is_of_another_topic(partition.topic, ids):
@@ -418,15 +436,11 @@ def _keep(
             )
             kept[partition] = origins[partition] = held.start
         elif position < held.start:
-            lost.append(
-                f"{partition}: offsets {position} to {held.start - 1} are gone (its log starts at {held.start})"
-            )
+            lost.append(loss.removed(partition, position, held.start, causes))
             kept[partition] = origins[partition] = held.start
         elif position > held.end:
-            lost.append(
-                f"{partition}: it was read up to offset {position} but ends at {held.end} "
-                "(it was truncated, or deleted and created again)"
-            )
+            same_topic = start.ids.get(partition.topic) is not None and ids.get(partition.topic) is not None
+            lost.append(loss.truncated(partition, position, held.end, same_topic=same_topic))
             kept[partition] = origins[partition] = held.start
         else:
             kept[partition] = position
@@ -435,32 +449,39 @@ def _keep(
     return kept, origins
 
 
-def check_held(begin: Offsets, end: Offsets, log: Mapping[TopicPartition, LogRange], fail_on_data_loss: bool) -> None:
+def check_held(
+    begin: Offsets,
+    end: Offsets,
+    log: Mapping[TopicPartition, LogRange],
+    fail_on_data_loss: bool,
+    causes: Causes = NOBODY_KNOWS,
+) -> None:
     """Whether a batch read finds all that it names. Raises DataLoss."""
     lost: list[str] = []
     for partition, held in sorted(log.items()):
         low, high = begin[partition], end[partition]
         if low < held.start and low < high:
-            lost.append(f"{partition}: offsets {low} to {min(high, held.start) - 1} are gone")
+            lost.append(loss.removed(partition, low, held.start, causes, end=high))
         if high > held.end:
             lost.append(f"{partition}: offset {high - 1} is not there yet (its log ends at {held.end})")
     if lost and fail_on_data_loss:
         raise DataLoss(loss_message(lost))
 
 
-def loss_message(lost: Iterable[str]) -> str:
-    return f"data may have been lost: {'; '.join(lost)}. failOnDataLoss=false goes on with what is there"
-
-
 def _ends(
-    begin: Offsets, log: Mapping[TopicPartition, LogRange], upto: Offsets | None, max_records: int | None
+    begin: Offsets,
+    log: Mapping[TopicPartition, LogRange],
+    upto: Offsets | None,
+    max_records: int | None,
+    max_per_partition: Offsets,
 ) -> dict[TopicPartition, int]:
     available: dict[TopicPartition, int] = {}
     for partition, offset in begin.items():
         stop = log[partition].end
         if upto is not None:
             stop = min(stop, upto.get(partition, offset))
-        available[partition] = max(0, stop - offset)
+        size = max(0, stop - offset)
+        available[partition] = min(size, max_per_partition.get(partition, size))
     shares = share(available, max_records)
     return {tp: offset + shares[tp] for tp, offset in begin.items()}
 
@@ -475,6 +496,21 @@ def share(available: Offsets, limit: int | None) -> dict[TopicPartition, int]:
     by_remainder = sorted(available, key=lambda tp: (-(available[tp] * limit % total), -available[tp], tp))
     for partition in by_remainder[: limit - sum(shares.values())]:
         shares[partition] += 1
+    return shares
+
+
+def share_bytes(wanted: Iterable[Range], bytes_per_offset: Mapping[TopicPartition, float], limit: int) -> Offsets:
+    """How many offsets of each range fit when all together may take ``limit`` bytes; at least one of the largest.
+
+    In proportion to what each would take, so that all are through after the same number of batches.
+    """
+    sizes = {item.partition: item.size for item in wanted}
+    total = sum(size * bytes_per_offset.get(tp, 0.0) for tp, size in sizes.items())
+    if total <= limit:
+        return sizes
+    shares = {tp: int(size * limit / total) for tp, size in sizes.items()}
+    if not any(shares.values()):
+        shares[max(sizes, key=lambda tp: (sizes[tp], tp))] = 1
     return shares
 
 

@@ -6,6 +6,7 @@ what a batch reads (``plan.py``) and commits what is done. Workers, in the secon
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
@@ -17,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
@@ -202,7 +204,7 @@ def batch_ranges(lookups: Lookups) -> list[Range]:
     begin = _starting_offsets(lookups, log)
     found = lookups.at_times(plan.wanted_times(options.ending, partitions))
     end = plan.ending_offsets(options.ending, log, found=found)
-    plan.check_held(begin, end, log, options.fail_on_data_loss)
+    plan.check_held(begin, end, log, options.fail_on_data_loss, lookups)
     whole = [Range(tp, max(begin[tp], log[tp].start), min(end[tp], log[tp].end)) for tp in partitions]
     return [item for item in whole if item.size > 0]
 
@@ -227,6 +229,8 @@ def _starting_offsets(
     options = lookups.options
     if options.starting.kind is Start.COMMITTED and committed is None:
         committed = lookups.committed(log)
+    if options.starting.kind is Start.COMMITTED and options.fail_on_data_loss:
+        plan.check_committed(committed or {}, log, lookups)
     return plan.starting_offsets(
         options.starting,
         log,
@@ -266,6 +270,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         options = self.options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
         if options.min_offsets_per_trigger is not None:
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
@@ -367,7 +373,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             for tp, (offset, reset_id) in resets.items()
             if tp in log
         }
-        batch = plan.plan_batch(
+        make = functools.partial(
+            plan.plan_batch,
             done,
             log,
             begin=begin,
@@ -377,8 +384,17 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             upto=self._upto,
             max_records=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             fail_on_data_loss=options.fail_on_data_loss,
+            causes=self._lookups,
             new_id=uuid.uuid4().hex[:12],
         )
+        batch = make()
+        # Spark takes one limit and hands it back, or ReadAllAvailable where a trigger knows none: so the other limits
+        # hold unless that came.
+        most = None if isinstance(limit, ReadAllAvailable) else options.max_bytes_per_trigger
+        if batch is not None and most is not None:
+            wanted = plan.ranges(done, batch.end)
+            fitting = plan.share_bytes(wanted, self._lookups.bytes_per_offset(wanted, most), most)
+            batch = make(max_per_partition=fitting)
         if batch is not None and self._should_wait(done, batch, log, limit):
             return None
         return batch

@@ -10,8 +10,10 @@ from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from odradek.client.reader import DEFAULT_COLUMNS, read_range, shared_cluster
 from odradek.core.ids import TopicPartition
+from odradek.spark import loss
+from odradek.spark.lookups import Lookups
+from odradek.spark.loss import DataLoss, loss_message
 from odradek.spark.options import ReadOptions
-from odradek.spark.plan import DataLoss, loss_message
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,13 +41,8 @@ def read_task(
             yield from batches
             return
         except OffsetOutOfRange as error:
-            lost = (
-                f"{partition}: offsets {error.offset} to {max(error.log_start_offset, error.offset + 1) - 1} are gone"
-            )
             if options.fail_on_data_loss:
-                raise DataLoss(
-                    loss_message([f"{lost} ({_now(error)}; the task reads {start} to {end - 1})"])
-                ) from error
+                raise DataLoss(loss_message([_what_is_gone(options, error, end)])) from error
             if error.log_start_offset <= position:  # the log ends before what was planned: truncated
                 return
             position = error.log_start_offset
@@ -63,5 +60,12 @@ def _forget_another_topic(config: ClientConfig, topic: str, topic_id: UUID | Non
         cluster.forget_topics([topic])
 
 
-def _now(error: OffsetOutOfRange) -> str:
-    return f"the log now reaches from {error.log_start_offset} to {error.log_end_offset}"
+def _what_is_gone(options: ReadOptions, error: OffsetOutOfRange, end: int) -> str:
+    """What of a task that reads up to ``end`` the partition's log does not hold any more, and why."""
+    if error.log_start_offset <= error.offset:
+        return loss.truncated(error.partition, end, error.log_end_offset, same_topic=True)
+    lookups = Lookups(options)
+    try:
+        return loss.removed(error.partition, error.offset, error.log_start_offset, lookups, end=end)
+    finally:
+        lookups.close()

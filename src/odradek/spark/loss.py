@@ -1,0 +1,96 @@
+"""Records that a query should have read and that are gone: which, and why. Pure but for ``Causes``, who may ask.
+
+| what is seen                                              | cause                                                  |
+|-----------------------------------------------------------|--------------------------------------------------------|
+| the log starts behind the position                        | retention, or somebody's DeleteRecords; the latter     |
+|                                                           | alone where the topic has no retention                 |
+| the log ends before the position, the topic is the same   | truncation: a replica that lacked them became leader   |
+| the topic has another id, or fewer partitions             | it was deleted and created again                       |
+| the topic is not there                                    | it was deleted                                         |
+| a group's commit lies outside of the log                  | as in the first two rows: read too late                |
+| a group has no commit                                     | none yet, or it expired or was deleted: no loss by     |
+|                                                           | itself; ``auto.offset.reset`` says what then           |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from odradek.core.errors import OdradekError
+from odradek.core.ids import TopicPartition
+
+
+class DataLoss(OdradekError):
+    """Records that the query should have read are gone; the message names partitions, ranges and causes."""
+
+
+class Causes(Protocol):
+    """Asked only once something is gone."""
+
+    def removed_by(self, topic: str) -> str:
+        """Who may have raised the log start of its partitions."""
+        ...
+
+    def is_there(self, topic: str) -> bool:
+        """Whether the cluster still has a topic of this name."""
+        ...
+
+
+class NobodyKnows:
+    """Causes where nobody can be asked."""
+
+    def removed_by(self, topic: str) -> str:
+        return "retention or DeleteRecords"
+
+    def is_there(self, topic: str) -> bool:
+        return False
+
+
+NOBODY_KNOWS = NobodyKnows()
+
+
+def removed_by(settings: Mapping[str, str | None]) -> str:
+    """Who removes records of a topic with these settings."""
+    kept_ms, kept_bytes = settings.get("retention.ms"), settings.get("retention.bytes")
+    limits = f"retention.ms={kept_ms}, retention.bytes={kept_bytes}"
+    if kept_ms is None or kept_bytes is None:
+        return "retention or DeleteRecords"
+    if "delete" not in (settings.get("cleanup.policy") or "delete"):
+        return f"DeleteRecords (nothing else removes them: cleanup.policy={settings['cleanup.policy']})"
+    if kept_ms == kept_bytes == "-1":
+        return f"DeleteRecords (nothing else removes them: {limits})"
+    return f"retention ({limits}) or DeleteRecords"
+
+
+def removed(partition: TopicPartition, first: int, log_start: int, causes: Causes, *, end: int | None = None) -> str:
+    """Offsets ``first`` up to the log start are not there any more; those from ``end`` on nobody asked for."""
+    last = (log_start if end is None else min(end, log_start)) - 1
+    return (
+        f"{partition}: offsets {first} to {last} are gone (its log starts at {log_start}), "
+        f"removed by {causes.removed_by(partition.topic)}"
+    )
+
+
+def truncated(partition: TopicPartition, position: int, log_end: int, *, same_topic: bool) -> str:
+    """The log ends before what was read, or committed."""
+    cause = "it was truncated: a replica without them became leader"
+    if not same_topic:
+        cause = "it was truncated, or deleted and created again"
+    return (
+        f"{partition}: it was read up to offset {position} but ends at {log_end}, "
+        f"so offsets {log_end} to {position - 1} are gone ({cause})"
+    )
+
+
+def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
+    """The partition is not among those that are read any more."""
+    if causes.is_there(partition.topic):
+        why = "its topic is there: created again with fewer partitions, or no longer asked for by this query"
+    else:
+        why = "its topic was deleted"
+    return f"{partition} is gone (it was read up to offset {position}): {why}"
+
+
+def loss_message(lost: Iterable[str]) -> str:
+    return f"data may have been lost: {'; '.join(lost)}. failOnDataLoss=false goes on with what is there"
