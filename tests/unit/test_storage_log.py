@@ -735,6 +735,47 @@ def test_a_wrong_max_timestamp_is_put_right(path: Path, codec: str, count: int, 
     assert (found.timestamp, found.offset) == (T0 + count - 1, count - 1)
 
 
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("zstd", 1, 19)])
+def test_what_the_broker_compresses_it_compresses_at_the_topics_level(
+    path: Path, codec: str, low: int, high: int
+) -> None:
+    text = b"".join(b"%d some text of it %d " % (n * 7919 % 1000, n) for n in range(2000))
+    sizes = []
+    for level in (low, high):
+        config = {"compression_type": codec, f"compression_{codec}_level": level}
+        log = open_log(path / str(level), **config)
+        put(log, encode_batch([Record(b"k", text, T0)], now_ms=T0))
+        assert [row.value for row in rows_from(log, 0)] == [text]
+        sizes.append(log.size)
+    assert sizes[1] < sizes[0]
+
+
+def test_segments_that_began_together_roll_one_after_another(path: Path) -> None:
+    """segment.jitter.ms: each sooner than segment.ms by less than it, and by as much after a restart."""
+
+    def rolled_after(waited_ms: int, jitter_ms: int, *, reopened: bool) -> list[bool]:
+        seen = []
+        for n in range(20):
+            where = path / f"{jitter_ms}-{waited_ms}-{reopened}" / f"t-{n}"
+            log = open_log(where, segment_ms=1000, segment_jitter_ms=jitter_ms)
+            put(log, encode_batch([Record(b"k", b"v", T0)], now_ms=T0))
+            if reopened:
+                log.close()
+                log = open_log(where, segment_ms=1000, segment_jitter_ms=jitter_ms)
+            put(log, encode_batch([Record(b"k", b"v", T0 + waited_ms)], now_ms=T0 + waited_ms))
+            seen.append(len(log.segments) == 2)
+        return seen
+
+    assert not any(rolled_after(1000, 0, reopened=False))
+    assert all(rolled_after(1001, 0, reopened=False))
+    assert all(rolled_after(1001, 600, reopened=False))
+    assert not any(rolled_after(400, 600, reopened=False))
+    some = rolled_after(700, 600, reopened=False)
+    assert any(some)
+    assert not all(some)
+    assert rolled_after(700, 600, reopened=True) == some
+
+
 def test_claim_9_batches_cut_writes_and_bytes(path: Path) -> None:  # claim 9
     """The same thousand records, one a batch and a hundred a batch: a produce request carries one batch a partition."""
     costs = {}

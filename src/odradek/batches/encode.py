@@ -170,11 +170,14 @@ def with_max_timestamp(data: Buffer, header: BatchHeader, max_timestamp: int) ->
     return _sealed(checked, payload, header.base_offset, header.leader_epoch)
 
 
-def recompress(data: Buffer, header: BatchHeader, codec: int) -> bytes:
+def recompress(data: Buffer, header: BatchHeader, codec: int, level: int | None = None) -> bytes:
     """The one batch in ``data`` with its records packed by another codec; everything else stays as it is.
+
+    ``level``: how hard the codec tries, ``None`` for its default.
 
     Raises CorruptRecord when the records cannot be unpacked.
     """
-    payload = compress(codec, decompress(header.compression, memoryview(data)[HEADER_BYTES : header.size_in_bytes]))
+    plain = decompress(header.compression, memoryview(data)[HEADER_BYTES : header.size_in_bytes])
+    payload = compress(codec, plain, level)
     checked = _CHECKED.pack(header.attributes & ~COMPRESSION_MASK | codec, header.last_offset_delta, *header[7:])
     return _sealed(checked, payload, header.base_offset, header.leader_epoch)

@@ -444,6 +444,7 @@ def _check_together(broker: BrokerConfig, own: Mapping[str, str]) -> None:
 _COMPARED = {"min.compaction.lag.ms", "max.compaction.lag.ms", "remote.storage.enable"}
 _LOG_FIELDS = (
     "segment.ms",
+    "segment.jitter.ms",
     "segment.index.bytes",
     "index.interval.bytes",
     "max.message.bytes",
@@ -459,6 +460,8 @@ _LOG_FIELDS = (
     "min.compaction.lag.ms",
     "max.compaction.lag.ms",
     "compression.type",
+    "compression.gzip.level",
+    "compression.zstd.level",
     "message.timestamp.type",
 )
 

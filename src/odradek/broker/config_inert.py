@@ -285,15 +285,11 @@ num.recovery.threads.per.data.dir | int | 2 | 1..
     "The data directory has one place.": """
 log.dir | list | /tmp/kafka-logs
 """,
-    "Where the broker compresses, it does so at the codec's own default level.": """
-compression.gzip.level | int | -1 | 1..9 or -1
+    "The lz4 in use has one level.": """
 compression.lz4.level | int | 9 | 1..17
-compression.zstd.level | int | 3 | -131072..22
 """,
-    "Segment files grow as they are written, and roll together.": """
+    "Segment files grow as they are written.": """
 log.preallocate | boolean | false
-log.roll.jitter.ms | long | - | 0..
-log.roll.jitter.hours | int | 0 | 0..
 """,
 }
 

@@ -20,10 +20,14 @@ num.partitions | int | 1 | 1.. | Partitions of a topic created without a number.
 default.replication.factor | int | 1 | | Replicas of a topic created without a number.
 message.max.bytes | int | 1048588 | 0.. | The longest record batch taken.
 compression.type | string | producer | in uncompressed,zstd,lz4,snappy,gzip,producer | The codec of stored batches.
+compression.gzip.level | int | -1 | 1..9 or -1 | How hard gzip tries where the broker compresses; -1 is its own choice.
+compression.zstd.level | int | 3 | -131072..22 | How hard zstd tries where the broker compresses.
 log.cleanup.policy | list | delete | list compact,delete | What becomes of old records.
 log.segment.bytes | int | 1073741824 | 1048576.. | Size at which a new segment file begins.
 log.roll.ms | long | - | 1.. | Age at which a new segment begins.
 log.roll.hours | int | 168 | 1.. | The same in hours, where log.roll.ms is unset.
+log.roll.jitter.ms | long | - | 0.. | By how much sooner, at most: each segment has its own, so that not all roll at once.
+log.roll.jitter.hours | int | 0 | 0.. | The same in hours, where log.roll.jitter.ms is unset.
 log.retention.ms | long | - | | Age at which segments are deleted; -1 never.
 log.retention.minutes | int | - | | The same in minutes, where log.retention.ms is unset.
 log.retention.hours | int | 168 | | The same in hours, where both are unset.
@@ -126,15 +130,10 @@ remote.storage.enable | boolean | false | |
 unclean.leader.election.enable | boolean | false | | unclean.leader.election.enable
 """
 
-_NO_LEVELS = "Where the broker compresses, it does so at the codec's own default level."
-
 TOPIC_INERT = {
     "min.insync.replicas": "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.",
-    "compression.gzip.level": _NO_LEVELS,
-    "compression.lz4.level": _NO_LEVELS,
-    "compression.zstd.level": _NO_LEVELS,
+    "compression.lz4.level": "The lz4 in use has one level.",
     "preallocate": "Segment files grow as they are written.",
-    "segment.jitter.ms": "Segments of one topic may roll together.",
     "follower.replication.throttled.replicas": "One broker has no followers and no other leader.",
     "leader.replication.throttled.replicas": "One broker has no followers and no other leader.",
     "unclean.leader.election.enable": "One broker has no followers and no other leader.",

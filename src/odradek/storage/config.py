@@ -16,6 +16,7 @@ class LogConfig:
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
@@ -27,6 +28,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = MAX_LONG
     compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_zstd_level: int = 3
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_before_max_ms: int = MAX_LONG
     message_timestamp_after_max_ms: int = HOUR_MS
@@ -47,6 +50,11 @@ class LogConfig:
     def max_segment_ms(self) -> int:
         """Age at which the active segment is rolled: on a compacted topic early enough for its longest lag."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
+    def compression_level(self) -> int | None:
+        """Of the topic's codec, for what the broker compresses; ``None``: the codec's only one."""
+        return {"gzip": self.compression_gzip_level, "zstd": self.compression_zstd_level}.get(self.compression_type)
 
     @property
     def is_log_append_time(self) -> bool:

@@ -209,7 +209,7 @@ class Log:
         if config.compression_type != "producer":
             codec = CODES["none" if config.compression_type == "uncompressed" else config.compression_type]
             if codec != header.compression:
-                data = recompress(data, header, codec)
+                data = recompress(data, header, codec, config.compression_level)
                 batches = validate(data, max_message_bytes=config.max_message_bytes)
         return data, batches
 

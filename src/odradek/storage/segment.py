@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from odradek.batches.header import (
     HEADER_BYTES,
@@ -229,10 +230,19 @@ class Segment:
         first = self.first_timestamp
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
         return (
-            waited > config.max_segment_ms
+            waited > config.max_segment_ms - self._jitter_ms
             or self.offset_index.size + self.offset_index.entry.size > config.segment_index_bytes
             or self.time_index.size + 2 * self.time_index.entry.size > config.segment_index_bytes
         )
+
+    @property
+    def _jitter_ms(self) -> int:
+        """How much sooner than its topic's others this segment rolls: by chance, but after a restart the same."""
+        config = self.config
+        if not config.segment_jitter_ms:
+            return 0
+        path = self.path(LOG_SUFFIX)
+        return crc32(f"{path.parent.name}/{path.name}".encode()) % min(config.segment_jitter_ms, config.segment_ms)
 
     def append(self, parts: Sequence[Buffer], batches: Sequence[Placed]) -> None:
         """Writes ``parts``, which are ``batches``, with one call to the kernel. Raises OSError."""
