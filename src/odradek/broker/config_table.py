@@ -26,7 +26,7 @@ log.cleanup.policy | list | delete | list compact,delete | What becomes of old r
 log.segment.bytes | int | 1073741824 | 1048576.. | Size at which a new segment file begins.
 log.roll.ms | long | - | 1.. | Age at which a new segment begins.
 log.roll.hours | int | 168 | 1.. | The same in hours, where log.roll.ms is unset.
-log.roll.jitter.ms | long | - | 0.. | By how much sooner, at most: each segment has its own, so that not all roll at once.
+log.roll.jitter.ms | long | - | 0.. | By how much sooner, at most; each segment has its own.
 log.roll.jitter.hours | int | 0 | 0.. | The same in hours, where log.roll.jitter.ms is unset.
 log.retention.ms | long | - | | Age at which segments are deleted; -1 never.
 log.retention.minutes | int | - | | The same in minutes, where log.retention.ms is unset.
