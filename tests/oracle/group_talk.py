@@ -261,7 +261,8 @@ class Talk:
         """``said``: other fields of the request; ``owned``: topic ids and partitions."""
         owned = said.pop("owned", None)
         if owned is not None:
-            owned = [{"topic_id": topic_id, "partitions": list(indexes)} for topic_id, indexes in owned.items()]
+            by_name = sorted(owned.items(), key=lambda row: self.run.symbol_of(row[0]))
+            owned = [{"topic_id": topic_id, "partitions": list(indexes)} for topic_id, indexes in by_name]
         message = self._heartbeat(member_id=member, member_epoch=epoch, topic_partitions=owned)
         return self.run.call(CONSUMER_HEARTBEAT, version, message | said, client=client,
                              unordered=("partitions", "topic_partitions"))  # fmt: skip
@@ -369,12 +370,15 @@ class Talk:
         return Raw(value)
 
     def _in_order(self, number: int, value: bytes) -> bytes:
-        """An assignment's record with its topics sorted by name: Kafka has them in the order of their ids' hashes."""
+        """An assignment's record with its topics sorted by name: Kafka has them in the order of their ids' hashes, and
+        partitions in that of a set."""
         kind = RECORD_TYPES[number]
         version, fields = decode_value(kind, value)
         assert encode_value(kind, version, fields) == value, "it would not be written as it was read"
         for name, rows in fields.items():
             if isinstance(rows, list):
+                for row in rows:
+                    _sort_partitions(row)
                 fields[name] = sorted(rows, key=lambda row: self.run.symbol_of(uuid.UUID(bytes=bytes(row["topic_id"]))))
         return encode_value(kind, version, fields)
 
@@ -384,6 +388,14 @@ class Talk:
                 if group_hash(self._facts[label] for label in labels) == value:
                     return f"<hash of {', '.join(labels) or 'nothing'}>"
         return "<some hash>"
+
+
+def _sort_partitions(row: dict[str, Any]) -> None:
+    """Sorts the partitions of a topic, and with them the epochs in which they were got."""
+    epochs = row.get("assignment_epochs")
+    if epochs is not None:
+        row["assignment_epochs"] = [epoch for _, epoch in sorted(zip(row["partitions"], epochs, strict=True))]
+    row["partitions"].sort()
 
 
 def _in_order(key: bytes, value: bytes) -> bytes:

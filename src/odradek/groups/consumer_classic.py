@@ -51,7 +51,7 @@ class ClassicMembers:
         return out
 
     def _join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup, out: Result) -> None:
-        member_id = request.member_id or request.new_member_id
+        member_id = request.member_id or request.new_short_id or request.new_member_id
         self._membership.check_room(group, member_id)
         if not _speaks_with(group, request):
             raise KafkaError(ErrorCode.inconsistent_group_protocol)

@@ -147,7 +147,8 @@ class MemberProtocol(NamedTuple):
 
 @dataclass(slots=True)
 class JoinGroup:
-    """``new_member_id`` is the id to use should the member need one; ``member_id`` the one it has, or ''."""
+    """``new_member_id`` is the id to use should the member need one, ``new_short_id`` that for a KIP-848 group ('': the
+    same); ``member_id`` the one it has, or ''."""
 
     batched: ClassVar[bool] = False
     group_id: str
@@ -162,6 +163,7 @@ class JoinGroup:
     group_instance_id: str | None = None
     requires_known_member_id: bool = True  # JoinGroup v4 on
     can_skip_assignment: bool = True  # v9 on
+    new_short_id: str = ""
 
     def failed(self, error: ErrorCode) -> JoinGroupReply:
         return JoinGroupReply(error)

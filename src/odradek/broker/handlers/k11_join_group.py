@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.handlers.k68_consumer_group_heartbeat import fresh_uuid, short_id
 from odradek.groups.messages import JoinGroup, JoinGroupReply, MemberProtocol
 from odradek.wire.schemas import milliseconds
 
@@ -23,10 +24,11 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
     session_timeout_ms = milliseconds(message.session_timeout)
     instance_id = message.group_instance_id if version >= 5 else None
     client_id = context.client_id or ""
+    made = fresh_uuid(broker)
     request = JoinGroup(
         message.group_id,
         message.member_id,
-        f"{client_id if instance_id is None else instance_id}-{broker.new_uuid()}",
+        f"{client_id if instance_id is None else instance_id}-{made}",
         client_id,
         context.client_host,
         session_timeout_ms,
@@ -36,6 +38,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
         instance_id,
         requires_known_member_id=version >= 4,
         can_skip_assignment=version >= 9,
+        new_short_id=short_id(made),
     )
     deferred = broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
     return deferred.map(lambda reply: _pack(version, reply))

@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 NO_TOPIC = UUID(int=0)
 
 
+def fresh_uuid(broker: BrokerServer) -> UUID:
+    """Random, and its short form begins with no dash, which command lines would take for an option's."""
+    while True:
+        made = broker.new_uuid()
+        if not short_id(made).startswith("-"):
+            return made
+
+
+def short_id(made: UUID) -> str:
+    """As members of version 1 make theirs: sixteen bytes in base64."""
+    return urlsafe_b64encode(made.bytes).decode().rstrip("=")
+
+
 def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
     owned = None
     if message.topic_partitions is not None:
@@ -28,8 +41,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
         message.group_id,
         message.member_id,
         message.member_epoch,
-        # As long as members of version 1 make theirs: sixteen random bytes.
-        urlsafe_b64encode(broker.new_uuid().bytes).decode().rstrip("="),
+        short_id(fresh_uuid(broker)),
         context.client_id or "",
         context.client_host,
         message.instance_id,
