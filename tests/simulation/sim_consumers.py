@@ -14,6 +14,7 @@ LOST = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id, ErrorCode.gr
 """What it owned belongs to others: it drops all and joins anew."""
 OVER = {
     ErrorCode.fenced_instance_id,
+    ErrorCode.unreleased_instance_id,
     ErrorCode.group_max_size_reached,
     ErrorCode.unsupported_version,
     ErrorCode.inconsistent_group_protocol,
@@ -34,7 +35,7 @@ class ConsumerProcess(Process):
         self._patience_ms = patience_ms
         self._rebalance_ms = rebalance_ms
         self._interval_ms = 1_000
-        self._beating = False
+        self._beating = self._beats_soon = False
         self._revoking = False
         self._beat_again = False
         self._tell_all = True
@@ -107,7 +108,7 @@ class ConsumerProcess(Process):
             return
         if reply is None:
             self._tell_all = True
-            self.later(RETRY_MS, self.beat)
+            self._beat_soon(RETRY_MS)
             return
         if reply.error in LOST:
             self.note("heartbeat: {}: lost {}", reply.error.name, sorted(self.owned))
@@ -116,10 +117,10 @@ class ConsumerProcess(Process):
         elif reply.error in OVER:
             self.note("gives up: {}", reply.error.name)
             self.die()
-        elif reply.error is not OK:  # the coordinator moves or loads, or a static twin has not gone yet
+        elif reply.error is not OK:  # the coordinator moves or loads
             self.note("heartbeat: {}", reply.error.name)
             self._tell_all = True
-            self.later(RETRY_MS * 5, self.beat)
+            self._beat_soon(RETRY_MS * 5)
         else:
             if reply.member_epoch != sent_epoch or reply.assignment is not None:
                 self.note("epoch {}: {}", reply.member_epoch, self._told(reply))
@@ -129,6 +130,15 @@ class ConsumerProcess(Process):
             self._reconcile()
             if self._beat_again:
                 self.beat()
+
+    def _beat_soon(self, by_ms: int) -> None:
+        def again() -> None:
+            self._beats_soon = False
+            self.beat()
+
+        if not self._beats_soon:
+            self._beats_soon = True
+            self.later(by_ms, again)
 
     def _told(self, reply: ConsumerHeartbeatReply) -> object:
         return "unchanged" if reply.assignment is None else sorted(map(str, self._named(reply.assignment)))

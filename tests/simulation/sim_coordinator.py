@@ -355,7 +355,7 @@ class Coordinator:
         if self.runtime is not None:
             self.runtime.on_topics_changed([name])
             for log in self.logs:
-                certain = self.runtime.machine(log.index) is not None and log.fail_with is None
+                certain = self.runtime.machine(log.index) is not None and log.fail_with is None and not log.lags
                 self.ledger.topic_deleted(log.index, name, certain=certain)
             self.runtime.on_topics_deleted([name])
 
@@ -406,7 +406,8 @@ class Coordinator:
         self.ledger.settle(index, lambda key: shard.committed(*key))
 
     def on_topics_known(self, shard: WatchedShard) -> None:
-        self.ledger.topics_known(self._index_of(shard), self.topics.id_of)
+        log = self.logs[self._index_of(shard)]
+        self.ledger.topics_known(log.index, self.topics.id_of, certain=log.fail_with is None and not log.lags)
 
     def on_expiry(self, shard: WatchedShard, now_ms: int, records: list[Record]) -> None:
         """The log will forget these: were they due?"""

@@ -166,14 +166,14 @@ class Ledger:
             change = self._add(key, None, "topic deleted")
             change.fate = Fate.DONE if certain else Fate.UNKNOWN
 
-    def topics_known(self, index: int, topic_id: Callable[[str], bytes | None]) -> None:
+    def topics_known(self, index: int, topic_id: Callable[[str], bytes | None], *, certain: bool) -> None:
         """Commits for topics that are gone, or are others of the same name, go as well."""
         for key, history in list(self._histories.items()):
             if self._index[key.group] != index or history[-1].offset is None:
                 continue
             now, then = topic_id(key.topic), history[-1].topic_id
             if now is None or (then is not None and then != now):
-                self._add(key, None, "topic gone").fate = Fate.DONE
+                self._add(key, None, "topic gone").fate = Fate.DONE if certain else Fate.UNKNOWN
 
     def expire(self, index: int, key: tuple[str, str, int]) -> None:
         """What the coordinator has just written a tombstone for; it may fail yet."""

@@ -59,6 +59,7 @@ class Group:
     strategies: tuple[str, ...] = ()
     session_ms: int = 10_000
     rebalance_ms: int = 15_000
+    static_topics: list[str] = field(default_factory=lambda: ["t0", "t1"])
     processes: list[Process] = field(default_factory=list)
 
 
@@ -232,6 +233,8 @@ class Scenario:
         if instance is not None and any(p.alive and p.instance_id == instance for p in group.processes):
             instance = None if rng.random() < 0.8 else instance
         names = sorted(f"t{n}" for n in range(3) if rng.random() < 0.7) or ["t0"]
+        if instance is not None:  # who comes back with another subscription is not noticed, in Kafka neither
+            names = group.static_topics
         name = f"{group.name}.p{self._made}"
         where = (self.world, self.coordinator, self.weather, name, group.name, tuple(names), instance)
         if group.kind == "consumer" or (group.kind == "mixed" and rng.random() < 0.5):
@@ -276,7 +279,7 @@ class Scenario:
             process = rng.choice(alive)
             if isinstance(process, ConsumerProcess) and rng.random() < 0.2:
                 process.change_topics((), rng.choice(PATTERNS))
-            else:
+            elif process.instance_id is None:
                 process.change_topics(names)
 
     def _crash(self) -> None:

@@ -64,6 +64,8 @@ log = logging.getLogger("odradek.broker")
 _partition_for_group = lru_cache(maxsize=16_384)(partition_for_group)
 
 JUMP_MS = 500  # less is taken for time that has passed
+TOPICS_KNOWN = ("topics known",)
+TOPICS_KNOWN_MS = 10_000
 LOAD_STEP_BYTES = 256 * 1024
 LOAD_STEP_S = 0.002
 LITTLE_RECORDS = 500
@@ -129,17 +131,17 @@ class Runtime:
         self.skipped_records = 0
         self.call_soon = call_soon
         self._clock = clock
-        self._steady = steady or clock
-        self.skew_ms = clock() - self._steady()
+        self.steady = steady or clock
+        self.skew_ms = clock() - self.steady()
         # By what the clocks say now: after a jump not noticed yet, alarms would go off too early, again and again.
-        self.timers = _Timers(lambda at_ms, alarm: call_at(at_ms + clock() - self._steady(), alarm), self._steady)
+        self.timers = _Timers(lambda at_ms, alarm: call_at(at_ms + clock() - self.steady(), alarm), self.steady)
         self._shards: dict[int, _Shard] = {}
         self._to_load: deque[_Shard] = deque()
 
     def clock(self) -> int:
         """The time in ms since 1970; when it has jumped, the machines know when this returns."""
         now_ms = self._clock()
-        jumped_ms = now_ms - self._steady() - self.skew_ms
+        jumped_ms = now_ms - self.steady() - self.skew_ms
         if abs(jumped_ms) > JUMP_MS:
             log.warning("the time has jumped by %d ms; sessions go on as if it had not", jumped_ms)
             self.skew_ms += jumped_ms
@@ -348,7 +350,11 @@ class _Shard:
         self._take(result, None, None)
 
     def on_timer(self, key: Hashable) -> None:
-        self.step(lambda machine, now_ms: machine.on_timer(now_ms, key))
+        topic_id = self._runtime.topic_id
+        if key == TOPICS_KNOWN and topic_id is not None:
+            self.step(lambda machine, _: machine.on_topics_known(topic_id))
+        else:
+            self.step(lambda machine, now_ms: machine.on_timer(now_ms, key))
 
     def _take(self, result: Result, request: Request | None, promise: Promise | None) -> None:
         answers: list[_Answer] = []
@@ -532,7 +538,11 @@ class _Shard:
         self.error = ErrorCode.none
         self._take(self.machine.on_loaded(self._runtime.clock()), None, None)
         topic_id = self._runtime.topic_id
-        if topic_id is not None and not self._is_rebuilt:  # a rebuilt one may fail to write this again and again
+        if topic_id is None:
+            return
+        if self._is_rebuilt:  # it may fail to write this again and again, so not at once
+            self._runtime.timers.set(self, TOPICS_KNOWN, self._runtime.steady() + TOPICS_KNOWN_MS)
+        else:
             self.step(lambda machine, _: machine.on_topics_known(topic_id))
 
     def _give_up(self, error: Exception) -> None:

@@ -123,7 +123,7 @@ class ConsumerMembership:
 
     def _beat(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> None:
         joins = request.member_epoch == JOIN_EPOCH
-        group = self._group_for(now_ms, request.group_id, joins, out)
+        group, classic = self._group_for(request.group_id, joins, out)
         self.check_room(group, request.member_id)
         member_id = request.member_id or request.new_member_id
         standing = group.static_member(request.instance_id) or group.members.get(member_id)
@@ -146,6 +146,8 @@ class ConsumerMembership:
         pattern_changed, pattern_known = self.note_pattern(step, out)
         target = self.plan(step, names_changed or pattern_known, out)
         updated = self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
+        if classic is not None:
+            self._upgrade(now_ms, classic, group, out)
         self._renew(now_ms, group.group_id, member_id, out)
         is_full = (
             request.rebalance_timeout_ms != -1
@@ -162,30 +164,31 @@ class ConsumerMembership:
             assignment=without_epochs(updated.assigned) if tells else None,
         )
 
-    def _group_for(self, now_ms: int, group_id: str, joins: bool, out: Result) -> ConsumerGroup:
-        """The group; a new one, or one made from a classic group, when a member joins."""
+    def _group_for(self, group_id: str, joins: bool, out: Result) -> tuple[ConsumerGroup, ClassicGroup | None]:
+        """The group; when a member joins, maybe a new one, or one made from a classic group, which comes along."""
         group = self.groups.get(group_id)
         if group is not None:
-            return group
+            return group, None
         classic = self._classic_groups.get(group_id)
         if classic is None:
             if not joins:
                 raise KafkaError(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
-            return ConsumerGroup(group_id)
+            return ConsumerGroup(group_id), None
         if not joins:
             raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
-        if classic.state is State.EMPTY:
-            self._classic.dissolve(classic, out)
-            out.records.append(migration.classic_gone(group_id))
-            return ConsumerGroup(group_id)
-        group = migration.upgraded(classic, self.config, self.surroundings)
-        self._classic.dissolve(classic, out)
         out.records.append(migration.classic_gone(group_id))
+        if classic.state is State.EMPTY:
+            return ConsumerGroup(group_id), classic
+        group = migration.upgraded(classic, self.config, self.surroundings)
         out.records += migration.upgrade_records(group)
+        return group, classic
+
+    def _upgrade(self, now_ms: int, classic: ClassicGroup, group: ConsumerGroup, out: Result) -> None:
+        """Nothing can be refused any more: the classic group's members go over, and their sessions with them."""
+        self._classic.dissolve(classic, out)
         for member in group.members.values():
             assert member.classic is not None
-            self.timers.renew(now_ms, (group_id, member.member_id), member.classic.session_timeout_ms, out)
-        return group
+            self.timers.renew(now_ms, (group.group_id, member.member_id), member.classic.session_timeout_ms, out)
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         """Raises KafkaError (GROUP_MAX_SIZE_REACHED)."""
