@@ -23,6 +23,7 @@ Dead                 removed                                   –
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -85,8 +86,9 @@ class Member:
                 return metadata
         return b""
 
-    def supports(self, protocol: str) -> bool:
-        return any(name == protocol for name, _ in self.protocols)
+    @property
+    def protocol_names(self) -> set[str]:
+        return {name for name, _ in self.protocols}
 
     def vote(self, candidates: Iterable[str]) -> str:
         """The first of its protocols that is a candidate."""
@@ -113,6 +115,8 @@ class ClassicGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     pending_joins: set[str] = field(default_factory=set)  # told their id, expected to join with it
     pending_syncs: set[str] = field(default_factory=set)
+    awaiting_join: set[str] = field(default_factory=set)  # ids of members whose join waits for its answer
+    speakers: Counter[str] = field(default_factory=Counter)  # how many members know a protocol
     subscribed_topics: frozenset[str] | None = None  # None: not known
     previous_state: State = State.DEAD
     initial_delay_ms: int | None = None  # while the first rebalance waits for more members: the current wait
@@ -137,6 +141,7 @@ class ClassicGroup:
             protocols = (MemberProtocol(value.protocol or "", loaded.subscription),)
             member = Member(*loaded[:6], protocols=protocols, assignment=loaded.assignment)
             group.members[member.member_id] = member
+            group.speakers.update(member.protocol_names)
             if member.group_instance_id is not None:
                 group.static_members[member.group_instance_id] = member.member_id
         group.subscribed_topics = group.parse_subscriptions()
@@ -199,17 +204,39 @@ class ClassicGroup:
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.members[member.member_id] = member
+        self.speakers.update(member.protocol_names)
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Forgets a member, pending or not; if it led, the longest-standing other leads."""
         member = self.members.pop(member_id, None)
-        if member is not None and member.group_instance_id is not None:
-            self.static_members.pop(member.group_instance_id, None)
+        if member is not None:
+            self.speakers.subtract(member.protocol_names)
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
+        self.awaiting_join.discard(member_id)
+
+    def speak(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
+        """The member knows these protocols from now on."""
+        if protocols != member.protocols:
+            self.speakers.subtract(member.protocol_names)
+            member.protocols = protocols
+            self.speakers.update(member.protocol_names)
+
+    def park_join(self, member: Member, parked: Hashable) -> None:
+        """The member's join waits for its answer under that name."""
+        member.parked_join = parked
+        self.awaiting_join.add(member.member_id)
+
+    def take_join(self, member: Member) -> Hashable | None:
+        """The name under which the member's join waited, if it did; it waits no more."""
+        parked, member.parked_join = member.parked_join, None
+        self.awaiting_join.discard(member.member_id)
+        return parked
 
     def replace_static(self, instance_id: str, new_member_id: str) -> Member:
         """Lets a static member go on under a new id.
@@ -245,12 +272,8 @@ class ClassicGroup:
         return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
 
     @property
-    def awaiting_join(self) -> int:
-        return sum(member.parked_join is not None for member in self.members.values())
-
-    @property
     def all_joined(self) -> bool:
-        return not self.pending_joins and self.awaiting_join == len(self.members)
+        return not self.pending_joins and len(self.awaiting_join) == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -277,16 +300,9 @@ class ClassicGroup:
 
     # --- protocols --------------------------------------------------------------------------------------------
 
-    def _candidates(self) -> set[str]:
-        members = iter(self.members.values())
-        common = {name for name, _ in next(members).protocols}
-        for member in members:
-            common &= {name for name, _ in member.protocols}
-        return common
-
     def select_protocol(self) -> str:
         """The vote: of the protocols all support, each member names its first; ties as Java's HashMap has them."""
-        candidates = self._candidates()
+        candidates = {name for name, speakers in self.speakers.items() if speakers == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
             name = member.vote(candidates)
@@ -299,7 +315,7 @@ class ClassicGroup:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
             return False
-        return any(all(m.supports(name) for m in self.members.values()) for name, _ in protocols)
+        return any(self.speakers[name] == len(self.members) for name, _ in protocols)
 
     def parse_subscriptions(self) -> frozenset[str] | None:
         """The topics the members of a consumer group read; None where that cannot be told."""

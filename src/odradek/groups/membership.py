@@ -86,7 +86,7 @@ class Membership:
         if group.state is State.PREPARING_REBALANCE:
             # Who is waiting already may stay; of the others, so many as still fit: the last to rejoin are left out.
             member = group.members.get(member_id)
-            return (member is not None and member.parked_join is not None) or group.awaiting_join < limit
+            return (member is not None and member.parked_join is not None) or len(group.awaiting_join) < limit
         if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
             return member_id in group.members or len(group.members) < limit
         return True
@@ -147,29 +147,30 @@ class Membership:
         if member_id in group.pending_joins:
             out.effects.append(CancelTimer((SESSION, group.group_id, member_id)))
         group.add(member, request.protocol_type)
-        member.parked_join = self._park(JOIN, group, out)
+        group.park_join(member, self._park(JOIN, group, out))
         self._renew(group, member, now_ms + self._config.new_member_join_timeout_ms, out)
         self._rebalance_or_complete(now_ms, group, out)
 
     def _update(self, group: ClassicGroup, member: Member, request: JoinGroup, out: Result) -> None:
-        member.protocols = request.protocols
+        group.speak(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         # An earlier join of the same member, given up by it: nobody waits for that answer any more.
-        self._answer_join(member, JoinGroupReply(ErrorCode.rebalance_in_progress, member_id=member.member_id), out)
-        member.parked_join = self._park(JOIN, group, out)
+        again = JoinGroupReply(ErrorCode.rebalance_in_progress, member_id=member.member_id)
+        self._answer_join(group, member, again, out)
+        group.park_join(member, self._park(JOIN, group, out))
 
     def _replace_static(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> None:
         instance_id = request.group_instance_id or ""
         leader_before = group.leader
         old = group.members[group.static_members[instance_id]]
         fenced = ErrorCode.fenced_instance_id
-        self._answer_join(old, JoinGroupReply(fenced, member_id=old.member_id), out)
+        self._answer_join(group, old, JoinGroupReply(fenced, member_id=old.member_id), out)
         self._answer_sync(old, SyncGroupReply(fenced), out)
         out.effects.append(CancelTimer((SESSION, group.group_id, old.member_id)))
         member = group.replace_static(instance_id, request.new_member_id)
         self._renew(group, member, now_ms + member.session_timeout_ms, out)
-        member.protocols = request.protocols
+        group.speak(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         if group.state is State.STABLE and group.select_protocol() == group.protocol:
@@ -182,7 +183,7 @@ class Membership:
                 out.reply = self._joined(group, member.member_id)
                 out.reply.leader, out.reply.members = leader_before or "", ()
             return
-        member.parked_join = self._park(JOIN, group, out)
+        group.park_join(member, self._park(JOIN, group, out))
         if group.state is State.COMPLETING_REBALANCE:
             # The leader may be assigning to the old id just now.
             self._prepare_rebalance(now_ms, group, out)
@@ -248,7 +249,7 @@ class Membership:
             out.records.append(_record(group))
             return
         for member in group.members.values():
-            self._answer_join(member, self._joined(group, member.member_id), out)
+            self._answer_join(group, member, self._joined(group, member.member_id), out)
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
             member.is_new = False
             group.pending_syncs.add(member.member_id)
@@ -264,7 +265,7 @@ class Membership:
 
     def _forget(self, group: ClassicGroup, member: Member, out: Result) -> None:
         # It may be alive and waiting: then it joins anew.
-        self._answer_join(member, JoinGroupReply(ErrorCode.unknown_member_id), out)
+        self._answer_join(group, member, JoinGroupReply(ErrorCode.unknown_member_id), out)
         self._answer_sync(member, SyncGroupReply(ErrorCode.unknown_member_id), out)
         group.remove(member.member_id)
         out.effects.append(CancelTimer((SESSION, group.group_id, member.member_id)))
@@ -448,7 +449,7 @@ class Membership:
         """The group goes on as a KIP-848 group: who waits joins again, and finds it."""
         for member in group.members.values():
             again = ErrorCode.rebalance_in_progress
-            self._answer_join(member, JoinGroupReply(again, member_id=member.member_id), out)
+            self._answer_join(group, member, JoinGroupReply(again, member_id=member.member_id), out)
             self._answer_sync(member, SyncGroupReply(again), out)
         for member_id in {*group.members, *group.pending_joins}:
             out.effects.append(CancelTimer((SESSION, group.group_id, member_id)))
@@ -469,10 +470,10 @@ class Membership:
         out.effects.append(Park(key))
         return key
 
-    def _answer_join(self, member: Member, reply: JoinGroupReply, out: Result) -> None:
-        if member.parked_join is not None:
-            out.effects.append(Complete(member.parked_join, reply))
-            member.parked_join = None
+    def _answer_join(self, group: ClassicGroup, member: Member, reply: JoinGroupReply, out: Result) -> None:
+        parked = group.take_join(member)
+        if parked is not None:
+            out.effects.append(Complete(parked, reply))
 
     def _answer_sync(self, member: Member, reply: SyncGroupReply, out: Result) -> bool:
         if member.parked_sync is None:
