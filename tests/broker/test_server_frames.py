@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, Wire, unique
+from brokers import RunningBroker, Wire, eventually, unique
 
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
@@ -219,6 +221,24 @@ def fetch(topic: str, offset: int = 0, *, max_wait_ms: int, min_bytes: int = 1, 
 def resident_kib(running: RunningBroker) -> int:
     status = Path(f"/proc/{running.pid}/status").read_text()  # type: ignore[attr-defined]
     return int(status.split("VmRSS:")[1].split()[0])
+
+
+def test_connections_leave_descriptors_to_the_logs(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    """A log that cannot open its next segment is offline for good: clients are refused before it comes to that."""
+    running = own_broker(socket_listen_backlog_size="1000")
+    host, _, port = running.bootstrap.rpartition(":")
+    resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (400, 400))  # type: ignore[attr-defined]
+    with Wire(running.bootstrap) as wire, ExitStack() as idle:
+        create(wire, topic, segment_bytes=str(1 << 20))
+        produce(wire, topic, [b"x" * 600_000])
+        others = [idle.enter_context(socket.create_connection((host, int(port)), timeout=30)) for _ in range(400)]
+        assert others[-1].recv(1) == b"", "closed at once"
+        for _ in range(5):  # each begins a segment
+            assert produce(wire, topic, [b"x" * 600_000]).error_code == 0
+        asked = fetch(topic, max_wait_ms=0)
+        assert len(bytes(wire.call(1, 11, asked).responses[0].partitions[0].records)) > 600_000
+    with Wire(running.bootstrap) as wire:
+        eventually(lambda: produce(wire, topic, [b"y"]).error_code == 0)
 
 
 def test_acks_0_gets_no_reply_and_failures_close_the_connection(bootstrap: str, topic: str) -> None:

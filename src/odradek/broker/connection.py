@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from odradek.broker.deferred import Deferred
 from odradek.broker.router import Hangup
-from odradek.broker.transport import FILE_FROM_BYTES, FileSender
+from odradek.broker.transport import FILE_FROM_BYTES, FileSender, takes_spare
 from odradek.storage.segment import Slice
 from odradek.wire.frames import FrameError, FrameReader, is_commit
-from odradek.wire.hot_log import Chunk
+from odradek.wire.hot_log import Chunk, joined
 
 if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
@@ -85,7 +85,10 @@ class Connection(asyncio.Protocol):
         peer_host = str(peer[0]) if peer else ""
         self.client_host = f"/{peer_host}"
         self.local_host = str(local[0]) if local else ""
-        if not self._server.admit(self, peer_host):
+        is_one_too_many = takes_spare(transport)
+        if is_one_too_many:
+            log.warning("refusing a connection of %s: the last descriptors are for files", self.client_host)
+        if is_one_too_many or not self._server.admit(self, peer_host):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
             return
@@ -260,9 +263,14 @@ class Connection(asyncio.Protocol):
 
     def _send_files(self, out: list[Chunk]) -> None:
         if self._files is None:
-            self._files = FileSender(
-                self._loop, self._transport, on_room=self._serve_backlog, on_progress=self._note_activity
-            )
+            try:
+                self._files = FileSender(
+                    self._loop, self._transport, on_room=self._serve_backlog, on_progress=self._note_activity
+                )
+            except OSError:  # no descriptor is left for that: the records go through here
+                self.sends_files = False
+                self._transport.write(joined(out))
+                return
         self._files.send(out)
 
     def _note_activity(self) -> None:

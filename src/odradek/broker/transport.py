@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -26,8 +27,23 @@ FILE_FROM_BYTES = 64 << 10
 TURN_BYTES = 4 << 20
 """So much goes to one client before the others get their turn."""
 
+SPARE_DESCRIPTORS = 256
+"""So many, or a quarter of all if that is less, no client gets: a log that cannot open its next file goes offline."""
+
 _MORE = getattr(socket, "MSG_MORE", 0)
 _FILE_ERRORS = frozenset({errno.EIO, errno.EBADF, errno.ENODEV, errno.ENXIO, errno.EUCLEAN, errno.ESTALE})
+
+
+def is_spare(descriptor: int) -> bool:
+    """Whether a new descriptor is one of the last, which are kept for the logs: the system gives the least one free."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most >= 0 and descriptor >= most - min(SPARE_DESCRIPTORS, most // 4)
+
+
+def takes_spare(transport: asyncio.BaseTransport) -> bool:
+    """Whether a new connection has one of those."""
+    own = transport.get_extra_info("socket")
+    return hasattr(own, "fileno") and is_spare(own.fileno())
 
 
 class FileSender:
@@ -35,7 +51,7 @@ class FileSender:
 
     ``on_room()`` is called when it has written what could not be written inside ``send``, ``on_progress()`` whenever
     a waiting client took some. On an error the transport is aborted; the owner calls ``close`` when it is lost, and
-    ``transport_drained`` from ``resume_writing``.
+    ``transport_drained`` from ``resume_writing``. Raises OSError where there is no descriptor for it.
     """
 
     def __init__(
@@ -52,6 +68,9 @@ class FileSender:
         self._on_progress = on_progress
         # The transport's own descriptor cannot be watched beside it.
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        if is_spare(self._socket.fileno()):
+            self._socket.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._socket.setblocking(False)
         self._waiting: deque[Chunk] = deque()
         self._sent = 0  # of the first that waits
