@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         self.local_host = str(local[0]) if local else ""
         is_one_too_many = takes_spare(transport)
         if is_one_too_many:
-            log.warning("refusing a connection of %s: the last descriptors are for files", self.client_host)
+            log.info("refusing a connection of %s: the last descriptors are for files", self.client_host)
         if is_one_too_many or not self._server.admit(self, peer_host):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
