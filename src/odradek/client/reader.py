@@ -254,16 +254,23 @@ def read_range(
     return reader.read(start, end, start_leader_epoch=start_leader_epoch)
 
 
-def bytes_per_offset(
+class Sample(NamedTuple):
+    """What a log goes on with at an offset: bytes per offset as stored, compressed, and the first batch's time."""
+
+    bytes_per_offset: float
+    timestamp_ms: int
+
+
+def samples(
     config: ClientConfig, starts: Mapping[TopicPartition, int], sample_bytes: int
-) -> dict[TopicPartition, float]:
-    """How many bytes an offset takes in each log, compressed as stored, by one fetch of ``sample_bytes`` per partition.
+) -> dict[TopicPartition, Sample]:
+    """What each log goes on with, by one fetch of ``sample_bytes`` per partition. Raises as ``fetch`` does.
 
     A partition that has nothing at its offset, or not that offset any more, is left out.
     """
     cluster = shared_cluster(config)
 
-    async def sample(tp: TopicPartition, offset: int) -> float | None:
+    async def sample(tp: TopicPartition, offset: int) -> Sample | None:
         source = _Source(cluster, tp, None, 0, sample_bytes, config.fetch_max_wait_ms)
         try:
             reply = await source.fetch(offset, cluster.deadline())
@@ -272,13 +279,14 @@ def bytes_per_offset(
         headers = [header for _, header in scan(reply.records)] if reply.records else []
         if not headers:
             return None
-        size = sum(header.size_in_bytes for header in headers)
-        return size / (headers[-1].last_offset + 1 - headers[0].base_offset)
+        first, size = headers[0], sum(header.size_in_bytes for header in headers)
+        time_ms = first.max_timestamp if first.timestamp_type else first.base_timestamp
+        return Sample(size / (headers[-1].last_offset + 1 - first.base_offset), time_ms)
 
-    async def everywhere() -> list[float | None]:
+    async def everywhere() -> list[Sample | None]:
         return list(await asyncio.gather(*(sample(tp, offset) for tp, offset in starts.items())))
 
-    return {tp: size for tp, size in zip(starts, loop.run(everywhere()), strict=True) if size is not None}
+    return {tp: found for tp, found in zip(starts, loop.run(everywhere()), strict=True) if found is not None}
 
 
 @dataclass(slots=True, eq=False)

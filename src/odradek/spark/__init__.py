@@ -1,4 +1,5 @@
-"""Spark on consumer-group offsets: ``register(spark)`` adds ``format("odradek")`` to a session."""
+"""Spark on consumer-group offsets: ``register(spark)`` adds ``format("odradek")`` to a session, ``watch(spark)`` tells
+how far its streaming queries are behind."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from odradek.spark.source import register
+    from odradek.spark.watching import watch
 
-__all__ = ["register"]
+__all__ = ["register", "watch"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from odradek.spark.source import register
 
         return register
+    if name == "watch":
+        from odradek.spark.watching import watch
+
+        return watch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

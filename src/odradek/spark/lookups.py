@@ -10,7 +10,7 @@ from uuid import UUID
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, MemberDescription, TopicDescription
-from odradek.client.reader import bytes_per_offset
+from odradek.client.reader import samples
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import loss
@@ -163,7 +163,13 @@ class Lookups:
         if not ranges:
             return {}
         sample = min(_LARGEST_SAMPLE_BYTES, max(_SMALLEST_SAMPLE_BYTES, budget // len(ranges)))
-        return bytes_per_offset(self.options.client, {item.partition: item.start for item in ranges}, sample)
+        found = samples(self.options.client, {item.partition: item.start for item in ranges}, sample)
+        return {tp: one.bytes_per_offset for tp, one in found.items()}
+
+    def times_of_next(self, positions: Offsets) -> dict[TopicPartition, int]:
+        """The time in ms of what each log goes on with at its position: of the batch, which is close to the record."""
+        found = samples(self.options.client, positions, 1)
+        return {tp: one.timestamp_ms for tp, one in found.items()}
 
     # --- the group
 

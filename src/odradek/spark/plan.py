@@ -106,9 +106,9 @@ class SourceOffset:
         topics = {topic: partitions for topic, partitions in value.items() if topic != EXTRA}
         try:
             return cls(
-                positions=_flat(topics, int),
-                origins=_flat(extra.get("from", {}), int),
-                followed=_flat(extra.get("followed", {}), str),
+                positions=flat(topics, int),
+                origins=flat(extra.get("from", {}), int),
+                followed=flat(extra.get("followed", {}), str),
                 ids={topic: UUID(topic_id) for topic, topic_id in extra.get("ids", {}).items()},
                 is_initial=not value,
             )
@@ -122,10 +122,10 @@ class SourceOffset:
         extra: dict[str, Any] = {}
         for name, part in (("from", self.origins), ("followed", self.followed)):
             if part:
-                extra[name] = _nested(part)
+                extra[name] = nested(part)
         if self.ids:
             extra["ids"] = {topic: str(topic_id) for topic, topic_id in sorted(self.ids.items())}
-        return _nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
+        return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
 
     def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
         """Whether the topic of this name is not the one that was read: it was deleted and made anew."""
@@ -136,7 +136,7 @@ class SourceOffset:
 INITIAL = SourceOffset(is_initial=True)
 
 
-def _flat(value: Mapping[str, Mapping[str, Any]], kind: type[Any]) -> dict[TopicPartition, Any]:
+def flat(value: Mapping[str, Mapping[str, Any]], kind: type[Any]) -> dict[TopicPartition, Any]:
     return {
         TopicPartition(topic, int(number)): kind(item)
         for topic, partitions in value.items()
@@ -144,7 +144,7 @@ def _flat(value: Mapping[str, Mapping[str, Any]], kind: type[Any]) -> dict[Topic
     }
 
 
-def _nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+def nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
     nested: dict[str, dict[str, Any]] = {}
     for topic, number in sorted(value):
         nested.setdefault(topic, {})[str(number)] = value[TopicPartition(topic, number)]

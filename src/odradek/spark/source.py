@@ -34,9 +34,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import plan, pushdown
+from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
 from odradek.spark.plan import Commits, LogRange, Range, SourceOffset
@@ -250,6 +251,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._upto: dict[TopicPartition, int] | None = None  # where an AvailableNow run ends
         self._settled: dict[str, Any] | None = None  # the source offset last committed
         self._ends: dict[TopicPartition, int] = {}
+        self._planned: plan.Offsets = {}
         self._epochs: dict[TopicPartition, tuple[int, int]] = {}  # (offset, its leader epoch) where the last batch ends
         self._last_batch_s: float | None = None
 
@@ -292,6 +294,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 return start
             if not self._was_reset_since(committed, batch.acknowledge):
                 break
+        self._planned = batch.end.positions
         self._epochs = {tp: (to, self._lookups.leader_epoch(tp, to)) for tp, to in batch.end.positions.items()}
         # Acknowledged before Spark writes the batch down: if that never happens, the acknowledged commit still says
         # that this reset has to be followed.
@@ -300,8 +303,16 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return batch.end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the logs ended when a batch was last planned."""
-        return SourceOffset(self._ends).to_json() if self._ends else None
+        """For the query's progress: where the logs ended when a batch was last planned, and from when the first
+        record is that the batch left unread."""
+        if not self._ends:
+            return None
+        unread = {tp: to for tp, to in self._planned.items() if to < self._ends.get(tp, 0)}
+        try:
+            times = self._lookups.times_of_next(unread) if unread else {}
+        except OdradekError:  # a report is not worth a query: the lag in offsets is known, and told
+            times = {}
+        return latest_to_json(self._ends, times)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         stop = SourceOffset.from_json(end)

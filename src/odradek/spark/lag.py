@@ -1,0 +1,133 @@
+"""How far a streaming query is behind its topics, from what Spark reports of its progress. Pure: no I/O, no clock.
+
+Spark takes metrics from no data source in Python, but it hands on, per source, where a batch ended and what the source
+said of its latest offsets. The difference is the lag; ours adds when the first unread record was made, so that lag can
+be told in seconds. The reports of Spark's own Kafka source have the same form, without times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+from odradek.spark.plan import EXTRA, Offsets, SourceOffset, flat, nested
+
+_UNREAD = "unread_ms"
+
+
+def latest_to_json(ends: Offsets, unread_ms: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """What a source reports: its logs' ends, and for those not read to the end the time of the first unread record."""
+    return nested(ends) | {EXTRA: {_UNREAD: nested(unread_ms)}}
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Offsets behind latest per partition; ``seconds`` is the age of the oldest unread record, None where unknown."""
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    seconds: float | None = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.offsets.values())
+
+    @property
+    def least(self) -> int:
+        return min(self.offsets.values(), default=0)
+
+    @property
+    def most(self) -> int:
+        return max(self.offsets.values(), default=0)
+
+    @property
+    def average(self) -> float:
+        return self.total / len(self.offsets) if self.offsets else 0.0
+
+    def __str__(self) -> str:
+        behind = f"{self.total} offsets behind latest (min {self.least}, max {self.most}, avg {self.average:.1f})"
+        return behind + ("" if self.seconds is None else f", {self.seconds:.1f} s behind")
+
+
+def lag_of(end: str | None, latest: str | None, now_ms: int) -> Lag | None:
+    """The lag of a source from its progress, both offsets as Spark has them: JSON texts.
+
+    None where there is nothing to tell: another kind of source, or no batch yet.
+    """
+    try:
+        read, held = json.loads(end or ""), json.loads(latest or "")
+        done, ends = SourceOffset.from_json(read).positions, SourceOffset.from_json(held).positions
+        times = flat(held.get(EXTRA, {}).get(_UNREAD, {}), int)
+        is_ours = _UNREAD in held.get(EXTRA, {})
+    except (ConfigError, ValueError, AttributeError, TypeError):
+        return None
+    offsets = {tp: max(0, to - done[tp]) for tp, to in ends.items() if tp in done}
+    behind = {tp for tp, count in offsets.items() if count}
+    if not behind:
+        return Lag(offsets, 0.0 if is_ours else None)
+    known = [times[tp] for tp in behind if tp in times]
+    return Lag(offsets, max(0.0, (now_ms - min(known)) / 1000) if known else None)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLag:
+    """One query's last report. ``sources``: by their numbers in the query; ``rows``: read since it was first seen."""
+
+    query: str
+    query_id: str
+    batch: int
+    rows: int
+    at_ms: int
+    sources: Mapping[int, Lag]
+
+
+_HELP = {
+    "min_offsets_behind_latest": "Offsets from where the last batch ended to the log's end: least of the partitions.",
+    "max_offsets_behind_latest": "Offsets from where the last batch ended to the log's end: most of the partitions.",
+    "avg_offsets_behind_latest": "Offsets from where the last batch ended to the log's end: mean of the partitions.",
+    "total_offsets_behind_latest": "Offsets between where the last batch ended and the log's end, all partitions.",
+    "seconds_behind_latest": "Age of the oldest record that the last batch left unread; 0 where it left none.",
+    "partition_offsets_behind_latest": "Offsets between where the last batch ended and the log's end.",
+    "last_batch_id": "Number of the last batch that was reported.",
+    "last_progress_timestamp_seconds": "When the last batch was reported.",
+    "rows_read_total": "Rows read by the batches that were reported.",
+}
+
+
+def prometheus_text(queries: list[QueryLag]) -> str:
+    """The lags in Prometheus' text format 0.0.4."""
+    samples: dict[str, list[str]] = {name: [] for name in _HELP}
+
+    def add(name: str, labels: Mapping[str, object], value: float) -> None:
+        text = ",".join(f'{label}="{_escaped(str(one))}"' for label, one in labels.items())
+        number = str(int(value)) if value == int(value) else str(round(value, 3))
+        samples[name].append(f"odradek_spark_{name}{{{text}}} {number}")
+
+    for item in queries:
+        names = {"query": item.query, "query_id": item.query_id}
+        add("last_batch_id", names, item.batch)
+        add("last_progress_timestamp_seconds", names, item.at_ms / 1000)
+        add("rows_read_total", names, item.rows)
+        for number, lag in sorted(item.sources.items()):
+            labels = names | {"source": number}
+            add("min_offsets_behind_latest", labels, lag.least)
+            add("max_offsets_behind_latest", labels, lag.most)
+            add("avg_offsets_behind_latest", labels, lag.average)
+            add("total_offsets_behind_latest", labels, lag.total)
+            if lag.seconds is not None:
+                add("seconds_behind_latest", labels, lag.seconds)
+            for tp, count in sorted(lag.offsets.items()):
+                add("partition_offsets_behind_latest", labels | {"topic": tp.topic, "partition": tp.partition}, count)
+    lines: list[str] = []
+    for name, found in samples.items():
+        if found:
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP odradek_spark_{name} {_HELP[name]}", f"# TYPE odradek_spark_{name} {kind}", *found]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

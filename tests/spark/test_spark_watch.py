@@ -1,0 +1,57 @@
+"""The lag of running queries, as Spark's progress, our listener, its log and its metrics tell it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from brokers import eventually
+from publish import create_topic, numbers, publish
+from spark_runs import StreamingRun
+
+from odradek.spark import watch
+
+
+def test_a_query_behind_its_topic_says_how_far_and_how_long(
+    stream: StreamingRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(stream.bootstrap, stream.topic, 2)
+    old_ms = int(time.time() * 1000) - 3_600_000
+    publish(stream.bootstrap, stream.topic, numbers(30), timestamps_ms=[old_ms] * 30, batch_num_messages=1)
+    publish(stream.bootstrap, stream.topic, numbers(10), partition=1, batch_num_messages=1)
+    caplog.set_level(logging.INFO, "odradek.spark.lag")
+    path = tmp_path / "lag.prom"
+    with watch(stream.spark, port=0, path=path) as watching:
+        assert watching.lags() == []
+        frame = stream.frame(maxOffsetsPerTrigger="20")
+        writer = frame.writeStream.format("noop").queryName("lake").option("checkpointLocation", str(stream.checkpoint))
+        query = writer.trigger(processingTime="1 second").start()
+        try:
+            eventually(lambda: watching.lags() and watching.lags()[0].batch == 1, within_s=60, what="two batches")
+            assert watching.address is not None
+            with urllib.request.urlopen(watching.address) as reply:
+                served = reply.read().decode()
+            first, second = [json.loads(progress.json) for progress in query.recentProgress[:2]]
+        finally:
+            query.stop()
+        eventually(lambda: watching.lags() == [], what="the end of the query")
+    assert path.read_text() == ""
+    lines = [record.getMessage() for record in caplog.records if record.name == "odradek.spark.lag"]
+    assert lines[0].startswith("query lake, source 0, batch 0: 20 offsets behind latest (min 5, max 15, avg 10.0), 36")
+    assert lines[0].endswith(" s behind")
+    assert lines[1].endswith("batch 1: 0 offsets behind latest (min 0, max 0, avg 0.0), 0.0 s behind")
+    assert 'odradek_spark_total_offsets_behind_latest{query="lake"' in served
+    assert "odradek_spark_rows_read_total" in served
+    latest, end = first["sources"][0]["latestOffset"], first["sources"][0]["endOffset"]
+    assert latest[stream.topic] == {"0": 30, "1": 10}
+    assert end[stream.topic] == {"0": 15, "1": 5}
+    assert (
+        old_ms
+        == latest["$odradek"]["unread_ms"][stream.topic]["0"]
+        < latest["$odradek"]["unread_ms"][stream.topic]["1"]
+    )
+    assert second["sources"][0]["latestOffset"][stream.topic] == {"0": 30, "1": 10}
