@@ -26,6 +26,7 @@ CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
 OFFSETS_TOPIC = "__consumer_offsets"
 RANGE = (("range", b""),)
 GROUP_METADATA, GROUP_EPOCH, TARGET_MEMBER, CURRENT, PATTERN = 2, 3, 7, 8, 16  # types of records
+OF_MEMBERS = (5, 7, 8)
 _HASH_AT = 9  # behind version, epoch and the tag's number and length
 
 Topic = str | uuid.UUID
@@ -261,7 +262,7 @@ class Talk:
         """``said``: other fields of the request; ``owned``: topic ids and partitions."""
         owned = said.pop("owned", None)
         if owned is not None:
-            by_name = sorted(owned.items(), key=lambda row: self.run.symbol_of(row[0]))
+            by_name = sorted(owned.items(), key=lambda row: str(self.run.shown(row[0])))
             owned = [{"topic_id": topic_id, "partitions": list(indexes)} for topic_id, indexes in by_name]
         message = self._heartbeat(member_id=member, member_epoch=epoch, topic_partitions=owned)
         return self.run.call(CONSUMER_HEARTBEAT, version, message | said, client=client,
@@ -347,11 +348,20 @@ class Talk:
         return [(key, value) for key, value in rows if _text(self.group) in key]
 
     def log(self, *, unordered: bool = False) -> None:
-        """Puts what was written since the last look into the trace, byte by byte."""
+        """Puts what was written since the last look into the trace, byte by byte.
+
+        ``unordered``: by key. Else as they stand in the log, but for records of one kind, one for each member, that
+        stand side by side: Kafka writes them in the order of the members' hashes.
+        """
         rows = [{"key": Raw(key), "value": self._shown(key, value)} for key, value in self.written()]
-        if unordered:
-            rows.sort(key=lambda row: row["key"])
-        self.run.note("records", {"of": self.group}, rows)
+        by_key: list[dict[str, Any]] = []
+        for kind, alike in itertools.groupby(rows, key=lambda row: int.from_bytes(row["key"][:2], "big")):
+            run = list(alike)
+            by_key += sorted(run, key=self._key_shown) if kind in OF_MEMBERS else run
+        self.run.note("records", {"of": self.group}, sorted(rows, key=self._key_shown) if unordered else by_key)
+
+    def _key_shown(self, row: Mapping[str, Any]) -> str:
+        return str(self.run.shown(row["key"]))
 
     def _shown(self, key: bytes, value: bytes | None) -> Any:
         if value is None:
@@ -379,7 +389,9 @@ class Talk:
             if isinstance(rows, list):
                 for row in rows:
                     _sort_partitions(row)
-                fields[name] = sorted(rows, key=lambda row: self.run.symbol_of(uuid.UUID(bytes=bytes(row["topic_id"]))))
+                fields[name] = sorted(
+                    rows, key=lambda row: str(self.run.shown(uuid.UUID(bytes=bytes(row["topic_id"]))))
+                )
         return encode_value(kind, version, fields)
 
     def _hash_name(self, value: int) -> str:

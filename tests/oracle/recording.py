@@ -5,8 +5,8 @@ suite against Apache Kafka and commits the trace; a test runs it against odradek
 
 What may differ between two runs is replaced: names and ids by symbols (``<topic a>``, ``<id 1>``), the clock by
 ``<now>``, texts of errors by ``<text>`` (that there is one is compared, its words are not), record bytes by length
-and checksum, which makes equal traces mean equal bytes. Bytes that hold names, ids or times are ``Raw``: shown whole,
-with symbols in the places of those.
+and checksum, which makes equal traces mean equal bytes. Bytes that hold names or ids, or are said to hold times
+(``Raw``), are shown whole, with symbols in the places of those.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from odradek.wire import frames, schemas
 
 TRACES = Path(__file__).resolve().parent / "traces"
 _LONG = 1000  # characters: longer texts are shown as that
+_TELLING = 8  # bytes: names that long stand in no other bytes by chance
 CLOSED = "<connection closed>"
 UNANSWERED = "<no answer>"
 _NOW_FROM_MS = 1_700_000_000_000  # scenarios stamp records with earlier times; what is later came from a clock
@@ -104,10 +105,6 @@ class Run:
     def call_it(self, value: str | uuid.UUID, symbol: str) -> None:
         """Shows ``value`` (a member id, a topic id) as ``<symbol>`` in the whole trace."""
         self._symbols[str(value)] = f"<{symbol}>"
-
-    def symbol_of(self, value: str | uuid.UUID) -> str:
-        """How the trace shows a name or an id, as far as it has been said."""
-        return self._symbols.get(str(value), "")
 
     def raw_it(self, value: bytes, symbol: str) -> None:
         """Shows these bytes as ``<symbol>``, also where they stand in ``Raw`` ones."""
@@ -232,6 +229,14 @@ class Run:
         for client in tuple(self._wires):
             self.hang_up(client)
 
+    def shown(self, value: Any) -> Any:
+        """How the trace shows a value, as far as its names have been said."""
+        return self._normaliser(lambda found: self._symbols.get(str(found))).value(value, "")
+
+    def _normaliser(self, symbol_of: Callable[[uuid.UUID], str | None]) -> _Normaliser:
+        replacements = sorted(self._symbols.items(), key=lambda pair: -len(pair[0]))
+        return _Normaliser(symbol_of, replacements, self._numbers, self._raw_symbols)
+
     def trace(self) -> list[Step]:
         """Everything said so far, normalised, as JSON knows it."""
         ids = itertools.count(1)
@@ -245,8 +250,7 @@ class Run:
                 unnamed[text] = f"<id {next(ids)}>"
             return self._symbols.get(text) or unnamed[text]
 
-        replacements = sorted(self._symbols.items(), key=lambda pair: -len(pair[0]))
-        normalise = _Normaliser(symbol_of, replacements, self._numbers, self._raw_symbols)
+        normalise = self._normaliser(symbol_of)
         shown = []
         for step in self._steps:
             told = {"client": normalise.value(step["client"], ""), "api": step["api"], "version": step["version"]}
@@ -307,6 +311,8 @@ class _Normaliser:
         if isinstance(value, bytes | bytearray | memoryview):
             if symbol := self._in_bytes.get(bytes(value)):
                 return symbol
+            if any(name in bytes(value) for name in self._in_bytes if len(name) >= _TELLING):
+                return self._raw(bytes(value))
             return f"<{len(value)} bytes, crc {zlib.crc32(value):08x}>"
         if isinstance(value, list | tuple | set | frozenset):
             return [self.value(inner, name) for inner in value]

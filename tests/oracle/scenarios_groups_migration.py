@@ -1,0 +1,339 @@
+"""Groups that change from one protocol to the other, and members of both in one group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_talk import Consumer, Member, Talk, assignment, stable, subscription
+from recording import Run, Scenario
+from scenarios_groups_consumer import eager
+
+
+def classic(talk: Talk, client: str, *topics: str, **joins_with: Any) -> Member:
+    """A member of the classic protocol that reads these topics."""
+    said = subscription(*topics, version=3) + b"\xff\xff\xff\xff" + b"\xff\xff"
+    return Member(talk, client, **({"protocols": [("range", said)]} | joins_with))
+
+
+def rejoin(member: Member, topic: str, *owned: int, **other: Any) -> Any:
+    """Joins anew, saying what it owns."""
+    said = subscription(topic, version=3, owned={topic: owned} if owned else {})
+    said += member.generation.to_bytes(4, "big", signed=True) + b"\xff\xff"
+    return member.join(protocols=[("range", said)], **other)
+
+
+# --- from classic -----------------------------------------------------------------------------------------------
+
+
+def a_classic_group_is_upgraded(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 2)
+    a = classic(talk, "a", topic)
+    a.join()
+    a.sync({a: assignment({topic: [0, 1]})})
+    a.commit((topic, 0, 5), (topic, 1, 6))
+    talk.log()
+    m = Consumer(talk, "m", topic)
+    m.join()
+    talk.inspect()
+    talk.describe()
+    talk.listed()
+    talk.log()
+    a.beat()
+    a.sync()
+    a.commit((topic, 0, 7))
+    rejoin(a, topic, 0, 1)
+    a.beat()
+    a.sync()
+    talk.inspect()
+    m.beat()
+    rejoin(a, topic, 0)
+    a.beat()
+    a.sync()
+    m.beat()
+    m.confirm()
+    a.beat()
+    talk.inspect()
+    talk.fetch()
+    talk.log()
+
+
+def two_classic_members_are_upgraded(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 4)
+    a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
+    stable(talk, a, b, plan={"a": assignment({topic: [0, 1]}), "b": assignment({topic: [2, 3]})})
+    m = Consumer(talk, "m", topic, instance_id="i3", server_assignor="range")
+    m.join()
+    talk.inspect()
+    a.beat()
+    b.beat()
+    a.leave()
+    m.beat()
+    b.beat()
+    rejoin(b, topic, 2, 3)
+    b.sync()
+    talk.inspect()
+
+
+def a_gathering_group_is_upgraded(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 2)
+    a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
+    a.join()
+    a.sync({a: assignment({topic: [0, 1]})})
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    m = Consumer(talk, "m", topic, instance_id="i3", server_assignor="range")
+    m.join()
+    waiting.receive()
+    a.beat()
+    talk.inspect()
+    rejoin(a, topic, 0, 1)
+    b.join()
+    a.sync()
+    b.sync()
+    talk.inspect()
+
+
+def a_group_in_sync_is_upgraded(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 2)
+    a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
+    a.join()
+    a.sync({a: assignment({topic: [0, 1]})})
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    following = b.syncing()
+    m = Consumer(talk, "m", topic, instance_id="i3", server_assignor="range")
+    m.join()
+    following.receive()
+    a.sync({a: b"", b: b""})
+    a.beat()
+    b.beat()
+    talk.inspect()
+
+
+def groups_without_members_are_upgraded(run: Run) -> None:
+    simple, empty = eager(run, "simple"), eager(run, "empty")
+    topic = simple.known_topic("a", 2)
+    empty.knows(topic, 2)
+    simple.commit((topic, 0, 5))
+    a = classic(empty, "a", topic)
+    stable(empty, a)
+    a.commit((topic, 1, 6))
+    a.leave()
+    for talk, name in ((simple, "m1"), (empty, "m2")):
+        talk.written()
+        m = Consumer(talk, name, topic)
+        m.beat(epoch=3)
+        m.join()
+        talk.inspect()
+        m.fetch()
+        talk.commit((topic, 0, 9))
+        talk.log()
+    a.join()
+
+
+def groups_that_cannot_be_upgraded(run: Run) -> None:
+    other, unreadable, pending = eager(run, "other"), eager(run, "unreadable"), eager(run, "pending")
+    topic = other.known_topic()
+    a = Member(other, "a", kind="connect", protocols=[("sessioned", b"s")])
+    stable(other, a)
+    Consumer(other, "m", topic).join()
+    a.beat()
+    other.describe()
+    b = Member(unreadable, "b", protocols=[("range", b"")])
+    stable(unreadable, b)
+    Consumer(unreadable, "m", topic).join()
+    b.beat()
+    unreadable.describe()
+    d = Member(pending, "d")
+    d.renamed(pending.join("d").receive().member_id)
+    Consumer(pending, "m", topic).join()
+    pending.inspect()
+    d.joins_with["protocols"] = [("range", subscription(topic, version=0))]
+    d.join()
+    pending.inspect()
+
+
+# --- to classic -------------------------------------------------------------------------------------------------
+
+
+def the_last_consumer_leaves(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 2)
+    m = Consumer(talk, "m", topic)
+    m.join()
+    m.commit((topic, 0, 3))
+    a = classic(talk, "a", topic)
+    a.join()
+    a.sync()
+    talk.inspect()
+    m.beat()
+    m.confirm()
+    a.beat()
+    rejoin(a, topic)
+    a.sync()
+    a.commit((topic, 1, 4))
+    talk.inspect()
+    talk.log()
+    m.leave()
+    talk.inspect()
+    talk.describe()
+    a.beat()
+    a.commit((topic, 1, 5))
+    rejoin(a, topic, 1)
+    a.sync({a: assignment({topic: [0, 1]})})
+    a.beat()
+    talk.describe()
+    talk.fetch()
+    talk.log(unordered=True)
+
+
+def an_empty_consumer_group_is_downgraded(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 2)
+    m = Consumer(talk, "m", topic)
+    m.join()
+    m.commit((topic, 0, 3))
+    m.leave()
+    talk.written()
+    a = classic(talk, "a", topic)
+    a.join()
+    talk.log(unordered=True)
+    a.sync({a: assignment({topic: [0]})})
+    talk.fetch()
+    talk.describe()
+    m.beat()
+    m.join()
+    talk.inspect()
+    talk.log(unordered=True)
+
+
+def a_stranger_comes_to_an_empty_consumer_group(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic()
+    m = Consumer(talk, "m", topic)
+    m.join()
+    m.leave()
+    talk.written()
+    talk.join("x", m.id).receive()
+    talk.inspect()
+    a = classic(talk, "a", topic)
+    a.join()
+    talk.log()
+
+
+def a_static_member_changes_its_protocol(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 2)
+    a = Consumer(talk, "a", topic, instance_id="i1")
+    a.join()
+    b = classic(talk, "b", topic, instance="i2")
+    b.join()
+    b.sync()
+    a.beat()
+    a.confirm()
+    rejoin(b, topic)
+    b.sync()
+    talk.inspect()
+    n = Consumer(talk, "n", topic, instance_id="i2")
+    n.join()
+    talk.inspect()
+    b.beat()
+    n.leave(-2)
+    b.id = ""
+    b.join()
+    b.sync()
+    talk.inspect()
+    talk.log()
+    a.leave(-2)
+    again = classic(talk, "again", topic, instance="i1")
+    again.join()
+    talk.inspect()
+    talk.describe()
+    again.sync()
+    b.beat()
+    again.beat()
+    talk.log(unordered=True)
+
+
+# --- both -------------------------------------------------------------------------------------------------------
+
+
+def a_classic_member_among_consumers(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 2)
+    m = Consumer(talk, "m", topic)
+    m.join()
+    a = classic(talk, "a", topic, version=9)
+    a.join()
+    a.beat()
+    a.sync(version=5)
+    a.sync(version=5, protocol="roundrobin")
+    a.sync(version=5, kind="connect")
+    a.sync(generation=1)
+    a.sync(generation=9)
+    m.beat()
+    m.confirm()
+    a.beat()
+    a.commit((topic, 0, 1))
+    a.sync()
+    rejoin(a, topic, version=9)
+    a.sync(version=5)
+    for version in (2, 8, 9):
+        a.commit((topic, 1, version), version=version)
+    a.commit((topic, 1, 1), generation=1)
+    a.commit((topic, 1, 1), generation=9)
+    a.beat(generation=1)
+    talk.fetch({topic: [1]}, member=a.id, epoch=a.generation)
+    talk.fetch({topic: [1]}, member=a.id, epoch=1)
+    talk.heartbeat(a.id, a.generation)
+    talk.inspect()
+    talk.inspect(version=0)
+    talk.describe()
+    a.leave()
+    talk.inspect()
+    talk.log()
+
+
+def classic_members_that_do_not_fit(run: Run) -> None:
+    talk = eager(run)
+    topic = talk.known_topic("a", 2)
+    m = Consumer(talk, "m", topic)
+    m.join()
+    a = classic(talk, "a", topic, instance="i1")
+    a.join()
+    a.sync()
+    talk.join("x", protocols=[("roundrobin", subscription(topic))]).receive()
+    talk.join("x", kind="connect", protocols=[("range", subscription(topic))]).receive()
+    talk.join("x", "who", protocols=[("range", subscription(topic))]).receive()
+    talk.join("x", "who", instance="i1", protocols=[("range", subscription(topic))]).receive()
+    talk.join("x", "who", instance="i9", protocols=[("range", subscription(topic))]).receive()
+    talk.join("x", protocols=[("range", b"\0")], version=3).receive()
+    talk.sync("x", "who", 3).receive()
+    talk.sync("x", a.id, 3, instance="i9").receive()
+    talk.beat("x", a.id, 3, instance="i9")
+    talk.beat("x", m.id, m.epoch)
+    talk.leave(("", "i9"), ("who", "i1"), ("", "i1"))
+    talk.inspect()
+    m.beat()
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    a_classic_group_is_upgraded,
+    two_classic_members_are_upgraded,
+    a_gathering_group_is_upgraded,
+    a_group_in_sync_is_upgraded,
+    groups_without_members_are_upgraded,
+    groups_that_cannot_be_upgraded,
+    the_last_consumer_leaves,
+    an_empty_consumer_group_is_downgraded,
+    a_stranger_comes_to_an_empty_consumer_group,
+    a_static_member_changes_its_protocol,
+    a_classic_member_among_consumers,
+    classic_members_that_do_not_fit,
+)
