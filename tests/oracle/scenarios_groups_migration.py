@@ -86,7 +86,7 @@ def a_gathering_group_is_upgraded(run: Run) -> None:
     talk.in_state("PreparingRebalance")
     m = Consumer(talk, "m", topic, instance_id="i3", server_assignor="range")
     m.join()
-    waiting.receive()
+    b.came(waiting)
     a.beat()
     talk.inspect()
     rejoin(a, topic, 0, 1)
