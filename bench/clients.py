@@ -1,0 +1,455 @@
+"""Ways from Kafka into Arrow, out of Arrow into Kafka, and to one small record: ours beside others, on one broker.
+
+``python -m bench.clients`` fills topics on odradek and on Apache Kafka, then lets each client read or write in a
+process of its own, in turn, order swapped from round to round. Clients are compared round by round on the same broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import report
+from bench.apache import Unavailable, class_path, java
+from bench.load import create_topic
+from bench.sides import Apache, Odradek, Side, start
+
+PARTITIONS = 4
+SMALL = 100
+CODECS = ("none", "lz4", "zstd")
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+CLIENTS = ("odradek", "odradek aio", "confluent-kafka", "kafka-python", "aiokafka", "Java ConsumerPerformance")
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
+    """``Consumer.poll`` into RecordBatches, all of them kept: a table at the end."""
+    import pyarrow as pa
+
+    from odradek import Consumer, TopicPartition
+
+    kept = []
+    seen = 0
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500_000) as consumer:
+        consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
+        while seen < rows:
+            polled = consumer.poll(10)
+            if not polled:
+                raise TimeoutError(f"{seen} of {rows} came")
+            for batches in polled.values():
+                kept += batches
+                seen += sum(batch.num_rows for batch in batches)
+    return int(pa.Table.from_batches(kept).num_rows)
+
+
+def read_odradek_aio(bootstrap: str, topic: str, rows: int) -> int:
+    import asyncio
+
+    import pyarrow as pa
+
+    from odradek import TopicPartition
+    from odradek.aio import Consumer
+
+    async def read() -> int:
+        kept: list[Any] = []
+        seen = 0
+        async with Consumer(
+            bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500_000
+        ) as consumer:
+            await consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
+            while seen < rows:
+                polled = await consumer.poll(10)
+                if not polled:
+                    raise TimeoutError(f"{seen} of {rows} came")
+                for batches in polled.values():
+                    kept += batches
+                    seen += sum(batch.num_rows for batch in batches)
+        return int(pa.Table.from_batches(kept).num_rows)
+
+    return asyncio.run(read())
+
+
+def _table(columns: list[list[Any]]) -> int:
+    import pyarrow as pa
+
+    names = ("key", "value", "topic", "partition", "offset", "timestamp")
+    kinds = (pa.binary(), pa.binary(), pa.string(), pa.int32(), pa.int64(), pa.int64())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return int(pa.table(dict(zip(names, arrays, strict=True))).num_rows)
+
+
+def read_confluent(bootstrap: str, topic: str, rows: int) -> int:
+    """``consume`` by ten thousand, columns by list comprehension: the short way that users take."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "queued.min.messages": 500_000})
+    consumer.assign([TopicPartition(topic, n, 0) for n in range(PARTITIONS)])
+    columns: list[list[Any]] = [[] for _ in range(6)]
+    while len(columns[0]) < rows:
+        messages = consumer.consume(10_000, timeout=10)
+        if not messages:
+            raise TimeoutError(f"{len(columns[0])} of {rows} came")
+        columns[0] += [message.key() for message in messages]
+        columns[1] += [message.value() for message in messages]
+        columns[2] += [message.topic() for message in messages]
+        columns[3] += [message.partition() for message in messages]
+        columns[4] += [message.offset() for message in messages]
+        columns[5] += [message.timestamp()[1] for message in messages]
+    consumer.close()
+    return _table(columns)
+
+
+def _add(columns: list[list[Any]], records: list[Any]) -> None:
+    columns[0] += [record.key for record in records]
+    columns[1] += [record.value for record in records]
+    columns[2] += [record.topic for record in records]
+    columns[3] += [record.partition for record in records]
+    columns[4] += [record.offset for record in records]
+    columns[5] += [record.timestamp for record in records]
+
+
+def read_kafka_python(bootstrap: str, topic: str, rows: int) -> int:
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
+    columns: list[list[Any]] = [[] for _ in range(6)]
+    while len(columns[0]) < rows:
+        polled = consumer.poll(10_000, max_records=50_000)
+        if not polled:
+            raise TimeoutError(f"{len(columns[0])} of {rows} came")
+        for records in polled.values():
+            _add(columns, records)
+    consumer.close()
+    return _table(columns)
+
+
+def read_aiokafka(bootstrap: str, topic: str, rows: int) -> int:
+    import asyncio
+
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    async def read() -> list[list[Any]]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+        await consumer.start()
+        consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
+        columns: list[list[Any]] = [[] for _ in range(6)]
+        while len(columns[0]) < rows:
+            polled = await consumer.getmany(timeout_ms=10_000, max_records=50_000)
+            if not polled:
+                raise TimeoutError(f"{len(columns[0])} of {rows} came")
+            for records in polled.values():
+                _add(columns, records)
+        await consumer.stop()
+        return columns
+
+    return _table(asyncio.run(read()))
+
+
+READERS: dict[str, Callable[[str, str, int], int]] = {
+    "odradek": read_odradek,
+    "odradek aio": read_odradek_aio,
+    "confluent-kafka": read_confluent,
+    "kafka-python": read_kafka_python,
+    "aiokafka": read_aiokafka,
+}
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+def write_odradek(bootstrap: str, topic: str, rows: int) -> int:
+    """RecordBatches of 100,000 rows, given over as they are."""
+    import pyarrow as pa
+
+    from odradek import Producer
+
+    many = 100_000
+    batch = pa.record_batch({"value": pa.array([b"x" * SMALL] * many, pa.binary())})
+    with Producer(bootstrap_servers=bootstrap, linger_ms=5) as producer:
+        for begin in range(0, rows, many):
+            producer.send_batch(topic, batch.slice(0, min(many, rows - begin)))
+        producer.flush(120)
+    return rows
+
+
+def write_confluent(bootstrap: str, topic: str, rows: int) -> int:
+    from confluent_kafka import Producer
+
+    errors: list[Any] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 500_000,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _: errors.append(error),
+        }
+    )
+    record = b"x" * SMALL
+    for _ in range(rows):
+        while True:
+            try:
+                producer.produce(topic, record)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    if producer.flush(120) or errors:
+        raise RuntimeError(f"not all was delivered: {errors[:1]}")
+    return rows
+
+
+WRITERS: dict[str, Callable[[str, str, int], int]] = {"odradek": write_odradek, "confluent-kafka": write_confluent}
+
+
+# --- one record -------------------------------------------------------------------------------------------------
+
+
+def _feed(bootstrap: str, topic: str) -> Callable[[], None]:
+    """What stores one record at a time, and knows when it is stored."""
+    from bench import raw
+    from odradek.batches.encode import encode_batch
+    from odradek.core.effects import Record
+
+    request = raw.produce_request(topic, 0, encode_batch([Record(b"", b"x" * SMALL)], now_ms=int(time.time() * 1000)))
+    connection = raw.Connection(bootstrap)
+    return lambda: raw.check_produced(topic, connection.call(request))
+
+
+def wait_odradek(bootstrap: str, topic: str, count: int) -> list[float]:
+    """Seconds from storing a record to ``poll`` returning it, its consumer waiting already."""
+    from odradek import Consumer, TopicPartition
+
+    store = _feed(bootstrap, topic)
+    took = []
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.position(TopicPartition(topic, 0))
+        consumer.poll(0.2)
+        for _ in range(count):
+            began = time.perf_counter()
+            store()
+            polled = consumer.poll(5)
+            took.append(time.perf_counter() - began)
+            if sum(batch.num_rows for batches in polled.values() for batch in batches) != 1:
+                raise RuntimeError(f"one record was to come: {polled}")
+    return took
+
+
+def wait_confluent(bootstrap: str, topic: str, count: int) -> list[float]:
+    from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
+    store = _feed(bootstrap, topic)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
+    consumer.poll(1)
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        store()
+        message = consumer.poll(5)
+        took.append(time.perf_counter() - began)
+        if message is None or message.error() is not None:
+            raise RuntimeError(f"one record was to come: {message and message.error()}")
+    consumer.close()
+    return took
+
+
+WAITERS: dict[str, Callable[[str, str, int], list[float]]] = {
+    "odradek": wait_odradek,
+    "confluent-kafka": wait_confluent,
+}
+
+
+# --- the rounds -------------------------------------------------------------------------------------------------
+
+
+def _child(kind: str, client: str, *arguments: Any) -> float:
+    """Runs one client in a process of its own: rows a second, or seconds a row; without its imports."""
+    command = [sys.executable, "-m", "bench.clients", "--child", json.dumps([kind, client, *arguments])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode != 0:
+        raise RuntimeError(f"{kind} with {client} failed:\n{done.stderr[-2000:]}")
+    return float(done.stdout.splitlines()[-1])
+
+
+def _run_child(told: str) -> None:
+    kind, client, bootstrap, topic, count = json.loads(told)
+    if kind == "read":
+        READERS[client](bootstrap, "warm-up", 1000)  # imports, and compiled code out of its cache
+    elif kind == "write":
+        WRITERS[client](bootstrap, "warm-up-write", 1000)
+    if kind == "wait":
+        took = sorted(WAITERS[client](bootstrap, topic, count))
+        print(took[len(took) // 2])
+        return
+    began = time.perf_counter()
+    rows = (READERS if kind == "read" else WRITERS)[client](bootstrap, topic, count)
+    seconds = time.perf_counter() - began
+    if rows < count:
+        raise RuntimeError(f"{rows} rows where {count} were expected")
+    print(rows / seconds)
+
+
+def _java_rate(bootstrap: str, topic: str, rows: int) -> float:
+    """Rows a second of Apache Kafka's ConsumerPerformance, without its wait for the group."""
+    command = [java(), "-Xmx512m", "-cp", class_path(), "org.apache.kafka.tools.ConsumerPerformance"]
+    command += ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(rows), "--timeout", "20000"]
+    done = subprocess.run([*command, "--hide-header"], capture_output=True, text=True, check=True, timeout=600)
+    row = done.stdout.strip().splitlines()[-1].split(", ")
+    if int(row[4]) < rows:
+        raise RuntimeError(f"ConsumerPerformance said: {row}")
+    return float(row[9])
+
+
+def _fill(bootstrap: str, topic: str, rows: int, codec: str) -> None:
+    """Records of 100 bytes of which a codec makes half, in batches of 500."""
+    import random
+
+    from bench import raw
+    from odradek.batches.encode import encode_batch
+    from odradek.core.effects import Record
+
+    create_topic(bootstrap, topic, PARTITIONS)
+    chance = random.Random(7)
+    now_ms = int(time.time() * 1000)
+    made = []
+    for number in range(16):
+        records = [Record(b"%015d" % (number * 500 + n), chance.randbytes(42) + b"v" * 43) for n in range(500)]
+        made.append(encode_batch(records, now_ms=now_ms, compression=codec))
+    connection = raw.Connection(bootstrap)
+    for number in range(rows // 500):
+        request = raw.produce_request(topic, number % PARTITIONS, made[number % len(made)])
+        raw.check_produced(topic, connection.call(request))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report: values per client, by round."""
+
+    title: str
+    unit: str
+    higher_is_better: bool
+    values: dict[str, list[float]]
+    aims: dict[str, float]
+
+
+def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) -> list[Row]:
+    """All rounds against one broker."""
+    bootstrap = side.bootstrap
+    _fill(bootstrap, "warm-up", 4000, "none")
+    create_topic(bootstrap, "warm-up-write", PARTITIONS)
+    create_topic(bootstrap, "one", 1)
+    found = []
+    for codec in CODECS:
+        _fill(bootstrap, f"read-{codec}", rows, codec)
+        row = Row(
+            f"read into Arrow, 100 B, {codec}",
+            "rows/s",
+            True,
+            {},
+            {"Java ConsumerPerformance": 5, "confluent-kafka": 20},
+        )
+        names = [*READERS, *(["Java ConsumerPerformance"] if with_java else [])]
+        for number in range(rounds):
+            for name in names if number % 2 == 0 else names[::-1]:
+                if name in READERS:
+                    count = rows if name.startswith("odradek") else rows // 4
+                    rate = _child("read", name, bootstrap, f"read-{codec}", count)
+                else:
+                    rate = _java_rate(bootstrap, f"read-{codec}", rows)
+                row.values.setdefault(name, []).append(rate)
+        found.append(row)
+        print(_line(row), flush=True)
+    write = Row("write, 100 B, acks=all", "rows/s", True, {}, {"confluent-kafka": 3})
+    wait = Row("one record, stored to polled, p50", "ms", False, {}, {"confluent-kafka": 1})
+    for number in range(rounds):
+        order = list(WRITERS) if number % 2 == 0 else list(WRITERS)[::-1]
+        for name in order:
+            topic = f"write-{name}-{number}"
+            create_topic(bootstrap, topic, PARTITIONS)
+            write.values.setdefault(name, []).append(_child("write", name, bootstrap, topic, rows))
+            wait.values.setdefault(name, []).append(_child("wait", name, bootstrap, "one", waits) * 1e3)
+    for row in (write, wait):
+        print(_line(row), flush=True)
+    return [*found, write, wait]
+
+
+def _line(row: Row) -> str:
+    return f"{row.title}: " + ", ".join(f"{name} {report.spread(values)}" for name, values in row.values.items())
+
+
+def table(side: str, rows: list[Row]) -> str:
+    """Each client's rate, and how many times better ours is, round by round."""
+    lines = [f"| on {side} | client | figure | odradek is | aim |", "|---|---|---|---|---|"]
+    for row in rows:
+        ours = row.values["odradek"]
+        for name, values in row.values.items():
+            times = report.ratios(ours, values, higher_is_better=row.higher_is_better) if name != "odradek" else []
+            wanted = row.aims.get(name)
+            told = "" if wanted is None else f"≥ {wanted:g} × ({'met' if median(times) >= wanted else 'missed'})"
+            title = f"{row.title}, {row.unit}" if name == "odradek" else ""
+            better = report.spread(times) + " ×" if times else ""
+            lines.append(f"| {title} | {name} | {report.spread(values)} | {better} | {told} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.clients", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=4_000_000, help="records per topic (default 4,000,000)")
+    parser.add_argument("--waits", type=int, default=2000, help="records waited for one by one (default 2,000)")
+    parser.add_argument("--no-kafka", action="store_true", help="odradek's broker alone")
+    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.child:
+        _run_child(told.child)
+        return 0
+    rows = max(4000, told.rows // 2000 * 2000)
+    try:
+        cp: str | None = class_path()
+    except Unavailable as error:
+        cp = None
+        print(f"Java's figures and Apache Kafka are left out: {error}", flush=True)
+    work = Path(tempfile.mkdtemp(prefix="odradek-bench-"))
+    sides: list[tuple[str, Callable[[Path], Side]]] = [("odradek's broker", Odradek)]
+    if cp is not None and not told.no_kafka:
+        sides.append((Apache.name, lambda directory: Apache(directory, cp)))
+    tables = []
+    try:
+        for name, build in sides:
+            side = build(work / re.sub(r"\W", "-", name))
+            side.install()
+            try:
+                start(side)
+                measured = measure(side, rows, told.waits, told.rounds, with_java=cp is not None)
+                tables.append(table(name, measured))
+            finally:
+                side.stop()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    command = " ".join(["python -m bench.clients", *sys.argv[1:]])
+    text = "\n\n".join([report.head(told.rounds, command), *tables])
+    report.write(told.out, text, "clients")
+    print(f"\n{text}\n\nwritten to {told.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
