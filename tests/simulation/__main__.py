@@ -24,24 +24,26 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set of strings wou
         sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"}
     )
 
+from sim_bugs import BUGS, having  # noqa: E402
 from sim_scenario import FAULTS, Scenario  # noqa: E402
 from sim_world import SimulationFailure  # noqa: E402
 
 LINES = 70
 
 
-def attempt(seed: int, without: tuple[str, ...] = ()) -> tuple[Scenario, Exception | None]:
+def attempt(seed: int, without: tuple[str, ...] = (), bug: str | None = None) -> tuple[Scenario, Exception | None]:
     scenario = Scenario(seed, without)
     try:
-        scenario.run()
+        with having(bug):
+            scenario.run()
     except Exception as error:
         return scenario, error
     return scenario, None
 
 
-def told(seed: int, lines: int = LINES, without: tuple[str, ...] = ()) -> tuple[bool, str]:
+def told(seed: int, lines: int = LINES, without: tuple[str, ...] = (), bug: str | None = None) -> tuple[bool, str]:
     """Whether a seed passes, and its story."""
-    scenario, error = attempt(seed, without)
+    scenario, error = attempt(seed, without, bug)
     world, ledger = scenario.world, scenario.coordinator.ledger
     if error is None:
         story = world.trace((), lines)
@@ -95,6 +97,25 @@ def many(first: int, last: int, jobs: int, keep_going: bool) -> int:
     return 1 if failed else 0
 
 
+def seen(bug: str, first: int, last: int) -> tuple[int | None, str]:
+    """The first seed that sees a bug, and how."""
+    for seed in range(first, last + 1):
+        error = attempt(seed, (), bug)[1]
+        if error is not None:
+            return seed, f"{type(error).__name__}: {error}".splitlines()[0][:100]
+    return None, ""
+
+
+def all_bugs(first: int, last: int) -> int:
+    missed = 0
+    for bug in BUGS:
+        seed, how = seen(bug, first, last)
+        missed += seed is None
+        print(f"{bug}: {'NOT SEEN' if seed is None else f'seed {seed}: {how}'}", flush=True)
+    print(f"{len(BUGS)} bugs, {missed} not seen")
+    return 1 if missed else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.splitlines()[0])
     parser.add_argument("seeds", help="a seed, or FIRST-LAST")
@@ -102,12 +123,20 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="leave out faults that do not matter")
     parser.add_argument("--keep-going", action="store_true", help="after a failure")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--bug", choices=sorted(BUGS), help="put one in")
+    parser.add_argument("--bugs", action="store_true", help="put all in, one after the other")
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
+    if options.bugs:
+        return all_bugs(int(first), int(last or first))
+    if last and options.bug:
+        seed, how = seen(options.bug, int(first), int(last))
+        print(f"{options.bug}: {'not seen' if seed is None else f'seed {seed}: {how}'}")
+        return 0
     if last:
         return many(int(first), int(last), options.jobs, options.keep_going)
     without = shrunk(int(first)) if options.shrink else ()
-    passes, story = told(int(first), 0 if options.all else LINES, without)
+    passes, story = told(int(first), 0 if options.all else LINES, without, options.bug)
     if without:
         print(f"without {', '.join(without)}:")
     print(story)

@@ -24,10 +24,19 @@ from odradek.groups.messages import (
 
 
 class ClassicProcess(Process):
-    """``strategy`` names assignors, the best first."""
+    """``strategy`` names assignors, the best first; ``patience_ms``: how long it takes until it joins again."""
 
-    def __init__(self, *where: Any, strategy: tuple[str, ...], session_ms: int, rebalance_ms: int, number: int) -> None:
+    def __init__(
+        self,
+        *where: Any,
+        strategy: tuple[str, ...],
+        session_ms: int,
+        rebalance_ms: int,
+        patience_ms: int,
+        number: int,
+    ) -> None:
         super().__init__(*where)
+        self.patience_ms = patience_ms
         self.membership = Membership(
             self.group_id,
             make_assignors(strategy),
@@ -38,7 +47,8 @@ class ClassicProcess(Process):
         self._rebalance_ms = rebalance_ms
         self._new_ids = (f"m{number}-{n}" for n in range(1_000_000))
         self._is_modern = self.world.chance(0.8)  # knows of MEMBER_ID_REQUIRED
-        self._skips_assignment = self.world.chance(0.5)
+        # Static members of older versions do not learn that they lead: nobody would see that topics have changed.
+        self._skips_assignment = self.instance_id is not None or self.world.chance(0.5)
         self._busy = False
         self._counts: dict[str, int] = {}
         self._beat_ms = session_ms // 3
@@ -81,6 +91,9 @@ class ClassicProcess(Process):
         if member.state is not State.UNJOINED or self._busy or self.leaving:
             return
         self._busy = True
+        self.later(self.world.between(0, self.patience_ms), self._prepare)
+
+    def _prepare(self) -> None:
         if self.owned and self.world.chance(0.7):
             self.commit(then=self._revoke_and_join)
         else:

@@ -12,6 +12,7 @@ from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbea
 
 LOST = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id, ErrorCode.group_id_not_found}
 """What it owned belongs to others: it drops all and joins anew."""
+CALM_MS = 500
 OVER = {
     ErrorCode.fenced_instance_id,
     ErrorCode.unreleased_instance_id,
@@ -32,7 +33,8 @@ class ConsumerProcess(Process):
         self.pattern = pattern
         self.assignor = assignor
         self.epoch = 0
-        self._patience_ms = patience_ms
+        self.patience_ms = patience_ms
+        self._revocation = 0
         self._rebalance_ms = rebalance_ms
         self._interval_ms = 1_000
         self._beating = self._beats_soon = False
@@ -99,7 +101,12 @@ class ConsumerProcess(Process):
             self.note("joins")
         sent = self.epoch
         self.net.call(
-            self.group_id, request, lambda reply: self._beaten(reply, sent), timeout_ms=5_000, may_stray=False
+            self.group_id,
+            request,
+            lambda reply: self._beaten(reply, sent),
+            timeout_ms=5_000,
+            # One of this epoch that comes late would take back what the member has said since.
+            may_stray=lambda: 0 < sent < self.epoch,
         )
 
     def _beaten(self, reply: ConsumerHeartbeatReply | None, sent_epoch: int) -> None:
@@ -145,6 +152,9 @@ class ConsumerProcess(Process):
 
     def _lose_all(self) -> None:
         self.epoch = 0
+        self._revocation += 1  # whatever is being given up is gone already
+        self._revoking = False
+        self.patience_ms = min(self.patience_ms, CALM_MS)
         self.target = set()
         self.give_up(set(self.owned))
 
@@ -157,15 +167,28 @@ class ConsumerProcess(Process):
             self.later(0, self.beat)
             return
         self._revoking = True
-        self.later(self.world.between(0, self._patience_ms), lambda: self.commit(then=self._revoked))
+        self._revocation += 1
+        number = self._revocation
+        self.later(
+            self.world.between(self.patience_ms // 2, self.patience_ms),
+            lambda: self.commit(then=lambda: self._revoked(number)),
+        )
 
-    def _revoked(self) -> None:
+    def _revoked(self, number: int) -> None:
+        if number != self._revocation:
+            return
         self._revoking = False
         self.give_up(self.owned - self.target)
         if self.owned != self.target:
             self.take(self.target)
         self.note("has {} now", sorted(map(str, self.owned)))
         self.beat()
+
+    def recover(self) -> None:
+        """From a callback that never returned."""
+        self.patience_ms = min(self.patience_ms, CALM_MS)
+        if self.alive and self._revoking:
+            self._revoked(self._revocation)
 
     def change_topics(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
         self.topics, self.pattern = topics, pattern
@@ -196,7 +219,7 @@ class ConsumerProcess(Process):
         request = ConsumerHeartbeat(
             self.group_id, self.member_id, -2 if static else -1, "", self.name, "/sim", self.instance_id
         )
-        self.net.call(self.group_id, request, lambda _: self.die(), timeout_ms=5_000, may_stray=False)
+        self.net.call(self.group_id, request, lambda _: self.die(), timeout_ms=5_000, may_stray=lambda: False)
 
     # --- names and ids ----------------------------------------------------------------------------------------
 

@@ -204,6 +204,8 @@ class Coordinator:
         self.emptied_ms: dict[str, int | None] = {}
         """Classic groups by their last record: since when they are empty; None: they have members."""
         self.on_connections_lost: Callable[[], None] = lambda: None
+        self.is_read: Callable[[str, str], bool] = lambda group_id, topic: False
+        """Whether a member that the group knows reads a topic."""
         self.runtime: Runtime | None = None
         self._alive: list[bool] = [False]
         self._dirty: set[int] = set()
@@ -420,6 +422,8 @@ class Coordinator:
             if value is None:
                 continue  # it goes already, with its topic
             due_ms = self._due_ms(key.group, value.commit_timestamp_ms, value.expire_timestamp_ms)
+            if self.is_read(key.group, key.topic):
+                raise SimulationFailure(f"{key} expired while it is read", key.group)
             if due_ms is None or now_ms < due_ms:
                 raise SimulationFailure(f"{key} expired at {now_ms}, due at {due_ms}", key.group)
             self.ledger.expire(self._index_of(shard), key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim_coordinator import Coordinator
-from sim_world import World
+from sim_world import Alarm, World
 
 NOT_LISTENING_MS = 50
 
@@ -27,11 +27,11 @@ class Weather:
 
 
 class Call:
-    __slots__ = ("open", "take")
+    __slots__ = ("alarm", "take")
 
-    def __init__(self, take: Callable[[Any | None], None]) -> None:
+    def __init__(self, take: Callable[[Any | None], None], alarm: Alarm) -> None:
         self.take = take
-        self.open = True
+        self.alarm = alarm
 
 
 class Connection:
@@ -53,19 +53,18 @@ class Connection:
         take: Callable[[Any | None], None],
         *,
         timeout_ms: int = 30_000,
-        may_stray: bool = True,
+        may_stray: Callable[[], bool] = lambda: True,
     ) -> None:
         world, weather, generation = self._world, self._weather, self._generation
-        call = Call(take)
+        call = Call(take, world.after(timeout_ms, lambda: self.break_off("timed out", generation)))
         self._calls.append(call)
-        world.after(timeout_ms, lambda: self._timed_out(call, generation))
         if world.chance(weather.lost_request):
             world.after(self._delay_ms(), lambda: self.break_off("request lost", generation))
             return
         self._there_ms = max(self._there_ms, world.now_ms + self._delay_ms())
 
         def arrive() -> None:
-            if generation != self._generation and not (may_stray and world.chance(weather.stray)):
+            if generation != self._generation and not (world.chance(weather.stray) and may_stray()):
                 return
             if not self._coordinator.submit(group_id, request, lambda reply: self._answer(call, reply, generation)):
                 world.after(NOT_LISTENING_MS, lambda: self.break_off("refused", generation))
@@ -74,7 +73,7 @@ class Connection:
 
     def _answer(self, call: Call, reply: Any, generation: int) -> None:
         world = self._world
-        if not call.open:
+        if call not in self._calls:
             return
         if world.chance(self._weather.lost_reply):
             world.after(self._delay_ms(), lambda: self.break_off("reply lost", generation))
@@ -83,14 +82,10 @@ class Connection:
         world.at(self._back_ms, lambda: self._end(call, reply))
 
     def _end(self, call: Call, reply: Any | None) -> None:
-        if call.open:
-            call.open = False
+        if call in self._calls:
+            call.alarm.cancel()
             self._calls.remove(call)
             call.take(reply)
-
-    def _timed_out(self, call: Call, generation: int) -> None:
-        if call.open:
-            self.break_off("timed out", generation)
 
     def break_off(self, why: str, generation: int | None = None) -> None:
         """Whoever waits on it hears nothing any more; the next call uses a new one."""
@@ -101,15 +96,15 @@ class Connection:
         self._world.note(self._name, "connection breaks: {}", why)
         waiting, self._calls = self._calls, []
         for call in waiting:
-            if call.open:
-                call.open = False
-                call.take(None)
+            call.alarm.cancel()
+        for call in waiting:
+            call.take(None)
 
     def close(self) -> None:
         """Of a process that is gone: nobody takes anything any more."""
         self._generation += 1
         for call in self._calls:
-            call.open = False
+            call.alarm.cancel()
         self._calls = []
 
     def _delay_ms(self) -> int:

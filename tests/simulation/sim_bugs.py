@@ -1,0 +1,291 @@
+"""Bugs to put in, each of a kind that somebody might write: the simulator must see them.
+
+Each patches the real modules while a seed runs: ``python -m tests.simulation --bug NAME 0-99``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import odradek.broker.runtime as runtime_module
+from odradek.broker.loading import Loading
+from odradek.core.effects import SetTimer
+from odradek.core.errors import ErrorCode
+from odradek.groups import assignors, consumer_membership, offsets
+from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.commit_plan import CommitBlock
+from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.consumer_member import Reconciliation
+from odradek.groups.membership import JOIN, Membership
+from odradek.groups.offsets import Offsets
+from odradek.groups.shard import GroupShard
+from odradek.storage.clean_rows import RowEngine
+
+Bug = Callable[[], Any]
+
+
+def _replacing(owner: Any, name: str, make: Callable[[Any], Any]) -> Bug:
+    """A patch of one attribute by something made from what it was."""
+    return lambda: patch.object(owner, name, make(getattr(owner, name)))
+
+
+def _no_fencing_of_commits(real: Any) -> Any:
+    def refuse(group: Any, request: Any) -> ErrorCode:
+        error = real(group, request)
+        return ErrorCode.none if error in (ErrorCode.illegal_generation, ErrorCode.unknown_member_id) else error
+
+    return refuse
+
+
+def _no_fencing_of_static_members(real: Any) -> Any:
+    def check(self: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+        error = real(self, member_id, instance_id)
+        return ErrorCode.none if error is ErrorCode.fenced_instance_id else error
+
+    return check
+
+
+def _deletion_forgotten_in_replay(real: Any) -> Any:
+    def replay(self: Offsets, key: Any, value: Any) -> None:
+        if value is not None:
+            real(self, key, value)
+
+    return replay
+
+
+def _group_tombstone_forgotten_in_replay(real: Any) -> Any:
+    def replay(self: GroupShard, decoded: Any) -> None:
+        if decoded.value is not None:
+            real(self, decoded)
+
+    return replay
+
+
+def _tombstones_forgotten_in_load(real: Any) -> Any:
+    def replay(self: GroupShard, group_id: str, topic: str, commits: Any) -> None:
+        real(self, group_id, topic, {one: stored for one, stored in commits.items() if stored is not None})
+
+    return replay
+
+
+def _a_partition_for_two(real: Any) -> Any:
+    def assign(name: str, specs: Any, counts: Any, *, homogeneous: bool) -> Any:
+        plan = {member: dict(owned) for member, owned in real(name, specs, counts, homogeneous=homogeneous).items()}
+        given = next(((t, min(numbers)) for owned in plan.values() for t, numbers in owned.items() if numbers), None)
+        if given is not None:
+            for member, spec in specs.items():
+                if given[0] in spec.topics:
+                    owned = plan.setdefault(member, {})
+                    owned[given[0]] = frozenset({*owned.get(given[0], ()), given[1]})
+        return plan
+
+    return assign
+
+
+def _what_others_own_counts_as_free(real: Any) -> Any:
+    def step(self: Reconciliation, member: Any) -> Any:
+        return real(self._replace(is_taken=lambda topic_id, partition: False), member)
+
+    return step
+
+
+def _gives_up_nothing(real: Any) -> Any:
+    return lambda self, partitions: False
+
+
+def _old_assignments_kept(real: Any) -> Any:
+    """A member that the leader's plan leaves out keeps what it had."""
+
+    def handle(self: Membership, now_ms: int, request: Any) -> Any:
+        group = self._groups.get(request.group_id)
+        plan = dict(request.assignments)
+        if group is not None and group.leader == request.member_id:
+            kept = {one: member.assignment for one, member in group.members.items() if not plan.get(one)}
+            # As bytes alike an empty share: the leader names everybody, so give the first one's share to all.
+            first = next((share for share in plan.values() if len(share) > 12), b"")
+            plan |= {one: share or first for one, share in kept.items()}
+            plan = {one: share if len(share) > 12 else first for one, share in plan.items()}
+            request.assignments = plan
+        return real(self, now_ms, request)
+
+    return handle
+
+
+def _replies_before_replicas_have_it(real: Any) -> Any:
+    def release(self: Any) -> None:
+        while self._uncommitted:
+            runtime_module._resolve(self._uncommitted.pop(0)[1])
+
+    return release
+
+
+def _replies_before_the_append(real: Any) -> Any:
+    def take(self: Any, result: Any, request: Any, promise: Any) -> None:
+        if result.records and result.reply is not None and promise is not None and request is not None:
+            promise.resolve(result.reply)
+            result.reply = None
+        real(self, result, request, promise)
+
+    return take
+
+
+def _subscribed_topics_expire(real: Any) -> Any:
+    return lambda self, topic: False
+
+
+def _retention_forgotten(real: Any) -> Any:
+    """Counts from the commit also where the group has been emptied only now."""
+    return lambda group: lambda value: value.commit_timestamp_ms
+
+
+def _deleted_topics_keep_offsets(real: Any) -> Any:
+    return lambda self, topics: []
+
+
+def _no_rebalance_timeout(real: Any) -> Any:
+    def handle(self: Membership, now_ms: int, group: Any, out: Any) -> None:
+        real(self, now_ms, group, out)
+        out.effects = [one for one in out.effects if not (isinstance(one, SetTimer) and one.key[0] == JOIN)]
+
+    return handle
+
+
+def _generation_stands_still(real: Any) -> Any:
+    def start(self: ClassicGroup, now_ms: int) -> None:
+        real(self, now_ms)
+        if self.generation > 1:
+            self.generation -= 1
+
+    return start
+
+
+def _epochs_unchecked(real: Any) -> Any:
+    return lambda member, request: None
+
+
+def _first_commit_of_a_block_wins(real: Any) -> Any:
+    def last(self: CommitBlock) -> Any:
+        return self._offsets[: self.plan.count], self._epochs[: self.plan.count]
+
+    return lambda: patch.object(CommitBlock, "last", property(last))
+
+
+def _sessions_never_end(real: Any) -> Any:
+    from odradek.core.effects import Result
+
+    return lambda self, now_ms, group, member_id: Result()
+
+
+def _members_of_848_never_end(real: Any) -> Any:
+    return lambda self, now_ms, key, out: False
+
+
+def _newest_record_dropped(real: Any) -> Any:
+    """Compaction keeps the newest record but of one key."""
+
+    def stays(self: RowEngine, record: Any, header: Any, rules: Any, mapped_offset: int) -> bool:
+        kept = real(self, record, header, rules, mapped_offset)
+        return bool(kept and not (record.key or b"").endswith(b"\0\0\0\1"))
+
+    return stays
+
+
+def _offsets_stay_when_a_group_goes(real: Any) -> Any:
+    return lambda self, group_id: []
+
+
+def _load_stops_early(real: Any) -> Any:
+    """The last run of commits of a log is not taken in."""
+
+    def finish(self: Loading) -> Iterator[None]:
+        return iter(())
+
+    return finish
+
+
+def _pending_joins_forgotten(real: Any) -> Any:
+    """Who is answered when a rebalance completes is not: the first of them."""
+
+    def answer(self: Membership, *arguments: Any) -> Any:
+        member, reply = arguments[-3:-1]
+        if reply.error is ErrorCode.none and reply.generation_id % 5 == 3 and not reply.members:
+            member.parked_join = None
+            return None
+        return real(self, *arguments)
+
+    return answer
+
+
+def _no_record_of_an_empty_group(real: Any) -> Any:
+    def complete(self: Membership, now_ms: int, group: Any, out: Any) -> None:
+        real(self, now_ms, group, out)
+        if group.state is State.EMPTY:
+            out.records.clear()
+
+    return complete
+
+
+def _sessions_end_with_a_restart(real: Any) -> Any:
+    return lambda self, now_ms, out: None
+
+
+def _generations_lost_in_load(real: Any) -> Any:
+    def from_metadata(group_id: str, value: Any) -> Any:
+        return real(group_id, value._replace(generation=0))
+
+    return staticmethod(from_metadata)
+
+
+def _revocation_never_ends(real: Any) -> Any:
+    return lambda self, now_ms, key, epoch, timeout_ms, out: None
+
+
+BUGS: dict[str, Bug] = {
+    "no fencing of commits": _replacing(offsets, "_refuse_commit", _no_fencing_of_commits),
+    "no fencing of static members": _replacing(ClassicGroup, "check_member", _no_fencing_of_static_members),
+    "deletion forgotten in replay": _replacing(Offsets, "replay", _deletion_forgotten_in_replay),
+    "group tombstone forgotten": _replacing(GroupShard, "_replay_group", _group_tombstone_forgotten_in_replay),
+    "tombstones forgotten in load": _replacing(GroupShard, "replay_commits", _tombstones_forgotten_in_load),
+    "load stops early": _replacing(Loading, "finish", _load_stops_early),
+    "a partition for two": _replacing(assignors, "assign", _a_partition_for_two),
+    "a share for two": _replacing(Membership, "handle_sync", _old_assignments_kept),
+    "what others own is free": _replacing(Reconciliation, "step", _what_others_own_counts_as_free),
+    "nothing is waited for": _replacing(Reconciliation, "_owns_any", _gives_up_nothing),
+    "replies before replication": _replacing(runtime_module._Shard, "release", _replies_before_replicas_have_it),
+    "replies before the append": _replacing(runtime_module._Shard, "_take", _replies_before_the_append),
+    "subscribed topics expire": _replacing(ClassicGroup, "reads", _subscribed_topics_expire),
+    "subscribed topics of 848 expire": _replacing(ConsumerGroup, "reads", _subscribed_topics_expire),
+    "retention counts from the commit": _replacing(offsets, "_retention_start", _retention_forgotten),
+    "deleted topics keep offsets": _replacing(Offsets, "on_topics_deleted", _deleted_topics_keep_offsets),
+    "offsets stay when a group goes": _replacing(Offsets, "delete_all", _offsets_stay_when_a_group_goes),
+    "no rebalance timeout": _replacing(Membership, "_prepare_rebalance", _no_rebalance_timeout),
+    "a join is not answered": _replacing(Membership, "_answer_join", _pending_joins_forgotten),
+    "generations stand still": _replacing(ClassicGroup, "start_generation", _generation_stands_still),
+    "epochs unchecked": _replacing(consumer_membership, "_check_epoch", _epochs_unchecked),
+    "first commit of a block wins": _first_commit_of_a_block_wins(None),
+    "sessions never end": _replacing(Membership, "on_session_timer", _sessions_never_end),
+    "sessions of 848 never end": _replacing(
+        consumer_membership.MemberTimers, "session_ended", _members_of_848_never_end
+    ),
+    "revocations never end": _replacing(consumer_membership.MemberTimers, "await_revocation", _revocation_never_ends),
+    "an empty group is not written": _replacing(Membership, "_complete_join", _no_record_of_an_empty_group),
+    "no sessions after a load": _replacing(Membership, "on_loaded", _sessions_end_with_a_restart),
+    "no sessions of 848 after a load": _replacing(
+        consumer_membership.ConsumerMembership, "on_loaded", _sessions_end_with_a_restart
+    ),
+    "generations lost in load": _replacing(ClassicGroup, "from_metadata", _generations_lost_in_load),
+    "compaction drops a newest record": _replacing(RowEngine, "_stays", _newest_record_dropped),
+}
+
+
+@contextmanager
+def having(bug: str | None) -> Iterator[None]:
+    """The world with a bug in it."""
+    if bug is None:
+        yield
+        return
+    with BUGS[bug]():
+        yield

@@ -1,0 +1,118 @@
+"""What the simulator found, each as the shortest story that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from consumer_rig import ConsumerRig
+from group_rig import MemoryPartition, Rig
+
+import odradek.broker.runtime as runtime_module
+from odradek.client.assignors import make_assignors
+from odradek.client.consumer_protocol import encode_assignment
+from odradek.client.membership import Membership, Next, State
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import TopicPartition
+from odradek.groups.config import GroupConfig
+
+OK = ErrorCode.none
+
+
+def test_a_load_goes_to_the_end_of_the_log_however_far_replicas_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what they lack is not shown before they have it."""  # behaviour 36
+    monkeypatch.setattr(runtime_module, "LOAD_STEP_BYTES", 100)
+    rig = Rig(partition_count=1)
+    rig.catalog.add("t")
+    for offset in range(10):
+        rig.commit("g", "t", {0: offset})
+    log = rig.partition_of("g")
+    log.held_back = 1
+    rig.runtime.load(0, log)
+    rig.scheduler.settle()
+    assert rig.shard("g").committed("g", "t", 0).offset == 9
+    fetch = rig.start(9, 5, group_id="g", topics=[{"name": "t", "partition_indexes": [0]}])
+    assert not fetch.answered
+    log.held_back = None
+    rig.runtime.on_high_watermark(0)
+    assert fetch.reply.topics[0].partitions[0].committed_offset == 9
+
+
+@pytest.mark.parametrize("jump_ms", [3_000, 400, -3_000])
+def test_a_clock_that_jumps_while_nobody_asks_sets_no_alarm_going_for_ever(jump_ms: int) -> None:
+    rig = Rig(partition_count=1)
+    rig.catalog.add("t")
+    set_alarm = rig.scheduler.call_at
+    alarms = 0
+
+    def counted(at_ms: int, callback: Callable[[], None]) -> Any:
+        nonlocal alarms
+        alarms += 1
+        assert alarms < 100, "one alarm sets the next, at once"
+        return set_alarm(at_ms, callback)
+
+    rig.scheduler.call_at = counted  # type: ignore[method-assign]
+    rig.restart()
+    (member,) = rig.stable("g", session_ms=10_000)
+    rig.leave("g", member)  # its session's alarm finds nothing to do, and sets the next one
+    rig.scheduler.set_by_ms = jump_ms
+    rig.advance(60_000)
+    rig.commit("h", "t", {0: 1})
+    rig.advance(600_000)
+    assert rig.offset("h", "t", 0) == 1
+
+
+def test_a_refused_upgrade_leaves_nobody_waiting_for_ever() -> None:  # behaviour 38, behaviour 46
+    rig = ConsumerRig(GroupConfig(consumer_max_size=2))
+    rig.catalog.add("t")
+    old = rig.member("g")
+    joined = rig.join("g", old).reply
+    rig.sync("g", old, joined.generation_id, {old: b"\0\1\0\0\0\0\xff\xff\xff\xff"})
+    new = rig.member("g")
+    waiting = rig.join("g", new)
+    refused = rig.enter("g", "m", "t")
+    assert refused.error is ErrorCode.group_max_size_reached
+    assert not waiting.answered
+    assert rig.state("g") == "PreparingRebalance"
+    again = rig.join("g", old)
+    assert [answer.reply.error_code for answer in (waiting, again)] == [OK, OK]
+    # And those who then go silent are missed.
+    rig.advance(120_000)
+    assert rig.state("g") == "Empty"
+
+
+def test_offsets_of_a_deleted_topic_go_though_writing_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(partition_count=1)  # claim 55, behaviour 23
+    rig.catalog.add("t")
+    rig.commit("g", "t", {0: 1, 1: 2})
+    log: MemoryPartition = rig.partition_of("g")
+    log.fail_with = KafkaError(ErrorCode.kafka_storage_error, "disk full")
+    rig.catalog.remove("t")
+    rig.runtime.on_topics_deleted(["t"])
+    rig.scheduler.settle()
+    assert log.fail_with is None
+    assert rig.offset("g", "t", 0) == 1, "the log says so"
+    rig.advance(10_000)
+    assert rig.offset("g", "t", 0) == -1
+    rig.restart()
+    assert rig.shard("g").durable_state().offsets == {}
+
+
+def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None:  # claim 64
+    member = Membership("g", make_assignors("range"), session_timeout_ms=1, rebalance_timeout_ms=1)
+    member.join_request(["old"], ())
+    member.request_rejoin("reads other topics")
+    reply = SimpleNamespace(
+        error_code=OK, member_id="m", generation_id=1, protocol_name="range", leader="other", members=()
+    )
+    assert member.on_join(reply) is Next.GO_ON
+    share = encode_assignment((TopicPartition("old", 0),))
+    assert member.on_sync(SimpleNamespace(error_code=OK, assignment=share))[0] is Next.GO_ON
+    assert member.state is State.UNJOINED
+    assert member.rejoin_reason == "reads other topics"
+    member.join_request(["new"], ())
+    member.on_join(reply)
+    member.on_sync(SimpleNamespace(error_code=OK, assignment=share))
+    assert member.state is State.STABLE
