@@ -59,6 +59,26 @@ def settle(member: ConsumerMembership) -> None:
     member.reconciled(incarnation)
 
 
+def joined(epoch: int = 1, **settings: Any) -> ConsumerMembership:
+    """Has taken its first assignment, an empty one."""
+    made = member(**settings)
+    answer(made, epoch, {})
+    settle(made)
+    answer(made, epoch)
+    assert made.state is State.STABLE
+    return made
+
+
+def test_an_empty_first_assignment_is_taken_as_well() -> None:
+    one = member()
+    answer(one, 1, {})
+    assert one.state is State.RECONCILING
+    settle(one)
+    assert one.heartbeat_request()["topic_partitions"] == []
+    told(one, one.incarnation, 2, {})
+    assert one.state is State.STABLE
+
+
 def test_a_first_heartbeat_says_everything_a_later_one_what_changed() -> None:
     one = member(rack="r", assignor="range")
     assert one.heartbeat_request() == {
@@ -67,7 +87,10 @@ def test_a_first_heartbeat_says_everything_a_later_one_what_changed() -> None:
         "server_assignor": "range", "topic_partitions": [],
     }  # fmt: skip
     assert told(one, one.incarnation, 3, {}) is After.INTERVAL
-    assert (one.state, one.epoch, one.heartbeat_interval_ms) == (State.STABLE, 3, 5_000)
+    assert (one.state, one.epoch, one.heartbeat_interval_ms) == (State.RECONCILING, 3, 5_000)
+    settle(one)
+    assert one.heartbeat_request()["topic_partitions"] == []
+    told(one, one.incarnation, 3)
     nothing = dict.fromkeys(HEARTBEAT_FIELDS) | {
         "group_id": "g", "member_id": "m-1", "member_epoch": 3, "rebalance_timeout": -1
     }  # fmt: skip
@@ -79,8 +102,7 @@ def test_a_first_heartbeat_says_everything_a_later_one_what_changed() -> None:
 
 
 def test_topics_and_patterns_take_each_other_back() -> None:
-    one = member()
-    answer(one, 1, {})
+    one = joined()
     one.subscribe([], "fl.*")
     request = one.heartbeat_request()
     assert (request["subscribed_topic_names"], request["subscribed_topic_regex"]) == ([], "fl.*")
@@ -168,8 +190,7 @@ def test_a_member_thrown_out_loses_all_and_joins_anew_under_its_id(code: str) ->
     ("coordinator_load_in_progress", After.BACK_OFF),
 ])  # fmt: skip
 def test_what_passes_is_tried_again_with_everything(code: str, after: After) -> None:
-    one = member()
-    answer(one, 2, {})
+    one = joined(2)
     assert answer(one, code=ErrorCode[code]) is after
     assert (one.state, one.epoch) == (State.STABLE, 2)
     assert one.heartbeat_request()["subscribed_topic_names"] == ["a", "b"]
@@ -210,8 +231,7 @@ def test_leaving_says_for_how_long() -> None:
 
 
 def test_a_refused_commit_has_the_next_heartbeat_look() -> None:  # behaviour 28
-    one = member(instance_id="i")
-    answer(one, 4, {})
+    one = joined(4, instance_id="i")
     assert one.on_commit_refused(ErrorCode.stale_member_epoch)
     assert one.on_commit_refused(ErrorCode.unknown_member_id)
     assert not one.on_commit_refused(ErrorCode.request_timed_out)

@@ -148,7 +148,7 @@ class Consumer:
         self._drive(self._engine.assign(partitions))
 
     def unsubscribe(self) -> None:
-        """Leaves the group, or gives up what was assigned."""
+        """Leaves the group, or gives up what was assigned; as in Java, nothing is committed by itself here."""
         self._drive(self._engine.unsubscribe())
 
     def subscription(self) -> frozenset[str]:

@@ -88,7 +88,7 @@ class Engine:
 
     async def unsubscribe(self) -> None:
         if self.subscription.subscribed:
-            await self.group.leave("unsubscribed", self.config.default_api_timeout_ms)
+            await self.group.leave("unsubscribed", self.config.default_api_timeout_ms, commit=False)
         for tp in self.subscription.partitions:
             self.fetcher.drop(tp)
         self.subscription.unsubscribe()
@@ -315,7 +315,7 @@ class Engine:
         try:
             await self.group.flush(deadline)
             if self.subscription.subscribed:
-                await self.group.leave("closed", max(deadline.left_ms, 1))
+                await self.group.leave("closed", max(deadline.left_ms, 1), commit=True)
             elif self.subscription.by_hand and self.group.auto.enabled and self.subscription.positions():
                 try:
                     await self.group.commit(self.subscription.positions(), max(deadline.left_ms, 1))

@@ -247,7 +247,7 @@ class Fetcher:
             state = self._subscription.partitions.get(tp)
             if state is not None and state.version == versions[tp] and state.reset_to is not None:
                 self.drop(tp)
-                state.place(listed.offset, listed.leader_epoch)
+                state.place(listed.offset)  # as in Java without an epoch: there is nothing read to be held against
 
     async def _check_history(self, suspects: list[TopicPartition]) -> None:
         """After a change of leader: does the new leader's log hold what was read?"""

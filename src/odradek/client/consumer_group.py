@@ -164,13 +164,14 @@ class Coordination(ABC):
             self.config.max_poll_interval_ms,
         )
 
-    async def leave(self, reason: str, timeout_ms: int) -> None:
-        """Last commit, callbacks, and the coordinator is told."""
+    async def leave(self, reason: str, timeout_ms: int, *, commit: bool) -> None:
+        """Last automatic commit, callbacks, and the coordinator is told."""
         await self._stop_joining()
         if self.lost:
             await self._give_up_lost()
         else:
-            await self._auto_commit_now(timeout_ms)
+            if commit:
+                await self._auto_commit_now(timeout_ms)
             owned = sorted(self._subscription.partitions)
             if owned and self._subscription.subscribed:
                 await self._tell(self.on_revoked, owned)

@@ -125,7 +125,7 @@ class ConsumerCoordination(Coordination):
         called again by the next poll."""
         member = self.membership
         target = {topic_id: numbers for topic_id, numbers in member.target.items() if topic_id in self._names}
-        if target == member.owned and target != member.target:
+        if target == member.owned and target != member.target and not member.is_new:
             return  # the names of the others are being asked for
         incarnation = member.begin()
         await self._auto_commit_now(self.config.default_api_timeout_ms)

@@ -11,8 +11,9 @@ ACKNOWLEDGING  the next heartbeat says, at once, what it owns now         ``on_h
 LOST           thrown out, what it owned belongs to others by now         ``released`` → OUTSIDE
 FATAL          refused for good: ``failure`` says why                     –
 
-A heartbeat carries what has changed since the last one that was answered, or everything after one that failed or got
-no answer. The member's id is made by the client and stays the same however often it joins. Every joining has a number,
+A member that joins and is told to own nothing takes that too, so that whoever waits hears of it. A heartbeat carries
+what has changed since the last one that was answered, or everything after one that failed or got no answer. The
+member's id is made by the client and stays the same however often it joins. Every joining has a number,
 ``incarnation``: an answer to a heartbeat of an earlier one says nothing any more.
 """
 
@@ -91,6 +92,8 @@ class ConsumerMembership:
         self.target: Partitions = {}
         self.owned: Partitions = {}
         self.failure: KafkaError | None = None
+        self.is_new = True
+        """Whether it has taken no assignment yet since it joined, not even an empty one."""
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._rack = rack
         self._assignor = assignor
@@ -134,7 +137,7 @@ class ConsumerMembership:
         if self.state is not State.OUTSIDE:
             raise ValueError(f"a member that is {self.state.value} cannot join")
         self.incarnation += 1
-        self.epoch, self.target, self.owned, self._told = JOIN_EPOCH, {}, {}, None
+        self.epoch, self.target, self.owned, self._told, self.is_new = JOIN_EPOCH, {}, {}, None, True
         self.state = State.JOINING
 
     def begin(self) -> int:
@@ -154,7 +157,7 @@ class ConsumerMembership:
         """What it owns now is what it was told to: the next heartbeat says so."""
         if incarnation == self.incarnation and self.in_group:
             self.state = State.ACKNOWLEDGING
-            self._at_work = self._acknowledged = False
+            self._at_work = self._acknowledged = self.is_new = False
 
     def released(self) -> None:
         """What was lost has been given up, and whoever wanted to know was told."""
@@ -235,7 +238,7 @@ class ConsumerMembership:
             return After.INTERVAL
         if self.state is State.ACKNOWLEDGING and not self._acknowledged:
             return After.AT_ONCE  # the answer to a heartbeat that left before the partitions had changed hands
-        settled = self.target == self.owned and not self._at_work
+        settled = self.target == self.owned and not self._at_work and not self.is_new
         self.state = State.STABLE if settled else State.RECONCILING
         return After.AT_ONCE if self.urgent else After.INTERVAL
 

@@ -1,0 +1,315 @@
+"""Apache Kafka's own consumer as the oracle of ours: the same scenario by both, and everything told and seen is equal.
+
+Told: what each call answers or raises, the offsets of what was read, callbacks in their order. Seen on the wire: the
+commits in ``__consumer_offsets`` and the group's state, type, assignor and members after each scenario and where it
+says ``@group``. Runs against odradek, and against another Kafka with ODRADEK_TEST_BOOTSTRAP or ODRADEK_TEST_ORACLE.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from brokers import eventually, make_broker, unique
+from parity import JavaConsumers, OurConsumers, compile_java, group_seen, written
+from publish import publish
+
+from odradek import Admin
+from odradek.client import NewTopic
+
+# T has two partitions with ten records each, U one with five.
+SCENARIOS: dict[str, tuple[str, ...]] = {
+    "a sync commit of all that was returned": (  # claims 17, 18, 29 and 63
+        "new a", "subscribe a T", "@group", "read a 20", "position a T:0", "committed a T:0 T:1", "commit a",
+        "committed a T:0 T:1", "@group", "commit a", "events a", "close a",
+    ),
+    "commits by partition, with metadata": (  # claim 39
+        "new a", "subscribe a T", "read a 20", "commit a T:0=3/note", "commit a T:1=7", "committed a T:0 T:1",
+        "commit a T:0=2", "close a", "new b", "subscribe b T", "read b 11",
+    ),
+    "async commits": (  # claim 32
+        "new a", "subscribe a T", "read a 20", "async a", "async a T:0=4/x T:1=5", "committed a T:0 T:1", "close a",
+    ),
+    "commits of partitions that are not owned, and of none that exist": (
+        "new a", "subscribe a T", "read a 20", "commit a U:0=2", "committed a U:0", "close a",
+    ),
+    "offsets beyond the end, and back": (  # claims 41, 42 and 43
+        "new a", "subscribe a T", "read a 20", "commit a T:0=20 T:1=5", "close a",
+        "new b", "subscribe b T", "read b 15", "close b",
+    ),
+    "auto commit at close": (  # claims 21 and 23
+        "new a enable.auto.commit=true auto.commit.interval.ms=3600000", "subscribe a T", "read a 20", "close a",
+    ),
+    "auto commit when its time has come": (  # claims 22 and 88
+        "new a enable.auto.commit=true auto.commit.interval.ms=10 max.poll.records=20", "subscribe a T", "read a 20",
+        "@committed T:0=10 T:1=10 a", "close a", "@last-commits",
+    ),
+    "auto commit at unsubscribe": (
+        "new a enable.auto.commit=true auto.commit.interval.ms=3600000", "subscribe a T", "read a 20", "unsubscribe a",
+        "assigned a", "events a", "@group", "subscribe a U", "read a 5", "events a", "close a",
+    ),
+    "a seek is a position, which a commit takes": (  # claim 58
+        "new a", "subscribe a T", "read a 20", "seek a T:0 4", "position a T:0", "commit a", "committed a T:0 T:1",
+        "read a 6", "begin a T:1", "position a T:1", "end a T:1", "position a T:1", "commit a", "close a",
+    ),
+    "latest begins at the end": (  # claim 51
+        "new a auto.offset.reset=latest", "subscribe a T", "settle a a=2", "position a T:0", "position a T:1",
+        "@publish T:1 3", "read a 3", "commit a", "close a",
+    ),
+    "none raises where there is no commit": (  # claim 52
+        "new a", "subscribe a T", "read a 20", "commit a T:0=6", "close a",
+        "new b auto.offset.reset=none", "subscribe b T", "fails b", "fails b", "seek b T:1 9", "read b 5", "close b",
+    ),
+    "none raises out of range": (  # claim 57
+        "new a", "subscribe a U", "read a 5", "commit a U:0=50", "close a",
+        "new b auto.offset.reset=none", "subscribe b U", "fails b", "close b",
+        "new c auto.offset.reset=earliest", "subscribe c U", "read c 5", "close c",
+    ),
+    "paused partitions rest": (
+        "new a max.poll.records=5", "subscribe a T", "settle a a=2", "pause a T:1", "begin a T:0 T:1", "drop a",
+        "read a 10", "resume a T:1", "read a 10", "commit a", "close a",
+    ),
+    "standing alone": (  # claims 46 and 69
+        "new a", "assign a T:0", "read a 10", "commit a", "@group", "fails-to a subscribe T", "close a",
+        "new b", "assign b T:0 T:1", "read b 10", "close b",
+    ),
+    "no group, no commits": (  # claim 46
+        "new b group.id=-", "assign b T:0", "read b 10", "commit b", "committed b T:0",
+        "subscribe b T", "seek b T:0 8", "read b 2", "close b",
+    ),
+    "a standalone commit beside live members": (  # claim 69
+        "new a", "subscribe a T", "read a 20", "new b", "assign b T:0", "read b 10", "commit b", "async b",
+        "commit a", "close a", "commit b", "close b",
+    ),
+    "a client-side pattern": (
+        "new a metadata.max.age.ms=500", "pattern a T|nowhere.*", "read a 20", "commit a", "assigned a", "events a",
+        "@group", "close a",
+    ),
+    "a new subscription": (  # claim 64
+        "new a", "subscribe a T", "read a 20", "commit a", "subscribe a T U", "settle a a=3", "read a 5", "commit a",
+        "assigned a", "subscribe a U", "settle a a=1", "assigned a", "close a",
+    ),
+    "two members share, one leaves": (  # claims 26, 59 and 64
+        "new a enable.auto.commit=true auto.commit.interval.ms=3600000", "subscribe a T", "read a 20",
+        "new b", "subscribe b T", "settle - a=1 b=1", "@sizes", "poll b 200", "close a", "settle - b=2",
+        "@publish T:0 2", "read b 2", "commit b", "assigned b", "close b",
+    ),
+    "static members come back": (  # behaviour 43
+        "new a group.instance.id=one", "new b group.instance.id=two", "subscribe a T", "settle - a=2", "subscribe b T",
+        "settle - a=1 b=1", "commit a T:0=10", "events b", "close a", "@group-sizes",
+        "new c group.instance.id=one client.id=a", "subscribe c T", "settle - b=1 c=1", "events b", "@group-sizes",
+        "@publish T:0 1", "@publish T:1 1", "close b", "close c", "@group-sizes",
+    ),
+}  # fmt: skip
+CLASSIC_ONLY: dict[str, tuple[str, ...]] = {
+    "an instance id used twice": (
+        "new a group.instance.id=one", "subscribe a T", "settle - a=2",
+        "new b group.instance.id=one", "subscribe b T", "settle - b=2", "fails a", "commit b T:0=1", "close b",
+    ),
+    "evicted for idleness": (  # claims 72 and 75
+        "new a max.poll.interval.ms=300", "subscribe a T", "settle - a=2", "@evicted", "commit a T:0=5", "commit a",
+        "events a", "settle - a=2", "events a", "commit a T:0=5", "close a",
+    ),
+    "round robin": (  # claim 67
+        "new a partition.assignment.strategy=ROUNDROBIN", "subscribe a T U", "settle - a=3", "@group", "close a",
+    ),
+    "cooperative sticky": (  # claim 68
+        "new a partition.assignment.strategy=COOPERATIVE", "subscribe a T", "settle - a=2", "@group",
+        "new b partition.assignment.strategy=COOPERATIVE", "subscribe b T", "settle - a=1 b=1", "@sizes",
+        "close b", "settle - a=2", "close a",
+    ),
+}  # fmt: skip
+CONSUMER_ONLY: dict[str, tuple[str, ...]] = {
+    "a pattern that the coordinator resolves": (
+        "new a", "re2 a T|nowhere.*", "read a 20", "commit a", "assigned a", "@group", "close a",
+    ),
+    "an instance id used twice": (  # behaviour 43
+        "new a group.instance.id=one", "subscribe a T", "settle - a=2",
+        "new b group.instance.id=one", "subscribe b T", "fails b", "close b", "commit a T:0=1", "@group", "close a",
+    ),
+    "the assignor asked for": (
+        "new a group.remote.assignor=range", "subscribe a T U", "settle - a=3", "@group", "close a",
+    ),
+    "settings of the classic protocol": (
+        "new a session.timeout.ms=9000", "new a heartbeat.interval.ms=900",
+        "new a partition.assignment.strategy=ROUNDROBIN",
+    ),
+    "evicted for idleness": (  # claim 72
+        "new a max.poll.interval.ms=300", "subscribe a T", "settle - a=2", "@evicted", "poll a 0", "events a",
+        "settle - a=2", "events a", "commit a T:0=5", "close a",
+    ),
+}  # fmt: skip
+ASSIGNORS = {
+    "ROUNDROBIN": ("org.apache.kafka.clients.consumer.RoundRobinAssignor", "roundrobin"),
+    "COOPERATIVE": ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "cooperative-sticky"),
+}
+CASES = [
+    *((name, protocol) for name in SCENARIOS for protocol in ("classic", "consumer")),
+    *((name, "classic") for name in CLASSIC_ONLY),
+    *((name, "consumer") for name in CONSUMER_ONLY),
+]
+Side = JavaConsumers | OurConsumers
+
+
+# Heartbeats come often, so that no scenario waits for one.
+FAST = {
+    "group_consumer_min_heartbeat_interval_ms": "100",
+    "group_consumer_heartbeat_interval_ms": "100",
+    "group_consumer_assignment_interval_ms": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
+        yield given
+        return
+    running = make_broker(tmp_path_factory.mktemp("quick"), **FAST)
+    running.start()
+    yield running.bootstrap
+    running.kill()
+
+
+@pytest.fixture(scope="module")
+def java(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaConsumers]:
+    from bench.apache import java as found
+
+    classes = tmp_path_factory.mktemp("classes")
+    compile_java(found(), kafka_cp, classes)
+    running = JavaConsumers(found(), kafka_cp, classes)
+    yield running
+    running.close()
+
+
+class Stage:
+    """One side's run of a scenario: topics and a group of its own, whose names are left out of what is told."""
+
+    def __init__(self, side: Side, bootstrap: str, admin: Admin, protocol: str) -> None:
+        self._side, self._bootstrap, self._admin, self._protocol = side, bootstrap, admin, protocol
+        self.names = {"T": unique("parity-t"), "U": unique("parity-u")}
+        self.group = unique("parity-g")
+        self._open: set[str] = set()
+
+    def fill(self) -> None:
+        self._admin.create_topics([NewTopic(self.names["T"], 2, 1), NewTopic(self.names["U"], 1, 1)])
+        for partition in range(2):
+            publish(self._bootstrap, self.names["T"], ["v"] * 10, partition=partition)
+        publish(self._bootstrap, self.names["U"], ["v"] * 5)
+
+    def run(self, lines: tuple[str, ...]) -> list[Any]:
+        told: list[Any] = []
+        try:
+            for line in lines:
+                answer = self._special(line) if line.startswith("@") else self._say(self._translated(line))
+                if line.startswith("events") and self._protocol == "consumer":
+                    # Whether a member hears of an empty assignment before its first real one is a matter of time.
+                    answer = " ".join(event for event in answer.split(" ") if event != "+")
+                told.append((line, self._plain(answer)))
+        finally:
+            for name in sorted(self._open):
+                self._say(f"{name} close")
+        found = {
+            self._plain(tp): rows[-1:] if "@last-commits" in lines else rows
+            for tp, rows in written(self._admin, self.group).items()
+        }
+        told.append(("commits written", sorted(found.items())))
+        return [*told, ("group at the end", self._plain(group_seen(self._admin, self.group)))]
+
+    def _plain(self, answer: Any) -> Any:
+        if isinstance(answer, str):
+            for short, name in self.names.items():
+                answer = answer.replace(name, short)
+            return answer
+        if isinstance(answer, tuple | list):
+            return [self._plain(one) for one in answer]
+        return answer
+
+    def _say(self, line: str) -> str:
+        answer = self._side.run(line)
+        name, command, *_ = line.split(" ")
+        if command == "new" and answer == "ok":
+            self._open.add(name)
+        if command == "close":
+            self._open.discard(name)
+        return answer
+
+    def _translated(self, line: str) -> str:
+        words = line.split(" ")
+        command, name = words[0], words[1]
+        if command == "new":
+            return self._new(name, words[2:])
+        if command == "fails-to":
+            command, words = words[2], words[1:]
+        rest = [self._with_names(word) for word in words[2:]]
+        return " ".join([name, command, *rest])
+
+    def _with_names(self, word: str) -> str:
+        for short, name in self.names.items():
+            if word == short or word.startswith((f"{short}:", f"{short}|")):
+                return name + word[1:]
+        return word
+
+    def _new(self, name: str, words: list[str]) -> str:
+        settings = {
+            "bootstrap.servers": self._bootstrap, "group.id": self.group, "client.id": name,
+            "group.protocol": self._protocol, "auto.offset.reset": "earliest", "enable.auto.commit": "false",
+            "fetch.max.wait.ms": "50", "metadata.max.age.ms": "1000", "retry.backoff.ms": "20",
+        }  # fmt: skip
+        if self._protocol == "classic":
+            settings["heartbeat.interval.ms"] = "100"
+        settings |= dict(word.split("=", 1) for word in words)
+        if settings["group.id"] == "-":
+            del settings["group.id"]
+        strategy = settings.get("partition.assignment.strategy")
+        if strategy is not None:
+            settings["partition.assignment.strategy"] = ASSIGNORS[strategy][self._side.name == "odradek"]
+        return f"{name} new " + " ".join(f"{key}={value}" for key, value in settings.items())
+
+    def _special(self, line: str) -> Any:
+        what, *words = line.split(" ")
+        if what == "@group":
+            return group_seen(self._admin, self.group)
+        if what in ("@sizes", "@group-sizes"):
+            state, kind, assignor, members = group_seen(self._admin, self.group)
+            sizes = sorted(len(owned.split(",")) for _, _, owned in members)
+            return [state, kind, assignor, sizes, sorted(instance for _, instance, _ in members)]
+        if what == "@publish":
+            topic, _, partition = words[0].partition(":")
+            publish(self._bootstrap, self.names[topic], ["v"] * int(words[1]), partition=int(partition))
+        elif what == "@last-commits":
+            pass  # how often the first positions were committed on the way is a matter of time
+        elif what == "@evicted":
+            eventually(lambda: not self._admin.describe_groups([self.group])[self.group].members, within_s=40)
+        elif what == "@committed":
+            wanted = {word.split("=")[0]: word.split("=")[1] for word in words[:-1]}
+
+            def there() -> bool:
+                self._say(f"{words[-1]} poll 20")
+                found = self._admin.list_group_offsets(self.group)
+                return {self._plain(f"{tp.topic}:{tp.partition}"): str(c.offset) for tp, c in found.items()} == wanted
+
+            eventually(there, within_s=40)
+        else:
+            raise ValueError(line)
+        return "done"
+
+
+@pytest.mark.parametrize(("name", "protocol"), CASES)
+def test_told_and_seen_as_of_java(java: JavaConsumers, bootstrap: str, admin: Admin, name: str, protocol: str) -> None:
+    only = CLASSIC_ONLY if protocol == "classic" else CONSUMER_ONLY
+    lines = SCENARIOS[name] if name in SCENARIOS else only[name]
+    ours_side = OurConsumers()
+    try:
+        ours = staged(ours_side, bootstrap, admin, protocol)(lines)
+    finally:
+        ours_side.close()
+    theirs = staged(java, bootstrap, admin, protocol)(lines)
+    assert ours == theirs
+
+
+def staged(side: Side, bootstrap: str, admin: Admin, protocol: str) -> Callable[[tuple[str, ...]], list[Any]]:
+    stage = Stage(side, bootstrap, admin, protocol)
+    stage.fill()
+    return stage.run
