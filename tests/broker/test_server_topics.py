@@ -339,6 +339,24 @@ def test_a_transactional_id_is_refused_by_name(wire: Wire) -> None:
     assert wire.call(22, 4, message).error_code == 53
 
 
+def test_the_catalogue_s_own_log_is_no_topic(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    """As one, a record produced to it kept the broker from ever starting again, and deleting it took every topic."""
+    name, invalid_request, unknown = "__cluster_metadata", 42, 3
+    broker = own_broker()
+    with Wire(broker.bootstrap) as wire:
+        create(wire, topic)
+        row = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        reply = wire.call(19, 7, {"topics": [row], "timeout": 1000, "validate_only": False}).topics[0]
+        assert (reply.error_code, name in reply.error_message) == (invalid_request, True)
+        asked = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
+        assert wire.call(3, 4, asked).topics[0].error_code == unknown
+        assert produce(wire, name, [b"x"]).error_code == unknown
+    broker.stop()
+    broker.start()
+    with Wire(broker.bootstrap) as wire:
+        assert produce(wire, topic, [b"x"]).error_code == 0
+
+
 def test_a_producer_id_and_its_epoch_come_together(wire: Wire) -> None:
     def code(producer_id: int, epoch: int) -> int:
         message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": producer_id}

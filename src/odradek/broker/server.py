@@ -35,7 +35,7 @@ from odradek.catalog.shard import (
     Topic,
 )
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from odradek.broker.cleaning import Cleaning
@@ -212,7 +212,7 @@ class BrokerServer:
 
     def auto_create(self, name: str) -> Topic | None:
         """What asking for an unknown topic does: ``None`` where topics are not created so. Raises KafkaError."""
-        if not self.config.auto_create_topics_enable:
+        if not self.config.auto_create_topics_enable or name == METADATA_TOPIC:
             return None
         if name == OFFSETS_TOPIC:
             self.ensure_offsets_topic()

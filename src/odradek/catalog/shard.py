@@ -30,7 +30,7 @@ from odradek.catalog.records import (
 )
 from odradek.core.effects import Record, Result
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import INTERNAL_TOPICS
+from odradek.core.ids import INTERNAL_TOPICS, METADATA_TOPIC
 
 TOPIC = 2
 BROKER = 4
@@ -204,6 +204,8 @@ class Shard:
 
     def _check_new_name(self, name: str) -> None:
         check_topic_name(name)
+        if name == METADATA_TOPIC:
+            raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
         if name in self.topics:
             raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
         if "." in name or "_" in name:

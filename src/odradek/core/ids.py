@@ -8,6 +8,8 @@ GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
 
 OFFSETS_TOPIC = "__consumer_offsets"
+METADATA_TOPIC = "__cluster_metadata"
+"""The controller's log, which no client may have as a topic: it would be written and deleted like one."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 NO_OFFSET = -1

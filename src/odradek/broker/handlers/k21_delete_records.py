@@ -28,10 +28,10 @@ def _delete(broker: BrokerServer, topic: str, part: Any) -> dict[str, Any]:
     code, low_watermark = ErrorCode.none, -1
     partition = broker.partition(topic, part.partition_index)
     try:
-        if partition is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.invalid_topic_exception)
+        if partition is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
         if "delete" not in partition.log.config.cleanup_policy and partition.log.config.is_compacted:
             raise KafkaError(ErrorCode.policy_violation)
         low_watermark = partition.log.delete_before(part.offset)
