@@ -41,8 +41,9 @@ class Alarm:
 class World:
     """``at`` and ``after`` make things happen; ``run_until`` lets them. ``rng`` is the only chance there is."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, events_at_most: int = EVENTS_AT_MOST) -> None:
         self.seed = seed
+        self._events_at_most = events_at_most
         self.rng = random.Random(seed)
         self.now_ms = START_MS
         self.jumped_ms = 0
@@ -79,8 +80,8 @@ class World:
                 continue
             self.now_ms = at_ms
             self.events += 1
-            if self.events > EVENTS_AT_MOST:
-                raise SimulationFailure(f"more than {EVENTS_AT_MOST} events: somebody goes round in circles")
+            if self.events > self._events_at_most:
+                raise SimulationFailure(f"more than {self._events_at_most} events: somebody goes round in circles")
             alarm.callback()
             for check in checks:
                 check()

@@ -1,0 +1,124 @@
+"""A group that stands still for a simulated year: it commits the same offset for ever, and nothing grows or is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sim_coordinator import Coordinator
+from sim_world import World
+
+from odradek.core.errors import ErrorCode
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_messages import ConsumerHeartbeat
+from odradek.groups.messages import (
+    Heartbeat,
+    JoinGroup,
+    MemberProtocol,
+    OffsetCommit,
+    SyncGroup,
+    TopicCommit,
+)
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+SESSION_MS = 30 * MINUTE_MS
+PARTITIONS = 4
+
+
+class IdleGroup:
+    """One member that does what keeps it alive, and commits every hour what it committed before."""
+
+    def __init__(self, protocol: str) -> None:
+        self.world = World(seed=1, events_at_most=200_000)
+        config = GroupConfig(consumer_session_timeout_ms=SESSION_MS)
+        self.coordinator = Coordinator(self.world, config, 1, delete_retention_ms=DAY_MS)
+        self.protocol = protocol
+        self.alive = True
+
+    def ask(self, request: Any) -> Any:
+        answers: list[Any] = []
+        assert self.coordinator.submit("g", request, answers.append)
+        self.world.run_until(self.world.now_ms + 1)
+        (answer,) = answers
+        return answer
+
+    def enter(self) -> None:
+        self.world.run_until(self.world.now_ms + 10)
+        self.coordinator.put_topic("t", PARTITIONS)
+        if self.protocol == "consumer":
+            joined = self.ask(ConsumerHeartbeat("g", "m", 0, "m", rebalance_timeout_ms=10_000, topics=["t"], owned={}))
+            self.epoch = joined.member_epoch
+            assert joined.error is ErrorCode.none
+            return
+        said = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
+        protocols = (MemberProtocol("range", said),)
+        joined = self.ask(
+            JoinGroup("g", "", "m", "c", "/h", SESSION_MS, 10_000, "consumer", protocols, None, False, True)
+        )
+        self.epoch = joined.generation_id
+        assert self.ask(SyncGroup("g", "m", self.epoch, {"m": b"all"})).error is ErrorCode.none
+
+    def beat(self) -> None:
+        if not self.alive:
+            return
+        request = Heartbeat("g", "m", self.epoch)
+        if self.protocol == "consumer":
+            request = ConsumerHeartbeat("g", "m", self.epoch, "")  # type: ignore[assignment]
+        self.coordinator.submit("g", request, self._beaten)
+        self.world.after(25 * MINUTE_MS, self.beat)
+
+    @staticmethod
+    def _beaten(answer: Any) -> None:
+        assert getattr(answer, "error", answer) is ErrorCode.none
+
+    def commit(self) -> None:
+        if not self.alive:
+            return
+        rows = [(partition, 100, -1, "") for partition in range(PARTITIONS)]
+        topics = [TopicCommit("t", self.coordinator.topics.id_of("t"), rows)]
+        self.coordinator.submit("g", OffsetCommit("g", topics, "m", self.epoch), self._beaten)
+        self.world.after(HOUR_MS, self.commit)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str) -> None:
+    # claims 54, 88 and 89; behaviours 14 and 15
+    idle = IdleGroup(protocol)
+    world, coordinator = idle.world, idle.coordinator
+    world.checks.clear()  # states are compared once a day: nothing else happens
+    with coordinator:
+        idle.enter()
+        idle.beat()
+        idle.commit()
+        log = coordinator.logs[0]
+        largest = 0
+        for day in range(365):
+            world.run_until(world.now_ms + DAY_MS)
+            assert log.log_end_offset > 90 * day
+            log.compact(world.clock(), log.high_watermark, DAY_MS)
+            largest = max(largest, log.size)
+            coordinator.check()
+        assert log.log_end_offset > 365 * 24 * PARTITIONS
+        assert largest < 2_500, "one record for each partition and what describes the group, plus an empty last batch"
+        assert len(log.rows()) < 12
+        machine = coordinator.runtime.machine(0) if coordinator.runtime is not None else None
+        assert machine is not None
+        assert [machine.committed("g", "t", n).offset for n in range(PARTITIONS)] == [100] * PARTITIONS
+
+        # A restart reads the bounded log and knows the same.
+        coordinator.crash(loses_tail=False)
+        coordinator.start()
+        world.run_until(world.now_ms + 1_000)
+        coordinator.check()
+
+        # Once it is gone, so are its offsets, after a week, and then its records.
+        idle.alive = False
+        world.run_until(world.now_ms + 6 * DAY_MS)
+        assert len(coordinator.shadows[0].durable_state().offsets) == PARTITIONS
+        world.run_until(world.now_ms + DAY_MS + 2 * HOUR_MS)
+        assert not any(coordinator.shadows[0].durable_state())
+        for _ in range(2):
+            log.compact(world.clock(), log.log_end_offset, DAY_MS)
+            world.run_until(world.now_ms + 2 * DAY_MS)
+        log.compact(world.clock(), log.log_end_offset, DAY_MS)
+        assert log.rows() == []
