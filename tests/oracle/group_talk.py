@@ -94,8 +94,8 @@ class Talk:
             for name in (f"probe-{number}-{topic}" for number in itertools.count())
             if partition_for_group(name, 50) == self._partition
         )
-        first = self._heartbeat(rebalance_timeout=30_000, subscribed_topic_names=[topic], topic_partitions=[])
-        last = self._heartbeat(member_epoch=-1)
+        first = self.minimal_heartbeat(rebalance_timeout=30_000, subscribed_topic_names=[topic], topic_partitions=[])
+        last = self.minimal_heartbeat(member_epoch=-1)
         who = {"group_id": probe, "member_id": "probe"}
 
         def is_known(reply: Any) -> bool:
@@ -264,11 +264,11 @@ class Talk:
         if owned is not None:
             by_name = sorted(owned.items(), key=lambda row: str(self.run.shown(row[0])))
             owned = [{"topic_id": topic_id, "partitions": list(indexes)} for topic_id, indexes in by_name]
-        message = self._heartbeat(member_id=member, member_epoch=epoch, topic_partitions=owned)
+        message = self.minimal_heartbeat(member_id=member, member_epoch=epoch, topic_partitions=owned)
         return self.run.call(CONSUMER_HEARTBEAT, version, message | said, client=client,
                              unordered=("partitions", "topic_partitions"))  # fmt: skip
 
-    def _heartbeat(self, **said: Any) -> dict[str, Any]:
+    def minimal_heartbeat(self, **said: Any) -> dict[str, Any]:
         message = {
             "group_id": self.group,
             "member_id": "",
@@ -480,6 +480,13 @@ class Member:
         told = {"client": self.client, "instance": self.instance} | other
         return self.talk.beat(told.pop("client"), self.id, said, **told)
 
+    def lives(self) -> None:
+        """Heartbeats without trace."""
+        message = {"group_id": self.talk.group, "generation_id": self.generation, "member_id": self.id,
+                   "group_instance_id": self.instance}  # fmt: skip
+        reply = self.talk.run.quietly(HEARTBEAT, 3, message, client=self.client)
+        assert reply.error_code is ErrorCode.none, reply
+
     def leave(self, **other: Any) -> Any:
         return self.talk.leave((self.id, self.instance), **({"client": self.client} | other))
 
@@ -506,6 +513,13 @@ class Consumer:
     def beat(self, **other: Any) -> Any:
         said = {"epoch": self.epoch, "instance_id": self.instance} | other
         return self.took(self.talk.heartbeat(self.id, said.pop("epoch"), client=self.client, **said))
+
+    def lives(self) -> None:
+        """Heartbeats without trace."""
+        said = {"member_id": self.id, "member_epoch": self.epoch, "instance_id": self.instance}
+        message = self.talk.minimal_heartbeat(**said)
+        reply = self.talk.run.quietly(CONSUMER_HEARTBEAT, 1, message, client=self.client)
+        assert (reply.error_code, reply.member_epoch) == (ErrorCode.none, self.epoch), reply
 
     def confirm(self, **other: Any) -> Any:
         """Owns what it was assigned last, and nothing else any more."""

@@ -6,7 +6,10 @@ Time passes on odradek by moving its clock, where Apache Kafka was waited for.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 import scenarios_groups
@@ -14,10 +17,15 @@ import scenarios_groups_admin
 import scenarios_groups_classic
 import scenarios_groups_commits
 import scenarios_groups_consumer
+import scenarios_groups_expiry
 import scenarios_groups_migration
 import scenarios_groups_static
 import scenarios_groups_topics
 from recording import Scenario, differences, load, run_scenario
+
+import odradek
+
+GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 
 SUITES = {
     "groups": scenarios_groups.SCENARIOS,
@@ -30,6 +38,9 @@ SUITES = {
     "groups_topics": scenarios_groups_topics.SCENARIOS,
 }
 CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
+# Suites with settings of their own.
+APART = {"groups_expiry": scenarios_groups_expiry}
+CASES_APART = [(suite, scenario) for suite, module in APART.items() for scenario in module.SCENARIOS]
 
 # Pattern of a difference's line, and why it may be.
 _AGAIN = (
@@ -80,6 +91,37 @@ def compare(suite: str, scenario: Scenario, found: list[dict[str, object]]) -> N
     assert unseen == [], "these deviations are no more: take them out of the list"
 
 
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Callable[[str], odradek.Broker]]:
+    """The broker with the settings of a suite, one for all its scenarios; tests move its clock."""
+    if os.environ.get(GIVEN):
+        pytest.skip(f"{GIVEN} is set: this test needs brokers of its own")
+    with ExitStack() as running:
+        brokers: dict[str, odradek.Broker] = {}
+
+        def broker_for(suite: str) -> odradek.Broker:
+            if suite not in brokers:
+                brokers[suite] = running.enter_context(odradek.Broker(config=APART[suite].CONFIG))
+            return brokers[suite]
+
+        yield broker_for
+
+
+@pytest.mark.parametrize(("suite", "scenario"), CASES_APART, ids=lambda case: getattr(case, "__name__", case))
+def test_groups_live_and_expire_as_in_apache_kafka(
+    apart: Callable[[str], odradek.Broker], suite: str, scenario: Scenario
+) -> None:
+    # behaviour 13 (offsets_expire_when_they_were_told_to); behaviour 14 (offsets_of_an_empty_group_expire)
+    # behaviour 15 (topics_nobody_reads_expire); behaviour 16 (offsets_of_a_simple_group_expire)
+    # behaviour 17 (nothing_expires_while_a_group_rebalances); behaviour 18 (groups_without_offsets_vanish)
+    broker = apart(suite)
+
+    def pass_ms(ms: int) -> None:
+        broker.clock.advance(milliseconds=ms)
+
+    compare(suite, scenario, run_scenario(broker.bootstrap_servers, scenario, pass_ms))
+
+
 @pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
 def test_groups_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: Scenario) -> None:
     # claims 61, 62 (two_members_meet_and_part)
@@ -99,5 +141,6 @@ def test_groups_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: 
 
 
 def test_every_recorded_scenario_is_compared() -> None:
-    for suite, scenarios in SUITES.items():
+    apart = {suite: module.SCENARIOS for suite, module in APART.items()}
+    for suite, scenarios in (SUITES | apart).items():
         assert sorted(load(suite)) == sorted(scenario.__name__ for scenario in scenarios)

@@ -1,0 +1,267 @@
+"""Offsets and groups that expire: on brokers that keep them for a minute. Minutes pass by waiting, or at once."""
+
+from __future__ import annotations
+
+from group_talk import Consumer, Member, Talk, stable
+from recording import Run, Scenario
+from scenarios_groups_admin import reader
+
+CONFIG = {
+    "num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "1000",
+    "group.consumer.migration.policy": "disabled",
+}
+SECOND = 1000
+LONG = {"session_ms": 300_000, "rebalance_ms": 300_000}
+
+
+def pass_s(run: Run, seconds: int, *members: Member | Consumer) -> None:
+    """Lets time pass; members go on heartbeating, without trace."""
+    while seconds:
+        step = min(seconds, 15) if members else seconds
+        run.pass_ms(step * SECOND)
+        seconds -= step
+        for member in members:
+            member.lives()
+
+
+def long_reader(run: Run, talk: Talk, client: str, *topics: str) -> Member:
+    """A member that reads these topics, and may be silent for long."""
+    member = reader(run, talk, client, *topics)
+    member.joins_with |= LONG
+    return member
+
+
+def offsets_of_an_empty_group_expire(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic(partitions=2)
+    a = long_reader(run, talk, "a", topic)
+    stable(talk, a)
+    a.commit((topic, 0, 1))
+    pass_s(run, 30, a)
+    a.commit((topic, 1, 2))
+    pass_s(run, 45, a)
+    a.beat()
+    a.leave()
+    talk.fetch()
+    talk.written()
+    pass_s(run, 50)
+    talk.fetch()
+    talk.describe()
+    talk.log()
+    pass_s(run, 15)
+    talk.fetch()
+    talk.describe()
+    talk.listed()
+    talk.log(unordered=True)
+    a.commit((topic, 0, 3))
+    a.commit((topic, 0, 4), generation=-1)
+    talk.fetch()
+
+
+def offsets_of_a_simple_group_expire(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic(partitions=2)
+    talk.commit((topic, 0, 1), (topic, 1, 1))
+    pass_s(run, 40)
+    talk.commit((topic, 1, 2))
+    talk.written()
+    pass_s(run, 25)
+    talk.fetch()
+    talk.describe()
+    talk.log()
+    pass_s(run, 40)
+    talk.fetch()
+    talk.describe()
+    talk.listed()
+    talk.log(unordered=True)
+    talk.commit((topic, 0, 3))
+    talk.fetch()
+    talk.describe()
+
+
+def offsets_expire_when_they_were_told_to(run: Run) -> None:
+    talk, live = Talk(run), Talk(run, "live")
+    topic, other = talk.topic(partitions=4), talk.topic("b")
+    a = long_reader(run, live, "a", topic)
+    stable(live, a)
+    talk.commit((topic, 0, 1), version=2, retention_ms=5 * SECOND)
+    talk.commit((topic, 1, 2), version=4, retention_ms=200 * SECOND)
+    talk.commit((topic, 2, 3), version=4)
+    a.commit((topic, 0, 1), (other, 0, 1), version=3, retention_ms=5 * SECOND)
+    talk.written()
+    live.written()
+    pass_s(run, 8)
+    talk.fetch()
+    live.fetch()
+    talk.log()
+    live.log()
+    pass_s(run, 57)
+    talk.fetch()
+    live.fetch()
+    talk.describe()
+    talk.log()
+    a.leave()
+    pass_s(run, 2)
+    live.fetch()
+    live.describe()
+    live.log(unordered=True)
+
+
+def topics_nobody_reads_expire(run: Run) -> None:
+    talk = Talk(run)
+    topic, other = talk.topic("a"), talk.topic("b")
+    a = long_reader(run, talk, "a", topic)
+    stable(talk, a)
+    a.commit((topic, 0, 1), (other, 0, 2))
+    talk.written()
+    pass_s(run, 50, a)
+    talk.fetch()
+    talk.log()
+    pass_s(run, 15, a)
+    talk.fetch()
+    talk.log()
+    a.commit((other, 0, 3))
+    a.joins_with = long_reader(run, talk, "a", other).joins_with
+    a.join()
+    a.sync({a: b""})
+    talk.written()
+    pass_s(run, 3, a)
+    talk.fetch()
+    talk.log()
+    pass_s(run, 65, a)
+    talk.fetch()
+    a.beat()
+    talk.log()
+
+
+def nothing_expires_while_a_group_rebalances(run: Run) -> None:
+    talk = Talk(run)
+    topic, other = talk.topic("a"), talk.topic("b")
+    a, b = long_reader(run, talk, "a", topic), long_reader(run, talk, "b", topic)
+    stable(talk, a)
+    a.commit((topic, 0, 1), (other, 0, 2))
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    talk.written()
+    pass_s(run, 65)
+    talk.fetch()
+    a.join()
+    b.came(waiting)
+    pass_s(run, 3)
+    talk.fetch()
+    talk.log()
+    a.sync({a: b"1", b: b"2"})
+    b.sync()
+    talk.written()
+    pass_s(run, 3)
+    talk.fetch()
+    talk.log()
+
+
+def groups_whose_topics_are_not_known_keep_theirs(run: Run) -> None:
+    connect, unreadable, empty = Talk(run, "connect"), Talk(run, "unreadable"), Talk(run, "empty")
+    topic = connect.topic()
+    a = Member(connect, "a", kind="connect", protocols=[("sessioned", b"s")], **LONG)
+    b = Member(unreadable, "b", **LONG)
+    d = Member(empty, "d", kind="connect", protocols=[("sessioned", b"s")], **LONG)
+    for talk, member in ((connect, a), (unreadable, b), (empty, d)):
+        stable(talk, member)
+        member.commit((topic, 0, 1))
+        talk.written()
+    d.leave()
+    pass_s(run, 65)
+    for talk in (connect, unreadable, empty):
+        talk.fetch()
+        talk.describe()
+        talk.log(unordered=True)
+
+
+def groups_without_offsets_vanish(run: Run) -> None:
+    classic, pending, consumer, deleted = (Talk(run, label) for label in ("classic", "pending", "consumer", "deleted"))
+    topic = classic.known_topic()
+    consumer.knows(topic, 1)
+    a, b, m = Member(classic, "a", **LONG), Member(pending, "b", **LONG), Consumer(consumer, "m", topic)
+    stable(classic, a)
+    b.renamed(pending.join("b", **LONG).receive().member_id)
+    m.join()
+    deleted.commit((topic, 0, 1))
+    deleted.delete_offsets({topic: [0]})
+    a.leave()
+    m.leave()
+    pass_s(run, 3)
+    for talk in (classic, pending, consumer, deleted):
+        talk.describe()
+        talk.inspect()
+        talk.log(unordered=True)
+    b.join()
+    m.beat()
+    m.join()
+    pass_s(run, 3)
+    consumer.inspect()
+
+
+def offsets_of_consumer_groups_expire(run: Run) -> None:
+    live, empty = Talk(run, "live"), Talk(run, "empty")
+    topic, other = live.known_topic("a"), live.known_topic("b")
+    empty.knows(topic, 1)
+    m, n = Consumer(live, "m", topic), Consumer(empty, "n", topic)
+    m.join()
+    n.join()
+    m.commit((topic, 0, 1), (other, 0, 2))
+    n.commit((topic, 0, 3), (other, 0, 4))
+    live.written()
+    pass_s(run, 40, m, n)
+    n.leave()
+    empty.written()
+    pass_s(run, 15, m)
+    live.fetch()
+    empty.fetch()
+    live.log()
+    empty.log()
+    pass_s(run, 15, m)
+    live.fetch()
+    empty.fetch()
+    m.beat()
+    live.inspect()
+    empty.inspect()
+    live.log()
+    empty.log(unordered=True)
+    n.join()
+    empty.fetch()
+
+
+def sides_that_may_not_be_changed(run: Run) -> None:
+    classic, consumer, empty = Talk(run, "classic"), Talk(run, "consumer"), Talk(run, "empty")
+    topic = classic.known_topic()
+    consumer.knows(topic, 1)
+    consumer.set_group(consumer_assignment_interval_ms="0")
+    a, m = long_reader(run, classic, "a", topic), Consumer(consumer, "m", topic)
+    stable(classic, a)
+    m.join()
+    empty.commit((topic, 0, 1))
+    Consumer(classic, "n", topic).join()
+    a.beat()
+    b = long_reader(run, consumer, "b", topic)
+    b.renamed(consumer.join("b", protocols=b.joins_with["protocols"]).receive().member_id)
+    consumer.join("b", b.id, protocols=b.joins_with["protocols"]).receive()
+    consumer.inspect()
+    m.beat()
+    Consumer(empty, "o", topic).join()
+    m.leave()
+    consumer.inspect()
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    offsets_of_an_empty_group_expire,
+    offsets_of_a_simple_group_expire,
+    offsets_expire_when_they_were_told_to,
+    topics_nobody_reads_expire,
+    nothing_expires_while_a_group_rebalances,
+    groups_whose_topics_are_not_known_keep_theirs,
+    groups_without_offsets_vanish,
+    offsets_of_consumer_groups_expire,
+    sides_that_may_not_be_changed,
+)
