@@ -137,6 +137,17 @@ def test_illegal_names(name: str) -> None:
         check_topic_name(name)
 
 
+def test_names_collide_with_those_of_topics_that_are_there() -> None:
+    catalogue = Catalogue()
+    catalogue.create("a.b")
+    for shard in (catalogue.shard, catalogue.replayed()):
+        catalogue.shard = shard
+        assert refused(catalogue, CreateTopic("a_b", uuid.UUID(int=9), 1, 1)) is ErrorCode.invalid_topic_exception
+    catalogue.apply(DeleteTopic(catalogue.shard.topics["a.b"].id))
+    catalogue.create("a_b")
+    assert refused(catalogue, CreateTopic("a.b", uuid.UUID(int=9), 1, 1)) is ErrorCode.invalid_topic_exception
+
+
 def test_a_deleted_topic_takes_its_settings_along() -> None:
     # claim 55 (the topic's side): created again, it is another topic
     catalogue = Catalogue()

@@ -159,6 +159,7 @@ class Shard:
         self._directory = directory
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
+        self._by_unified: dict[str, str] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.features: dict[str, int] = {}
@@ -208,12 +209,8 @@ class Shard:
             raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
         if name in self.topics:
             raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
-        if "." in name or "_" in name:
-            for other in self.topics:
-                if _unified(other) == _unified(name):
-                    raise KafkaError(
-                        ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}"
-                    )
+        if (other := self._by_unified.get(_unified(name))) is not None:
+            raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}")
 
     def _replicas_for(self, request: CreateTopic) -> list[tuple[int, ...]]:
         if request.assignments:
@@ -323,6 +320,7 @@ class Shard:
                 topic = Topic(name, topic_id)
                 self.topics[name] = topic
                 self.topics_by_id[topic_id] = topic
+                self._by_unified[_unified(name)] = name
             case PartitionRecord(index, topic_id, replicas, isr, leader, leader_epoch):
                 topic = self._known(offset, topic_id)
                 partition = Partition(index, replicas, isr, leader, leader_epoch)
@@ -334,7 +332,7 @@ class Shard:
                 self._replay_config((resource_type, resource_name), name, value)
             case RemoveTopicRecord(topic_id):
                 topic = self._known(offset, topic_id)
-                del self.topics_by_id[topic_id], self.topics[topic.name]
+                del self.topics_by_id[topic_id], self.topics[topic.name], self._by_unified[_unified(topic.name)]
                 self.configs.pop((TOPIC, topic.name), None)
             case ClientQuotaRecord(entity, key, limit):
                 self._replay_quota(entity, key, limit)
