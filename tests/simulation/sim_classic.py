@@ -256,6 +256,10 @@ class ClassicProcess(Process):
         self.note("reads {} now", topics)
         self.step()
 
+    def nudge(self) -> None:
+        self.membership.request_rejoin("nudged")
+        self.step()
+
     def leave(self) -> None:
         """Closes as a client does: commits, gives up, says goodbye; a static member says nothing."""
         if self.leaving:

@@ -405,7 +405,9 @@ class Coordinator:
         """The log was read, by the loader's own ways; nothing has happened since."""
         index = self._index_of(shard)
         self._same(shard.durable_state(), self.shadows[index].durable_state(), f"loaded {index}")
-        self.ledger.settle(index, lambda key: shard.committed(*key))
+        log = self.logs[index]
+        certain = log.high_watermark == log.log_end_offset  # else the end may be lost yet
+        self.ledger.settle(index, lambda key: shard.committed(*key), certain=certain)
 
     def on_topics_known(self, shard: WatchedShard) -> None:
         log = self.logs[self._index_of(shard)]

@@ -220,8 +220,8 @@ class Ledger:
             text = f"{key}: {how} {offset}, may be {[f'{one.offset} ({one.by})' for one in possible]}"
             raise SimulationFailure(text, key.group)
 
-    def settle(self, index: int, committed: Callable[[Key], OffsetCommitValue | None]) -> None:
-        """The log was read: what was open is decided."""
+    def settle(self, index: int, committed: Callable[[Key], OffsetCommitValue | None], *, certain: bool) -> None:
+        """The log was read: what was open is decided, if that is ``certain``."""
         before = next(self._numbers)
         for key, history in self._histories.items():
             if self._index[key.group] != index:
@@ -232,6 +232,8 @@ class Ledger:
             value = committed(key)
             offset = None if value is None else value.offset
             self._saw(key, offset, before, "loaded")
+            if not certain:
+                continue
             topic_id = None if value is None else value.topic_id
             self._histories[key] = [Change(before, offset, "loaded", topic_id, Fate.DONE)]
 

@@ -154,8 +154,12 @@ class Scenario:
         self.weather.clear_up()
         for group in self.groups:
             for process in group.processes:
-                if isinstance(process, ClassicProcess):
+                if isinstance(process, ClassicProcess) and process.alive:
                     process.patience_ms = 0
+                    if group.kind == "mixed":
+                        # A group that became a classic one, and crashed before its members had joined, has forgotten,
+                        # in Kafka too, that it must rebalance: somebody has to ask for it.
+                        process.nudge()
         for log in self.coordinator.logs:
             log.fail_with = None
         world.note("world", "calms down")

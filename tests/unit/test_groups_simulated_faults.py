@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from consumer_rig import ConsumerRig
@@ -116,3 +117,25 @@ def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None
     member.on_join(reply)
     member.on_sync(SimpleNamespace(error_code=OK, assignment=share))
     assert member.state is State.STABLE
+
+
+def test_an_upgrade_after_a_topic_came_back_smaller_plans_for_what_there_is() -> None:  # behaviour 38
+    rig = ConsumerRig()
+    rig.catalog.add("t", 5)
+    rig.catalog.add("u", 1)
+    old = rig.member("g", topics=("t",))
+    joined = rig.join("g", old, topics=("t",)).reply
+    share = encode_assignment(tuple(TopicPartition("t", number) for number in range(5)))
+    assert rig.sync("g", old, joined.generation_id, {old: share}).reply.error_code is OK
+    rig.catalog.remove("t")
+    rig.catalog.add("t", 1).id = UUID(int=77)
+    # Members that read different topics: the assignor begins with what everybody has.
+    new = rig.enter("g", "m", "u")
+    assert new.error is OK
+    owned = {
+        (topic_id, number)
+        for targets in rig.shard("g").consumer_groups["g"].targets.values()
+        for topic_id, numbers in targets.items()
+        for number in numbers
+    }
+    assert owned == {(UUID(int=77).bytes, 0), (rig.catalog.topic("u").id.bytes, 0)}  # type: ignore[union-attr]

@@ -31,9 +31,13 @@ def classic_gone(group_id: str) -> Record:
 
 
 def partitions_by_id(listed: TopicPartitions, surroundings: Surroundings) -> Partitions:
-    """Partitions of topics that exist."""
+    """Those of them that exist: a topic of this name may be another, and smaller, than the one that was meant."""
     found = ((surroundings.topic(name), numbers) for name, numbers in listed)
-    return {topic.topic_id: frozenset(numbers) for topic, numbers in found if topic is not None}
+    return {
+        topic.topic_id: frozenset(number for number in numbers if number < topic.partition_count)
+        for topic, numbers in found
+        if topic is not None
+    }
 
 
 def packed_assignment(who: ClassicSide, partitions: Partitions, surroundings: Surroundings) -> bytes:
