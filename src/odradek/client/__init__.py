@@ -2,6 +2,16 @@
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
+from odradek.client.consumer_errors import (
+    CommitFailed,
+    FencedInstance,
+    IllegalState,
+    InvalidGroupId,
+    NoOffsetForPartition,
+    RebalanceInProgress,
+    RetriableCommitFailed,
+    Wakeup,
+)
 from odradek.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, NewTopic
 from odradek.client.reader import PartitionReader, read_range
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
@@ -12,10 +22,18 @@ __all__ = [
     "MAX_TIMESTAMP",
     "Admin",
     "ClientConfig",
+    "CommitFailed",
+    "FencedInstance",
+    "IllegalState",
+    "InvalidGroupId",
     "ListedOffset",
     "NewTopic",
+    "NoOffsetForPartition",
     "OffsetAndMetadata",
     "PartitionReader",
+    "RebalanceInProgress",
+    "RetriableCommitFailed",
     "TopicPartition",
+    "Wakeup",
     "read_range",
 ]
