@@ -26,6 +26,22 @@ _POM = """\
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
+SPARK_CONNECTOR_VERSION = "4.2.0"
+# Spark itself is there already, so nothing that these depend on is fetched.
+_SPARK_CONNECTOR_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-spark-kafka</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.spark</groupId><artifactId>spark-sql-kafka-0-10_2.13</artifactId>
+<version>{SPARK_CONNECTOR_VERSION}</version>
+<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>
+<dependency><groupId>org.apache.spark</groupId><artifactId>spark-token-provider-kafka-0-10_2.13</artifactId>
+<version>4.0.0</version>
+<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>3.9.1</version>
+<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>
+<dependency><groupId>org.apache.commons</groupId><artifactId>commons-pool2</artifactId><version>2.12.1</version>
+</dependency></dependencies></project>
+"""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -55,14 +71,24 @@ def class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
     java()
     if given := os.environ.get("KAFKA_CP"):
         return given
+    return f"{_jars(f'kafka-{VERSION}', _POM, timeout_s)}/*"
+
+
+def spark_connector(timeout_s: float = FETCH_TIMEOUT_S) -> list[Path]:
+    """The jars of Spark's built-in Kafka source and sink, fetched once likewise. Raises Unavailable."""
+    return sorted(_jars(f"spark-kafka-{SPARK_CONNECTOR_VERSION}", _SPARK_CONNECTOR_POM, timeout_s).glob("*.jar"))
+
+
+def _jars(name: str, pom: str, timeout_s: float) -> Path:
+    """The directory with what ``pom`` depends on, fetched by Maven into the user's cache if it is not there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = Path(os.environ.get("INTEROP_CACHE") or cache / "odradek-interop") / f"kafka-{VERSION}"
+    home = Path(os.environ.get("INTEROP_CACHE") or cache / "odradek-interop") / name
     if not (home / "done").exists():
-        _fetch(home, timeout_s)
-    return f"{home / 'jars'}/*"
+        _fetch(home, pom, timeout_s)
+    return home / "jars"
 
 
-def _fetch(home: Path, timeout_s: float) -> None:
+def _fetch(home: Path, pom: str, timeout_s: float) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Unavailable(f"Kafka's jars are not cached in {home} and there is no mvn to fetch them")
@@ -72,7 +98,7 @@ def _fetch(home: Path, timeout_s: float) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in two processes
             if (home / "done").exists():
                 return
-            (home / "pom.xml").write_text(_POM)
+            (home / "pom.xml").write_text(pom)
             command = [maven, "-q", "-B", "-f", str(home / "pom.xml"), _COPY, f"-DoutputDirectory={home / 'jars'}"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
             if done.returncode == 0:
