@@ -352,8 +352,7 @@ class Cleaning:
         with self._file:
             if not self._written:
                 return
-            known = self._known()
-            kept = {name: offset for name, offset in self._written.items() if name in known}
+            kept = {name: offset for name, offset in self._written.items() if self._is_known(name)}
             if kept == self._written:
                 return
             try:
@@ -361,6 +360,10 @@ class Cleaning:
                 self._written = kept
             except OSError as error:
                 log.error("the cleaner's checkpoint could not be written: %s", error)
+
+    def _is_known(self, name: TopicPartition) -> bool:
+        partition = self._directory.partitions.get((name.topic, name.partition))
+        return partition is not None and not partition.failure and partition.log.cleaned_offset is not None
 
     def _known(self) -> dict[TopicPartition, int]:
         return {

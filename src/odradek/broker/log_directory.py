@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import cast
 from uuid import UUID, uuid4
@@ -299,8 +300,11 @@ class LogDirectory:
 
     def reconfigure(self, topic: str, settings: LogConfig) -> None:
         """New settings for the open logs of a topic."""
-        for partition in self.partitions.values():
-            if partition.topic == topic and not partition.failure:
+        for index in count():
+            partition = self.partitions.get((topic, index))
+            if partition is None:
+                break
+            if not partition.failure:
                 partition.log.config = settings
                 for segment in partition.log.segments:
                     segment.config = settings
