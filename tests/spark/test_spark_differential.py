@@ -270,8 +270,8 @@ WRITES = {
         "topic",
     ),
     "headers": (
-        "SELECT 'k' || id AS key, 'v' || id AS value, IF(id % 3 = 0, null, array(named_struct('key', 'h', 'value', CAST('h' "
-        "|| id AS binary)), named_struct('key', '', 'value', CAST(null AS binary)))) AS headers FROM range(60)",
+        "SELECT 'k' || id AS key, 'v' || id AS value, IF(id % 3 = 0, null, array(named_struct('key', 'h', 'value', "
+        "CAST('h' || id AS binary)), named_struct('key', '', 'value', CAST(null AS binary)))) AS headers FROM range(9)",
         "topic",
     ),
     "nulls": ("SELECT 'k' || id AS key, IF(id % 2 = 0, null, 'v' || id) AS value FROM range(60)", "topic"),
