@@ -159,8 +159,9 @@ class Engine:
             if left_s <= 0:
                 return
             until_commit_s = self.group.auto.due_ms / 1000 - time.monotonic()
+            still_here_s = min(1.0, self.config.max_poll_interval_ms / 2000)  # who waits in a poll is no livelock
             try:
-                await asyncio.wait_for(self._event.wait(), max(0.001, min(left_s, until_commit_s, 1.0)))
+                await asyncio.wait_for(self._event.wait(), max(0.001, min(left_s, until_commit_s, still_here_s)))
             except TimeoutError:
                 continue
 
@@ -193,13 +194,24 @@ class Engine:
                 left -= self._take_from(chunk, left, polled)
             except OdradekError:
                 if not polled:
+                    self._fetch_again(chunk.tp)
                     raise
                 break  # what came before is returned; the next poll meets the broken one again
+        self._pump_soon()
+        return polled
+
+    def _fetch_again(self, tp: TopicPartition) -> None:
+        """What was broken on its way comes whole the next time; what is broken on the disk is raised again."""
+        state = self.subscription.partitions[tp]
+        self.fetcher.drop(tp)
+        state.place(state.position, state.position_epoch)
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self.fetcher.pump)
         except RuntimeError:
             logger.debug("the loop has ended")
-        return polled
 
     def _take_from(self, chunk: Chunk, left: int, polled: Polled) -> int:
         state = self.subscription.partitions[chunk.tp]
@@ -207,7 +219,7 @@ class Engine:
             try:
                 chunk.rest = next(chunk.decoded, None) if chunk.decoded is not None else None
             except OdradekError:
-                chunk.decoded = None  # the next poll meets it again: nothing is passed over
+                chunk.decoded = None  # decoded once more by the next poll: nothing is passed over
                 raise
         batch = chunk.rest
         if batch is None:
@@ -219,7 +231,8 @@ class Engine:
         piece = batch.slice(0, left) if batch.num_rows > left else batch
         chunk.rest = batch.slice(left) if batch.num_rows > left else None
         polled.setdefault(chunk.tp, []).append(piece)
-        state.position = int(piece.column("offset")[-1].as_py()) + 1
+        # A producer may have numbered the records of a batch as it liked: that must not lead back.
+        state.position = max(state.position, int(piece.column("offset")[-1].as_py()) + 1)
         state.position_epoch = chunk.leader_epoch
         polled.next_offsets[chunk.tp] = OffsetAndMetadata(state.position, state.position_epoch)
         chunk.start = state.position

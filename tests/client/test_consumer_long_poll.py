@@ -1,0 +1,29 @@
+"""Waiting inside a poll is not what max_poll_interval_ms is about."""
+
+from __future__ import annotations
+
+from brokers import unique
+
+from odradek import Admin, Consumer
+from odradek.client import NewTopic
+
+
+def test_who_waits_in_a_poll_stays_a_member(bootstrap: str) -> None:  # claim 74
+    topic, group = unique("empty"), unique("g")
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 1)])
+        with Consumer(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            max_poll_interval_ms=400,
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=50,
+        ) as consumer:
+            consumer.subscribe([topic])
+            while not consumer.assignment():
+                consumer.poll(0.1)
+            (member,) = admin.describe_groups([group])[group].members
+            assert not consumer.poll(1.6)
+            assert consumer.assignment()
+            (after,) = admin.describe_groups([group])[group].members
+            assert after.member_id == member.member_id
