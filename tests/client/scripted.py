@@ -34,6 +34,8 @@ class ScriptedBroker:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
+        self.asking = threading.local()
+        """``asking.id``: the correlation id of the request that is being answered."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -83,6 +85,7 @@ class ScriptedBroker:
         assert low <= version <= high, f"version {version} of {key} was never offered"
         message, _ = schemas.decode(key, version, Kind.REQUEST, frame, head.body)
         self.asked.append((key, version, message))
+        self.asking.id = head.correlation_id
         answer = self.answers[key] if key in self.answers else getattr(self, f"answer_{key}")
         reply = answer(message, version)
         if not isinstance(reply, dict):

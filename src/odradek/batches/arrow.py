@@ -67,6 +67,9 @@ class RecordSet:
         self._table = kernels.scan(self._array)
         self.next_offset = self.leader_epoch = -1
         if len(self._table):
+            last_offsets = self._table[:, BASE] + self._table[:, LAST_DELTA]
+            if (self._table[1:, BASE] <= last_offsets[:-1]).any():
+                raise CorruptRecord("record batches that do not follow one another by their offsets")
             last = self._table[-1]
             self.next_offset = int(last[BASE] + last[LAST_DELTA]) + 1
             self.leader_epoch = int(last[EPOCH])

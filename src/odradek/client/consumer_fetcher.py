@@ -286,6 +286,16 @@ class Fetcher:
             logger.info("fetching from broker %d: %s", node_id, error)
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
             return
+        if moved := self.on_reply(reply, wanted, versions):
+            session.reset()
+            self._cluster.forget_topics(moved)
+            await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+
+    def on_reply(
+        self, reply: fetch.FetchReply, wanted: dict[TopicPartition, Wanted], versions: dict[TopicPartition, int]
+    ) -> set[str]:
+        """Keeps what came for partitions that still stand where they stood (``versions``); returns the topics that
+        have to be looked for anew."""
         by_id = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id is not None}
         moved: set[str] = set()
         for row in reply.partitions:
@@ -297,10 +307,7 @@ class Fetcher:
                 continue
             if self._on_row(tp, state, one, row):
                 moved.add(tp.topic)
-        if moved:
-            session.reset()
-            self._cluster.forget_topics(moved)
-            await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+        return moved
 
     async def _exchange(
         self, node_id: int, session: FetchSession, wanted: dict[TopicPartition, Wanted], max_bytes: int
@@ -353,7 +360,7 @@ class Fetcher:
             self._fail(error)
             return False
         if records.next_offset <= one.offset:
-            return False  # not one whole batch, or only what was read before
+            return True  # not one whole batch, or only what was read before: no broker should do that, so no hurry
         aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted or ())
         size = len(row.records)
         self.buffer.put(

@@ -1,0 +1,281 @@
+"""Damaged fetch replies through everything that a consumer does with them: a typed error, or records in their order.
+
+A reply is parsed, kept by the fetcher, and taken by polls as from a broker; only the socket is missing. Where kio can
+read a reply, ours must read the same. A failure names the input in hex.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+from brokers import eventually
+from fuzzing import Mutator, resident_mib, watched
+from scripted import FETCH, ScriptedBroker, ScriptedCluster, scripted
+
+from odradek import Consumer, TopicPartition
+from odradek.batches.columns import COLUMNS
+from odradek.batches.compression import CODES
+from odradek.batches.encode import encode_batch
+from odradek.client import fetch
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_engine import Engine
+from odradek.client.fetching import Wanted
+from odradek.core.errors import OdradekError
+from odradek.wire import frames, schemas
+from odradek.wire.schemas import Kind
+
+VERSIONS = range(4, schemas.known_versions(FETCH)[1] + 1)
+TOPIC_ID = UUID(int=7)
+START = 100
+"""The offset that is asked for."""
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
+MAX_GROWTH_MIB = 48
+NO_CRASH = (1 << 63) - 1
+
+
+class Item(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None = 1_700_000_000_000
+    headers: tuple[tuple[str, bytes | None], ...] = (("h", b"v"), ("n", None))
+
+
+def batches() -> list[bytes]:
+    """Sound record sets that begin at, before and after the offset asked for."""
+    out = []
+    for number, codec in enumerate(CODES):
+        records = [Item(b"k%d" % n, b"value %d" % n * n) for n in range(9)]
+        first = encode_batch(records, now_ms=7, base_offset=START - number, leader_epoch=3, compression=codec)
+        more = encode_batch(records[:2], now_ms=9, base_offset=START + 20, leader_epoch=4, producer_id=9,
+                            producer_epoch=1, base_sequence=0, transactional=True)  # fmt: skip
+        end = encode_batch(records[:1], now_ms=9, base_offset=START + 22, leader_epoch=4, producer_id=9,
+                           producer_epoch=1, base_sequence=-1, transactional=True, control=True)  # fmt: skip
+        out += [first, first + more + end, first + more[:-5]]
+    return [b"", *out]
+
+
+def reply(version: int, sets: tuple[bytes, bytes], dice: Any) -> bytes:
+    """A sound reply, correlation id first."""
+    rows = []
+    for index, records in enumerate(sets):
+        aborted = [{"producer_id": 9, "first_offset": START + 20}] if dice.random() < 0.3 else None
+        rows.append({
+            "partition_index": index, "error_code": 0, "high_watermark": 500, "last_stable_offset": 500,
+            "log_start_offset": 0, "aborted_transactions": aborted, "preferred_read_replica": -1, "records": records,
+        })  # fmt: skip
+    body = {"throttle_time": 0, "error_code": 0, "session_id": 5,
+            "responses": [{"topic": "t", "topic_id": TOPIC_ID, "partitions": rows}]}  # fmt: skip
+    return frames.response_head(FETCH, version, 1) + schemas.encode(FETCH, version, Kind.RESPONSE, body)
+
+
+class Inputs:
+    """An endless source of replies, most of them damaged; every eighth is sound."""
+
+    def __init__(self, seed: int) -> None:
+        self._mutator = Mutator(seed)
+        self._sets = batches()
+        dice = self._mutator.dice
+        self._sound = [
+            (version, reply(version, (one, dice.choice(self._sets)), dice))
+            for version in VERSIONS
+            for one in self._sets
+        ]
+
+    def __next__(self) -> tuple[int, bytes]:
+        dice = self._mutator.dice
+        version, data = dice.choice(self._sound)
+        way = dice.random()
+        if way < 0.12:
+            return version, data
+        if way < 0.5:  # anything anywhere
+            return version, self._mutator.damaged(data)
+        if way < 0.65:  # its first bytes, where the lengths are
+            return version, self._mutator.damaged(data[:60]) + data[60:]
+        if way < 0.75:
+            return version, data[: dice.randrange(len(data))]
+        damaged = (self._mutator.damaged(dice.choice(self._sets)), dice.choice(self._sets))
+        return version, reply(version, damaged, dice)
+
+
+class Reader:
+    """A consumer's engine without a connection: what is given to it as a reply, polls take."""
+
+    def __init__(self, *, check_crcs: bool) -> None:
+        config = ConsumerConfig("127.0.0.1:1", auto_offset_reset="none", columns=COLUMNS, check_crcs=check_crcs)
+        self.engine = Engine(config, self._never)
+        self.engine.fetcher._closed = True  # it asks nobody for more
+        self.engine.subscription.assign_by_hand(PARTITIONS)
+
+    @staticmethod
+    async def _never(*_: Any) -> None:
+        raise AssertionError("no callbacks here")
+
+    def give(self, data: fetch.FetchReply) -> tuple[int, bool]:
+        """How many records a reply brings, and whether an error came with them."""
+        engine, fetcher = self.engine, self.engine.fetcher
+        states = engine.subscription.partitions
+        for tp in PARTITIONS:
+            fetcher.drop(tp)
+            states[tp].place(START)
+        wanted = {tp: Wanted(TOPIC_ID, START, 0, 1 << 20) for tp in PARTITIONS}
+        fetcher.on_reply(data, wanted, {tp: states[tp].version for tp in PARTITIONS})
+        failed = isinstance(fetcher.failure, OdradekError)
+        assert failed or fetcher.failure is None
+        fetcher.failure = None
+        rows, polls = 0, 0
+        while fetcher.buffer.front() is not None:
+            before = {tp: states[tp].position for tp in PARTITIONS}
+            polls += 1
+            assert polls < 200, "polls that never end"
+            try:
+                polled = engine.take()
+            except OdradekError:
+                failed = True
+                continue  # it would be fetched again
+            for found in polled.values():
+                for batch in found:
+                    batch.validate(full=True)
+                    offsets = batch.column("offset").to_pylist()
+                    assert min(offsets) >= START
+                    assert max(offsets) < NO_CRASH
+                    rows += batch.num_rows
+            for tp in PARTITIONS:
+                assert before[tp] <= states[tp].position <= NO_CRASH
+        return rows, failed
+
+
+def parsed(version: int, data: bytes) -> fetch.FetchReply | None:
+    """The reply; None where it is refused. Held against kio's reading, where that can read it."""
+    try:
+        ours = fetch.parse_reply(version, memoryview(data))
+    except ValueError:
+        ours = None
+    if not data.startswith(frames.response_head(FETCH, version, 1)):
+        return ours  # frames passes over the head's tags
+    try:
+        theirs = frames.decode_response(FETCH, version, data)[1]
+    except (ValueError, KeyError):
+        return ours
+    assert ours is not None, "kio reads what ours refuses"
+    named = [(topic, row) for topic in theirs.responses for row in topic.partitions]
+    assert len(named) == len(ours.partitions)
+    for (topic, row), mine in zip(named, ours.partitions, strict=True):
+        assert mine.topic in (getattr(topic, "topic", None), getattr(topic, "topic_id", None) or UUID(int=0))
+        assert (mine.partition, mine.error_code) == (row.partition_index, row.error_code)
+        assert (mine.high_watermark, bytes(mine.records)) == (row.high_watermark, bytes(row.records or b""))
+        assert mine.aborted == _aborted(row)
+    return ours
+
+
+def _aborted(row: Any) -> tuple[tuple[int, int], ...] | None:
+    if row.aborted_transactions is None:
+        return None
+    return tuple((one.producer_id, one.first_offset) for one in row.aborted_transactions)
+
+
+async def fuzz(count: int, seed: int) -> None:
+    inputs = Inputs(seed)
+    readers = [Reader(check_crcs=True), Reader(check_crcs=False)]
+    readers[0].engine.fetcher._record_set = readers[1].engine.fetcher._record_set = _record_set()
+    refused = broken = whole = 0
+    warm = resident_mib()
+    with watched() as watch:
+        for number in range(count):
+            version, data = next(inputs)
+            watch.begin(bytes([version]) + data)
+            answer = parsed(version, data)
+            if answer is None:
+                refused += 1
+            else:
+                rows, failed = readers[number & 1].give(answer)
+                broken += failed
+                whole += rows > 0 and not failed
+            watch.end()
+            if number == min(2_000, count // 2):
+                warm = resident_mib()
+            if number % 500 == 0:
+                await asyncio.sleep(0)  # what polls left for the loop
+    assert min(refused, broken, whole) > count // 50, f"{refused} refused, {broken} broken, {whole} whole: one-sided"
+    assert resident_mib() - warm < MAX_GROWTH_MIB
+    for reader in readers:
+        await reader.engine.fetcher.close()
+
+
+def _record_set() -> Any:
+    from odradek.batches.arrow import RecordSet
+
+    return RecordSet
+
+
+def test_damaged_replies() -> None:
+    asyncio.run(fuzz(4_000, seed=1))
+
+
+class Damage:
+    """Of every three replies of a broker two are damaged, in ways that no reader can take for sound ones."""
+
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self._broker, self._count = broker, 0
+
+    def answer(self, message: Any, version: int) -> Any:
+        sound = self._broker.answer_1(message, version)
+        self._count += 1
+        way = self._count % 9
+        if way % 3 == 0:
+            return sound
+        if way == 1:  # records that their CRC does not fit
+            row = sound["responses"][0]["partitions"][0]
+            row["records"] = row["records"][:-1] + b"\xff"
+            return sound
+        head = frames.response_head(FETCH, version, self._broker.asking.id)
+        body = schemas.encode(FETCH, version, Kind.RESPONSE, sound)
+        if way == 2:
+            return frames.frame(head, body[: len(body) // 2])
+        if way == 4:  # an array longer than the reply
+            at = body.index(TOPIC_ID.bytes) - 1 if version >= 13 else 10
+            return frames.frame(head, body[:at] + b"\xff\xff\xff\xff\x07" + body[at + 1 :])
+        if way == 5:
+            return frames.frame(frames.response_head(FETCH, version, 77), body)  # to nothing that was asked
+        if way == 7:
+            return b"\x7f\xff\xff\xff" + body  # a frame of two gigabytes
+        return frames.frame(head, body)[:-7]  # what is missing is taken from the next reply, or never comes
+
+
+def test_a_consumer_lives_with_broken_replies(cluster: ScriptedCluster) -> None:
+    (broker,) = cluster.brokers.values()
+    broker.answers[FETCH] = Damage(broker).answer
+    settings = {"retry_backoff_ms": 1, "fetch_max_wait_ms": 20, "request_timeout_ms": 500, "max_poll_records": 7}
+    found: list[int] = []
+    errors: set[str] = set()
+    with Consumer(cluster.bootstrap, auto_offset_reset="earliest", **settings) as one:
+        one.assign([PARTITIONS[0]])
+
+        def all_read() -> bool:
+            try:
+                found.extend(record.offset for record in one.poll(0.2).records())
+            except OdradekError as error:
+                errors.add(type(error).__name__)
+            return len(found) >= 60
+
+        eventually(all_read, within_s=60)
+    assert found == list(range(60))
+    assert errors == {"CorruptRecord"}
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with scripted() as made:
+        for first in range(0, 60, 10):
+            items = [Item(b"k", b"%d" % n) for n in range(first, first + 10)]
+            made.log.append((first + 9, encode_batch(items, now_ms=1, base_offset=first)))
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_a_million_damaged_replies(seed: int) -> None:
+    asyncio.run(fuzz(100_000, seed))
