@@ -1,0 +1,120 @@
+"""Members of one group, many in one process, on one event loop: ``python group_chaos_members.py BOOTSTRAP TOPIC GROUP
+SESSION_MS``.
+
+Reads commands, a line each: ``start NAME odradek|aiokafka`` and ``stop NAME`` (it closes as a consumer should); the end
+of the input stops all. Tells, a line each, ``read NAME PARTITION FIRST NEXT`` before it commits NEXT, and
+``failed NAME why`` for what no consumer should raise. Lines go out at once, so that kill -9 loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import KafkaError as AioKafkaError
+
+from odradek.aio import Consumer
+from odradek.client.consumer_errors import CommitFailed
+from odradek.core.errors import OdradekError
+
+BOOTSTRAP, TOPIC, GROUP = sys.argv[1:4]
+SESSION_MS = int(sys.argv[4])
+REBALANCE_MS = 20_000
+
+
+def tell(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+async def odradek_member(name: str, stop: asyncio.Event) -> None:
+    consumer = Consumer(
+        bootstrap_servers=BOOTSTRAP,
+        group_id=GROUP,
+        client_id=name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=500,
+        max_poll_interval_ms=REBALANCE_MS,
+        partition_assignment_strategy="range",
+    )
+    await consumer.subscribe([TOPIC])
+    while not stop.is_set():
+        polled = await consumer.poll(0.2)
+        for tp, batches in polled.items():
+            tell("read", name, tp.partition, batches[0]["offset"][0].as_py(), polled.next_offsets[tp].offset)
+        if polled:
+            try:
+                await consumer.commit(polled.next_offsets, timeout_ms=5_000)
+            except (CommitFailed, OdradekError) as error:  # others read it again
+                tell("refused", name, type(error).__name__)
+    await consumer.close()
+
+
+async def aiokafka_member(name: str, stop: asyncio.Event) -> None:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=BOOTSTRAP,
+        group_id=GROUP,
+        client_id=name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=500,
+        rebalance_timeout_ms=REBALANCE_MS,
+        partition_assignment_strategy=(RangePartitionAssignor,),
+        retry_backoff_ms=100,
+    )
+    consumer.subscribe([TOPIC], listener=_Listener())
+    await consumer.start()
+    while not stop.is_set():
+        found = await consumer.getmany(timeout_ms=200)
+        offsets = {}
+        for tp, rows in found.items():
+            tell("read", name, tp.partition, rows[0].offset, rows[-1].offset + 1)
+            offsets[AioTopicPartition(tp.topic, tp.partition)] = rows[-1].offset + 1
+        if offsets:
+            try:
+                await consumer.commit(offsets)
+            except (TimeoutError, AioKafkaError) as error:
+                tell("refused", name, type(error).__name__)
+    await consumer.stop()
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def on_partitions_revoked(self, revoked: object) -> None: ...
+    def on_partitions_assigned(self, assigned: object) -> None: ...
+
+
+KINDS = {"odradek": odradek_member, "aiokafka": aiokafka_member}
+
+
+async def live(kind: str, name: str, stop: asyncio.Event) -> None:
+    try:
+        await KINDS[kind](name, stop)
+    except Exception:
+        tell("failed", name, traceback.format_exc().replace("\n", " | "))
+    tell("left", name)
+
+
+async def main() -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    members: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
+    while line := (await reader.readline()).decode():
+        command, name, *rest = line.split()
+        if command == "start":
+            stop = asyncio.Event()
+            members[name] = (asyncio.create_task(live(rest[0], name, stop)), stop)
+        else:
+            members[name][1].set()
+    for _, stop in members.values():
+        stop.set()
+    await asyncio.gather(*(task for task, _ in members.values()))
+
+
+asyncio.run(main())
