@@ -6,6 +6,7 @@ partitions owned; silence, in which every group must empty; and the end of reten
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,9 +157,10 @@ class Scenario:
             for process in group.processes:
                 if isinstance(process, ClassicProcess) and process.alive:
                     process.patience_ms = 0
-                    if group.kind == "mixed":
-                        # A group that became a classic one, and crashed before its members had joined, has forgotten,
-                        # in Kafka too, that it must rebalance: somebody has to ask for it.
+                    if group.kind == "mixed" or process.instance_id is not None:
+                        # In Kafka too, two things are forgotten until somebody asks for a rebalance: that one was due
+                        # when the coordinator crashed just after its group became a classic one, and that topics
+                        # changed while a static leader was away.
                         process.nudge()
         for log in self.coordinator.logs:
             log.fail_with = None
@@ -416,7 +418,8 @@ class Scenario:
             if consumer_group is not None:
                 self._one_owner_now(group, consumer_group.members)
             if group.kind == "classic":
-                self._one_owner_in_generation(group)
+                classic = machine.groups.get(group.name)
+                self._one_owner_in_generation(group, () if classic is None else classic.members)
 
     def _one_owner_now(self, group: Group, members: Any) -> None:
         """By what members were told and have not given up: of those the group knows."""
@@ -428,12 +431,14 @@ class Scenario:
                     if other != process.name:
                         raise SimulationFailure(f"{other} and {process.name} both own {tp}", group.name)
 
-    def _one_owner_in_generation(self, group: Group) -> None:
+    def _one_owner_in_generation(self, group: Group, members: Collection[str]) -> None:
         ended = self.coordinator.incarnations.get(group.name, 0)
         for process in group.processes:
             if not (isinstance(process, ClassicProcess) and process.at_rest and process.owned):
                 continue
             owners = self._owners.setdefault((group.name, ended, process.membership.generation), {})
+            if process.membership.member_id not in members:  # of a generation long past, as it will find out
+                continue
             me = process.instance_id or process.membership.member_id
             for tp in process.owned:
                 other = owners.setdefault(tp, me)
@@ -449,7 +454,8 @@ class Scenario:
             if not process.alive or topic not in self._reads(process) or process.instance_id is not None:
                 continue
             if isinstance(process, ConsumerProcess):
-                known = process.epoch > 0 and consumer is not None and process.member_id in consumer.members
+                member = None if consumer is None else consumer.members.get(process.member_id)
+                known = process.epoch > 0 and member is not None and topic in consumer.topics_of(member)
             else:
                 member_id, generation = process.identity()
                 known = process.at_rest and classic is not None and member_id in classic.members
