@@ -9,6 +9,7 @@ of the input stops all. Tells, a line each, ``read NAME PARTITION FIRST NEXT`` b
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import traceback
@@ -117,4 +118,5 @@ async def main() -> None:
     await asyncio.gather(*(task for task, _ in members.values()))
 
 
+logging.disable(logging.WARNING)  # rebalances, refused commits, lost connections: what this is about
 asyncio.run(main())

@@ -224,7 +224,7 @@ def drain(broker: RunningBroker, swarm: Swarm, consumed: Consumed, writer: Write
     eventually(lambda: lag() == 0, within_s=120, every_s=0.3, what="lag 0")
     assert consumed.missing(ends) == {}
     swarm.end(gently=True)
-    assert consumed.failures == []
+    assert not consumed.failures, "\n".join(consumed.failures).replace(" | ", "\n")
     for partition, offsets in history(broker.bootstrap, group, topic).items():
         assert offsets == sorted(offsets), f"partition {partition} went backwards"
         assert offsets[-1] == ends[partition]
