@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from brokers import eventually, unique
 
 from odradek.cli.main import run
+from odradek.client import Admin
 
+Publish = Callable[..., None]
 Capture = pytest.CaptureFixture[str]
 
 
@@ -29,3 +36,89 @@ def test_terminal_json_and_parquet(bootstrap: str, filled: str, tmp_path: Path, 
     assert pq.read_table(nothing).num_rows == 0
     assert pq.read_schema(nothing) == pq.read_schema(tmp_path / "f")
     assert run(["consume", filled, "--from", "soon", "-b", bootstrap]) == 2
+
+
+def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+    with Admin(bootstrap) as admin:
+        return {
+            tp.partition: found.offset for tp, found in admin.list_group_offsets(group).items() if tp.topic == topic
+        }
+
+
+def test_as_a_member_it_commits_what_it_wrote(bootstrap: str, filled: str, tmp_path: Path, capsys: Capture) -> None:
+    group = unique("cli")
+    member = ["consume", filled, "--group", group, "-b", bootstrap]
+    assert run([*member, "--max-records", "13"]) == 0
+    first = capsys.readouterr().out.splitlines()
+    assert len(first) == 13
+    assert sum(committed(bootstrap, group, filled).values()) == 13
+    assert run([*member, "--output", str(tmp_path / "rest")]) == 0
+    assert "7 records" in capsys.readouterr().out
+    rest = [value.decode() for value in pq.read_table(tmp_path / "rest").column("value").to_pylist()]
+    assert sorted(first + rest) == sorted(f"{p}:{n}" for p in (0, 1) for n in range(10)), "each once"
+    assert committed(bootstrap, group, filled) == {0: 10, 1: 10}
+    assert run(member) == 0
+    assert capsys.readouterr().out == "", "a group reads nothing twice"
+
+
+def test_a_member_begins_where_it_is_told_and_says_what_cannot_be(bootstrap: str, filled: str, capsys: Capture) -> None:
+    member = ["consume", filled, "--group", unique("cli"), "-b", bootstrap]
+    assert run([*member, "--from", "latest"]) == 0
+    assert capsys.readouterr().out == ""
+    for wrong, told in (
+        (["consume", f"{filled}:1", "--group", "g"], "leave out the partitions"),
+        (["consume", filled, "--group", "g", "--from", "7"], "odradek groups reset"),
+        (["consume", filled, "--output", "x", "--json"], "leave out --json"),
+    ):
+        assert run([*wrong, "-b", bootstrap]) == 2
+        assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--group"]], ids=["alone", "member"])
+def test_it_follows_until_it_is_interrupted(bootstrap: str, filled: str, publish: Publish, options: list[str]) -> None:
+    group = unique("cli")
+    options = [*options, group] if options else ["--from", "8"]
+    command = [sys.executable, "-m", "odradek.cli.main", "consume", filled, *options, "--follow", "-b", bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        seen = [process.stdout.readline().strip() for _ in range(20 if "--group" in options else 4)]
+        publish(filled, {1: 1})
+        seen.append(process.stdout.readline().strip())
+        assert seen[-1] == "1:0", "what came while it followed"
+        if "--group" in options:
+            eventually(lambda: committed(bootstrap, group, filled) == {0: 10, 1: 11})
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (0, "", "")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_of_two_members_each_writes_its_share(bootstrap: str, filled: str, publish: Publish) -> None:
+    group = unique("cli")
+    command = [sys.executable, "-m", "odradek.cli.main", "consume", filled, "--group", group, "--follow", "--json"]
+    pipe = subprocess.PIPE
+    members = [subprocess.Popen([*command, "-b", bootstrap], stdout=pipe, stderr=pipe, text=True) for _ in "ab"]
+    try:
+        with Admin(bootstrap) as admin:
+
+            def shares() -> list[int]:
+                known = group in {listed.group_id for listed in admin.list_groups()}
+                found = admin.describe_groups([group])[group].members if known else ()
+                return [len(member.assignment) for member in found]
+
+            eventually(lambda: shares() == [1, 1], within_s=60)
+        publish(filled, {0: 5, 1: 5})
+        eventually(lambda: committed(bootstrap, group, filled) == {0: 15, 1: 15}, within_s=60)
+        for member in members:
+            member.send_signal(signal.SIGINT)
+        told = [[json.loads(line) for line in member.communicate(timeout=30)[0].splitlines()] for member in members]
+        assert [member.returncode for member in members] == [0, 0]
+        offsets = sorted((row["partition"], row["offset"]) for rows in told for row in rows)
+        assert offsets == [(p, n) for p in (0, 1) for n in range(15)], "each record once, by one of them"
+    finally:
+        for member in members:
+            member.kill()
+            member.wait()

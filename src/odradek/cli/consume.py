@@ -1,78 +1,293 @@
-"""``odradek consume``: records of a topic to the terminal, as JSON lines or into Parquet."""
+"""``odradek consume``: records to the terminal, as JSON lines or into Parquet; alone, or as a group's member.
+
+As a member it commits what it has written, after it was written: whoever kills it makes it repeat, never skip.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from odradek.cli.options import connect, parse_partitions
-from odradek.cli.terminal import CommandError, note, progress
+from odradek.cli.options import client_config, connect, parse_partitions, read_properties
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from odradek.client.admin import Admin
+    from odradek.client.config import ClientConfig
+    from odradek.client.consumer import Consumer
+    from odradek.client.consumer_records import Polled
+    from odradek.core.ids import TopicPartition
 
-def run_consume(
-    topic: str, start: str, *, output: Path | None, as_json: bool, bootstrap: str, command_config: Path | None
-) -> int:
-    """Reads from ``start`` (earliest, an offset, or a time in ISO 8601) to what is the end of the log now."""
-    from odradek.client.model import EARLIEST, LATEST
-    from odradek.client.reader import read_range
-    from odradek.core.ids import NO_OFFSET, TopicPartition
-    from odradek.lag.reset import datetime_ms
+POLL_S = 0.5
+POLL_RECORDS = 10_000
+PATIENCE_S = 60.0
+"""So long a member without partitions waits for some, unless it was told to follow."""
+_RESETS = ("earliest", "latest", "none")
 
-    if output is not None and as_json:
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says. ``start`` is earliest, latest, an offset or a time in ISO 8601."""
+
+    topic: str
+    start: str
+    group: str | None
+    follow: bool
+    most: int | None
+    output: Path | None
+    as_json: bool
+    bootstrap: str
+    command_config: Path | None
+
+
+class Sink(Protocol):
+    """Where records go. What ``written`` has returned from survives a kill."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+    def written(self) -> bool:
+        """Whether all that was given to ``write`` is out; a Parquet file is once it is closed."""
+
+
+def run_consume(asked: Asked) -> int:
+    if asked.output is not None and asked.as_json:
         raise CommandError("--output writes Parquet: leave out --json")
-    topics, single = parse_partitions([topic])
-    exact = int(start) if start.isascii() and start.isdigit() else None
-    moment = EARLIEST if start == "earliest" or exact is not None else datetime_ms(start)
-    with connect(bootstrap, 5_000, command_config) as admin:
-        chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
-        starts = admin.list_offsets(dict.fromkeys(chosen, moment))
-        ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
+    if asked.group is not None:
+        return _as_member(asked)
+    return _alone(asked)
+
+
+# --- without a group --------------------------------------------------------------------------------------------
+
+
+def _alone(asked: Asked) -> int:
+    from odradek.client.reader import read_range
+
+    with connect(asked.bootstrap, 5_000, asked.command_config) as admin:
+        ranges = _ranges(admin, asked)
         config = admin.config
-    ranges = {
-        tp: (ends[tp].offset if starts[tp].offset == NO_OFFSET else max(exact or 0, starts[tp].offset), ends[tp].offset)
-        for tp in chosen
-    }
-    batches = (
-        batch for tp, (first, end) in ranges.items() if first < end for batch in read_range(config, tp, first, end)
-    )
+    if asked.follow:
+        return _follow(asked, config, {tp: first for tp, (first, _) in ranges.items()})
     total = sum(max(0, end - first) for first, end in ranges.values())
-    if output is not None:
-        count = _write(output, batches, total)
-        note(f"{count:,} records of {topic} written to {output}.")
-        return 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            print(json.dumps(_plain(row)) if as_json else _text(row["value"]))
+    with _sink(asked, total if asked.most is None else min(total, asked.most)) as sink:
+        batches = (
+            batch for tp, (first, end) in ranges.items() if first < end for batch in read_range(config, tp, first, end)
+        )
+        for batch in _at_most(batches, asked.most):
+            sink.write(batch)
     return 0
 
 
-def _write(output: Path, batches: Iterator[pa.RecordBatch], total: int) -> int:
+def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]:
+    """Of each partition: where to begin, and where its log ends now."""
+    from odradek.client.model import EARLIEST, LATEST
+    from odradek.core.ids import NO_OFFSET, TopicPartition
+    from odradek.lag.reset import datetime_ms
+
+    topics, single = parse_partitions([asked.topic])
+    start = asked.start
+    exact = int(start) if start.isascii() and start.isdigit() else None
+    named = {"earliest": EARLIEST, "latest": LATEST}
+    moment = EARLIEST if exact is not None else named[start] if start in named else datetime_ms(start)
+    chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
+    starts = admin.list_offsets(dict.fromkeys(chosen, moment))
+    ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
+    return {
+        tp: (ends[tp].offset if starts[tp].offset == NO_OFFSET else max(exact or 0, starts[tp].offset), ends[tp].offset)
+        for tp in chosen
+    }
+
+
+def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, int]) -> int:
+    from odradek.client.consumer import Consumer
+
+    settings = _settings(asked) | {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    with _sink(asked, asked.most or 0) as sink, Consumer(settings) as consumer:
+        consumer.assign(starts)
+        for tp, offset in starts.items():
+            consumer.seek(tp, offset)
+        left = asked.most
+        try:
+            while left is None or left > 0:
+                for batch in _at_most(consumer.poll(POLL_S).record_batches(), left):
+                    sink.write(batch)
+                    left = None if left is None else left - batch.num_rows
+                sink.written()
+        except KeyboardInterrupt:
+            return 0  # how a follower ends
+    return 0
+
+
+# --- as a member ------------------------------------------------------------------------------------------------
+
+
+def _settings(asked: Asked) -> dict[str, Any]:
+    """Of the consumer: what the command needs, and over it what the properties file says."""
+    client_config(asked.bootstrap, 5_000)  # refuses an ill address before anything is begun
+    given = read_properties(asked.command_config) if asked.command_config is not None else {}
+    own = {"client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "bootstrap_timeout_ms": 0}
+    return (
+        own | {name.replace(".", "_"): value for name, value in given.items()} | {"bootstrap_servers": asked.bootstrap}
+    )
+
+
+def _as_member(asked: Asked) -> int:
+    from odradek.client.consumer import Consumer
+
+    topics, single = parse_partitions([asked.topic])
+    if single:
+        raise CommandError(f"{asked.topic}: a group shares whole topics out: leave out the partitions, or --group")
+    if asked.start not in _RESETS and not asked.start.startswith("by_duration:"):
+        raise CommandError(
+            f"--from {asked.start}: with --group it says where partitions without a commit begin ("
+            f"{', '.join(_RESETS)}, by_duration:P1D); `odradek groups reset` moves a group elsewhere"
+        )
+    settings = _settings(asked) | {"group_id": asked.group, "enable_auto_commit": False}
+    with Consumer(settings | {"auto_offset_reset": asked.start}) as consumer, ExitStack() as stack:
+        sink = stack.enter_context(_sink(asked, asked.most or 0))
+        written: dict[TopicPartition, int] = {}
+
+        def give_up(partitions: Iterable[TopicPartition]) -> None:
+            theirs = {tp: written.pop(tp) for tp in partitions if tp in written}
+            if theirs and sink.written():
+                consumer.commit(theirs)
+
+        consumer.subscribe(topics, on_revoked=give_up, on_lost=lambda lost: [written.pop(tp, None) for tp in lost])
+        try:
+            code = _member_loop(asked, consumer, sink, written)
+        except KeyboardInterrupt:
+            code = 0 if asked.follow else 130
+        stack.close()  # a file is whole now, and may be counted on
+        if written:
+            consumer.commit(written)
+    return code
+
+
+def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[TopicPartition, int]) -> int:
+    """``written`` is kept at the offsets below which all is written."""
+    left = asked.most
+    ends: dict[TopicPartition, int] = {}
+    until_s = time.monotonic() + PATIENCE_S
+    while left is None or left > 0:
+        polled = consumer.poll(POLL_S)
+        if left is not None and polled.num_rows > left:
+            _give_back(consumer, polled, left)
+        for batch in _at_most(polled.record_batches(), left):
+            sink.write(batch)
+            left = None if left is None else left - batch.num_rows
+        now = {tp: consumer.position(tp) for tp in polled}
+        written |= now
+        if now and sink.written():
+            consumer.commit_async(now)
+        if asked.follow:
+            continue
+        own = consumer.assignment()
+        if not own and time.monotonic() > until_s:
+            note(f"No partition of {asked.topic} is left for this member: group {asked.group} has members enough.")
+            return EXIT_FAILED
+        if fresh := own - ends.keys():
+            ends |= consumer.end_offsets(fresh)
+        if own and all(consumer.position(tp) >= ends[tp] for tp in own):
+            return 0
+    return 0
+
+
+def _give_back(consumer: Consumer, polled: Polled, count: int) -> None:
+    """Of a poll's records ``count`` are taken: the position goes back to the first of the others."""
+    for tp, batches in polled.items():
+        for batch in batches:
+            if count < batch.num_rows:
+                consumer.seek(tp, batch.column("offset")[max(count, 0)].as_py())
+                count = -1
+                break
+            count -= batch.num_rows
+
+
+# --- where records go -------------------------------------------------------------------------------------------
+
+
+def _at_most(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if most is None:
+            yield batch
+            continue
+        if most <= 0:
+            return
+        yield batch.slice(0, most)
+        most -= min(most, batch.num_rows)
+
+
+@contextmanager
+def _sink(asked: Asked, total: int) -> Iterator[Sink]:
+    if asked.output is None:
+        yield _Lines(_json_line if asked.as_json else _value_line)
+        return
     import pyarrow.parquet as pq
 
     from odradek.batches.arrow import schema
 
-    count = 0
     try:
-        with pq.ParquetWriter(output, schema()) as writer, progress("Reading", total, "records") as advance:
-            for batch in batches:
-                writer.write_batch(batch)
-                count += batch.num_rows
-                advance(batch.num_rows)
+        with pq.ParquetWriter(asked.output, schema()) as writer, progress("Reading", total, "records") as advance:
+            file = _Parquet(writer, advance)
+            yield file
     except OSError as error:
-        raise CommandError(f"--output {output}: {error.strerror or error}") from error
-    return count
+        raise CommandError(f"--output {asked.output}: {error.strerror or error}") from error
+    note(f"{file.count:,} records of {asked.topic} written to {asked.output}.")
+
+
+class _Lines:
+    """A line per record on standard output."""
+
+    def __init__(self, line: Callable[[dict[str, Any]], str]) -> None:
+        self._line = line
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        sys.stdout.write("".join([self._line(row) for row in batch.to_pylist()]))
+
+    def written(self) -> bool:
+        sys.stdout.flush()
+        return True
+
+
+class _Parquet:
+    def __init__(self, writer: Any, advance: Callable[[int], None]) -> None:
+        self._writer, self._advance = writer, advance
+        self.count = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+        self.count += batch.num_rows
+        self._advance(batch.num_rows)
+
+    def written(self) -> bool:
+        return False  # there is no Parquet file before its footer
 
 
 def _text(value: bytes | None) -> str:
     return "null" if value is None else value.decode(errors="replace")
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    shown = {name: _text(v) if isinstance(v, bytes) else v for name, v in row.items() if name != "timestampType"}
+def _value_line(row: dict[str, Any]) -> str:
+    return _text(row["value"]) + "\n"
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    """``value: null`` for a record without one: a text of that name would look the same."""
+    shown = {name: _shown(value) for name, value in row.items() if name != "timestampType"}
     shown["timestamp"] = None if row["timestamp"] is None else row["timestamp"].isoformat()
-    return shown
+    return json.dumps(shown) + "\n"
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, list):  # headers
+        return [{name: _shown(part) for name, part in pair.items()} for pair in value]
+    return value

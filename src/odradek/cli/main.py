@@ -181,22 +181,35 @@ def produce(
     epilog="Examples:\n\n\b\n"
     "  odradek consume events -b 127.0.0.1:9092\n"
     "  odradek consume events:0,1 --from 2026-01-31T12:00:00 --json -b 127.0.0.1:9092\n"
-    "  odradek consume events --from 1000 --output events.parquet -b 127.0.0.1:9092",
+    "  odradek consume events --from 1000 --output events.parquet -b 127.0.0.1:9092\n"
+    "  odradek consume events --group billing --follow -b 127.0.0.1:9092",
 )
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1]", help="Topic, or partitions of it.")],
     *,
     bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
-    start: Annotated[str, typer.Option("--from", metavar="earliest|OFFSET|TIME", help="Where to begin.")] = "earliest",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest|OFFSET|TIME",
+            help="Where to begin; with --group, where partitions without a commit begin.",
+        ),
+    ] = "earliest",
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Read as a member of this group, and commit what was written.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")] = False,
+    max_records: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Parquet to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
 ) -> None:
-    """Print a topic's records up to the present end of its log, partition by partition."""
-    from odradek.cli.consume import run_consume
+    """Print a topic's records: up to the present end of its log, or on and on."""
+    from odradek.cli.consume import Asked, run_consume
 
     raise typer.Exit(
-        run_consume(topic, start, output=output, as_json=as_json, bootstrap=bootstrap, command_config=command_config)
+        run_consume(Asked(topic, start, group, follow, max_records, output, as_json, bootstrap, command_config))
     )
 
 
