@@ -21,9 +21,10 @@ from odradek.groups.consumer_hash import TopicFacts, group_hash
 
 FETCH, LIST_OFFSETS = 1, 2
 COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 9, 10, 11, 12, 13, 14, 15, 16
-DELETE_TOPICS, ADD_PARTITIONS, DELETE, ALTER_CONFIGS, OFFSET_DELETE = 20, 37, 42, 44, 47
+DELETE_TOPICS, DESCRIBE_CONFIGS, ADD_PARTITIONS, DELETE, ALTER_CONFIGS, OFFSET_DELETE = 20, 32, 37, 42, 44, 47
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
 OFFSETS_TOPIC = "__consumer_offsets"
+GROUP_RESOURCE = 32
 RANGE = (("range", b""),)
 GROUP_METADATA, GROUP_EPOCH, TARGET_MEMBER, CURRENT, PATTERN = 2, 3, 7, 8, 16  # types of records
 OF_MEMBERS = (5, 7, 8)
@@ -289,11 +290,33 @@ class Talk:
         return self.heartbeat(member, 0, **asked)
 
     def set_group(self, **settings: str) -> None:
-        """Settings of this group alone."""
-        configs = [{"name": key.replace("_", "."), "config_operation": 0, "value": v} for key, v in settings.items()]
-        resource = {"resource_type": 32, "resource_name": self.group, "configs": configs}
-        reply = self.run.quietly(ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+        """Settings of this group alone, which its coordinator knows on return.
+
+        A broker takes one change over after another: when the second can be seen, the first has reached everybody.
+        """
+        self._set(self.group, settings)
+        self._set(f"beside-{self.group}", {"consumer_assignment_interval_ms": "1"})
+        self._set(f"beside-{self.group}", {"consumer_assignment_interval_ms": "2"})
+
+    def _set(self, group: str, settings: Mapping[str, str]) -> None:
+        wanted = {key.replace("_", "."): value for key, value in settings.items()}
+        configs = [{"name": key, "config_operation": 0, "value": value} for key, value in wanted.items()]
+        resource = {"resource_type": GROUP_RESOURCE, "resource_name": group}
+        asked = {"resources": [resource | {"configs": configs}], "validate_only": False}
+        reply = self.run.quietly(ALTER_CONFIGS, 1, asked)
         assert reply.responses[0].error_code is ErrorCode.none, reply
+        asked = {"resources": [resource | {"configuration_keys": list(wanted)}], "include_synonyms": False,
+                 "include_documentation": False}  # fmt: skip
+
+        def are_shown(reply: Any) -> bool:
+            return {row.name: row.value for row in reply.results[0].configs} == wanted
+
+        self.run.until(DESCRIBE_CONFIGS, 4, asked, are_shown)
+
+    def reaches(self, epoch: int) -> None:
+        """Waits until the group has come to an epoch."""
+        asked = {"group_ids": [self.group], "include_authorized_operations": False}
+        self.run.until(CONSUMER_DESCRIBE, 1, asked, lambda reply: reply.groups[0].group_epoch == epoch)
 
     # --- administration -----------------------------------------------------------------------------------------
 
@@ -519,7 +542,8 @@ class Consumer:
         said = {"member_id": self.id, "member_epoch": self.epoch, "instance_id": self.instance}
         message = self.talk.minimal_heartbeat(**said)
         reply = self.talk.run.quietly(CONSUMER_HEARTBEAT, 1, message, client=self.client)
-        assert (reply.error_code, reply.member_epoch) == (ErrorCode.none, self.epoch), reply
+        assert reply.error_code is ErrorCode.none, reply
+        self.took(reply)
 
     def confirm(self, **other: Any) -> Any:
         """Owns what it was assigned last, and nothing else any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from group_talk import CONSUMER_DESCRIBE, Consumer, Talk
+from group_talk import Consumer, Talk
 from recording import Run, Scenario
 
 STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000dd")
@@ -16,12 +16,6 @@ def eager(run: Run, label: str = "a") -> Talk:
     talk = Talk(run, label)
     talk.set_group(consumer_assignment_interval_ms="0")
     return talk
-
-
-def in_epoch(talk: Talk, epoch: int) -> None:
-    """Waits until the group has come so far."""
-    asked = {"group_ids": [talk.group], "include_authorized_operations": False}
-    talk.run.until(CONSUMER_DESCRIBE, 1, asked, lambda reply: reply.groups[0].group_epoch == epoch)
 
 
 # --- joining ----------------------------------------------------------------------------------------------------
@@ -363,7 +357,7 @@ def topics_by_pattern(run: Run) -> None:
     run.call_it(tail, "tag")
     a = Consumer(talk, "a", subscribed_topic_regex=f"topico(n|x)e-{tail}")
     a.join()
-    in_epoch(talk, 2)
+    talk.reaches(2)
     talk.inspect()
     a.beat()
     a.confirm()

@@ -20,6 +20,7 @@ import scenarios_groups_consumer
 import scenarios_groups_expiry
 import scenarios_groups_migration
 import scenarios_groups_static
+import scenarios_groups_timeouts
 import scenarios_groups_topics
 from recording import Scenario, differences, load, run_scenario
 
@@ -39,7 +40,7 @@ SUITES = {
 }
 CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
 # Suites with settings of their own.
-APART = {"groups_expiry": scenarios_groups_expiry}
+APART = {"groups_expiry": scenarios_groups_expiry, "groups_timeouts": scenarios_groups_timeouts}
 CASES_APART = [(suite, scenario) for suite, module in APART.items() for scenario in module.SCENARIOS]
 
 # Pattern of a difference's line, and why it may be.
@@ -114,6 +115,7 @@ def test_groups_live_and_expire_as_in_apache_kafka(
     # behaviour 13 (offsets_expire_when_they_were_told_to); behaviour 14 (offsets_of_an_empty_group_expire)
     # behaviour 15 (topics_nobody_reads_expire); behaviour 16 (offsets_of_a_simple_group_expire)
     # behaviour 17 (nothing_expires_while_a_group_rebalances); behaviour 18 (groups_without_offsets_vanish)
+    # behaviour 6 (signs_of_life); behaviour 44 (a_follower_does_not_sync); behaviour 46 (a_full_group)
     broker = apart(suite)
 
     def pass_ms(ms: int) -> None:

@@ -1,0 +1,535 @@
+"""What groups do as time passes, and when they are full: on brokers that let sessions be short and groups small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_talk import Consumer, Member, Talk, stable
+from recording import Run, Scenario
+from scenarios_groups_admin import reader
+from scenarios_groups_migration import classic, rejoin
+
+CONFIG = {
+    "num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "group.max.size": "4",
+    "group.consumer.max.size": "3",
+    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.assignment.interval.ms": "0",
+}
+SHORT: dict[str, Any] = {"session_ms": 3000, "rebalance_ms": 30_000}
+HASTY: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 2000}
+
+
+def pass_ms(run: Run, ms: int, *members: Member | Consumer) -> None:
+    """Lets time pass; members go on heartbeating, without trace."""
+    while ms:
+        step = min(ms, 1000) if members else ms
+        run.pass_ms(step)
+        ms -= step
+        for member in members:
+            member.lives()
+
+
+# --- classic sessions -------------------------------------------------------------------------------------------
+
+
+def a_silent_member_is_dropped(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", **SHORT), Member(talk, "b", **SHORT)
+    stable(talk, a, b)
+    pass_ms(run, 2000, a)
+    talk.describe()
+    pass_ms(run, 1000)
+    run.pass_ms(800)
+    a.beat()
+    b.beat()
+    b.commit()
+    a.join()
+    a.sync({a: b"all"})
+    talk.describe()
+    b.id = ""
+    talk.log()
+
+
+def the_only_member_falls_silent(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a = reader(run, talk, "a", topic)
+    a.joins_with |= SHORT
+    stable(talk, a)
+    a.commit((topic, 0, 5))
+    talk.written()
+    pass_ms(run, 2000)
+    talk.describe()
+    run.pass_ms(2000)
+    talk.describe()
+    talk.log()
+    a.beat()
+    a.commit((topic, 0, 6))
+    a.sync()
+    a.join()
+    talk.commit((topic, 0, 7))
+    talk.fetch()
+
+
+def signs_of_life(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a = reader(run, talk, "a", topic)
+    a.joins_with |= SHORT
+    stable(talk, a)
+    for number in range(3):
+        run.pass_ms(2000)
+        a.commit((topic, 0, number))
+    for _ in range(2):
+        run.pass_ms(2000)
+        a.beat()
+    run.pass_ms(2000)
+    a.sync()
+    run.pass_ms(2000)
+    a.beat()
+    run.pass_ms(2000)
+    a.commit((topic, 0, 9), generation=7)
+    a.beat(7)
+    run.pass_ms(2000)
+    a.beat()
+    talk.describe()
+
+
+def an_id_that_nobody_came_back_with(run: Run) -> None:
+    talk, busy = Talk(run), Talk(run, "busy")
+    a, b, d = Member(talk, "a", **SHORT), Member(busy, "b", **HASTY), Member(busy, "d", **SHORT)
+    a.renamed(talk.join("a", **SHORT).receive().member_id)
+    stable(busy, b)
+    d.renamed(busy.join("d", **SHORT).receive().member_id)
+    again = busy.join("b", b.id, **(HASTY | {"rebalance_ms": 60_000}))
+    busy.in_state("PreparingRebalance")
+    run.pass_ms(2000)
+    busy.describe()
+    run.pass_ms(2000)
+    again.receive()
+    a.join()
+    talk.describe()
+    d.join()
+    busy.describe()
+
+
+# --- classic rebalances -----------------------------------------------------------------------------------------
+
+
+def a_member_that_does_not_join_again(run: Run) -> None:
+    talk = Talk(run)
+    a, b, d = (Member(talk, client, **HASTY) for client in "abd")
+    stable(talk, a, b)
+    waiting = d.come()
+    talk.in_state("PreparingRebalance")
+    again = a.come()
+    b.beat()
+    run.pass_ms(3000)
+    a.came(again)
+    d.came(waiting)
+    b.beat()
+    b.sync()
+    talk.join("b", b.id, **HASTY).receive()
+    a.sync({a: b"1", d: b"3"})
+    d.sync()
+    talk.describe()
+    talk.log()
+
+
+def the_leader_does_not_join_again(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
+    stable(talk, a, b)
+    again = b.come(protocols=[("range", b"new")])
+    talk.in_state("PreparingRebalance")
+    run.pass_ms(3000)
+    b.came(again)
+    a.beat()
+    b.sync({b: b"all"})
+    talk.describe()
+    talk.log()
+
+
+def only_who_is_new_joins(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    run.pass_ms(3000)
+    b.came(waiting)
+    a.beat()
+    b.sync({b: b"all"})
+    talk.describe()
+
+
+def a_follower_does_not_sync(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    a.sync({a: b"1", b: b"2"})
+    talk.describe()
+    b.beat()
+    run.pass_ms(1000)
+    b.beat()
+    run.pass_ms(1500)
+    b.beat()
+    a.beat()
+    talk.describe()
+    a.join()
+    a.sync({a: b"all"})
+    talk.log()
+
+
+def the_leader_does_not_sync(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    following = b.syncing()
+    a.beat()
+    run.pass_ms(3000)
+    following.receive()
+    a.beat()
+    a.sync({a: b"1", b: b"2"})
+    b.beat()
+    b.join()
+    b.sync({b: b"all"})
+    talk.describe()
+    talk.log()
+
+
+def nobody_syncs(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    run.pass_ms(3000)
+    talk.describe()
+    a.beat()
+    b.beat()
+    talk.log()
+
+
+# --- static members ---------------------------------------------------------------------------------------------
+
+
+def a_static_member_is_away_for_a_rebalance(run: Run) -> None:
+    talk = Talk(run)
+    a, b, d = Member(talk, "a", **HASTY), Member(talk, "b", instance="i2", **HASTY), Member(talk, "d", **HASTY)
+    stable(talk, a, b)
+    waiting = d.come()
+    talk.in_state("PreparingRebalance")
+    again = a.come()
+    run.pass_ms(2500)
+    a.came(again)
+    d.came(waiting)
+    a.sync({a: b"1", b: b"2", d: b"3"})
+    d.sync()
+    talk.describe()
+    old = b.id
+    b.id = ""
+    b.join()
+    talk.beat("c", old, 3, instance="i2")
+    a.beat()
+    run.pass_ms(2500)
+    a.beat()
+    b.beat()
+    talk.describe()
+
+
+def a_static_member_stays_away(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", **(SHORT | {"session_ms": 60_000})), Member(talk, "b", instance="i2", **SHORT)
+    stable(talk, a, b)
+    talk.written()
+    run.pass_ms(2000)
+    a.beat()
+    run.pass_ms(2000)
+    a.beat()
+    b.beat()
+    talk.describe()
+    a.join()
+    a.sync({a: b"all"})
+    b.id = ""
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    talk.log()
+
+
+def static_members_alone_are_away(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", instance="i1", **HASTY), Member(talk, "b", instance="i2", **HASTY)
+    stable(talk, a, b)
+    talk.leave(("", "i2"))
+    talk.in_state("PreparingRebalance")
+    run.pass_ms(3000)
+    talk.describe()
+    a.beat()
+    run.pass_ms(3000)
+    talk.describe()
+    a.id = ""
+    a.join()
+    talk.describe()
+
+
+# --- full groups ------------------------------------------------------------------------------------------------
+
+
+def a_full_group(run: Run) -> None:
+    talk = Talk(run)
+    a, b, d, e = Member(talk, "a"), Member(talk, "b"), Member(talk, "d", instance="i3"), Member(talk, "e")
+    stable(talk, a, b, d, e)
+    for version in (3, 5, 9):
+        talk.join("x", version=version).receive()
+    talk.join("x", instance="i9").receive()
+    talk.join("x", "who").receive()
+    d.id = ""
+    d.join()
+    b.join()
+    waiting = [(a, a.come())]
+    talk.in_state("PreparingRebalance")
+    waiting += [(member, member.come()) for member in (Member(talk, "x"), d, e)]
+    b.join()
+    talk.join("y").receive()
+    run.pass_ms(6000)
+    for member, pending in waiting:
+        member.came(pending)
+    talk.describe()
+    talk.join("y").receive()
+    b.beat()
+    a.sync({a: b"1"})
+    talk.describe()
+
+
+def a_full_consumer_group(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic()
+    members = [Consumer(talk, name, topic) for name in "abd"]
+    for member in members:
+        member.join()
+    Consumer(talk, "x", topic).join()
+    Consumer(talk, "x", topic, instance_id="i1").join()
+    talk.join_consumer("", [topic], version=0)
+    members[0].join()
+    members[1].beat()
+    y = classic(talk, "y", topic)
+    talk.join("y", protocols=y.joins_with["protocols"]).receive()
+    talk.join("y", protocols=y.joins_with["protocols"], version=3).receive()
+    members[2].leave()
+    Consumer(talk, "x", topic).join()
+    talk.inspect()
+
+
+# --- KIP-848 ----------------------------------------------------------------------------------------------------
+
+
+def a_consumer_falls_silent(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m, n = Consumer(talk, "m", topic), Consumer(talk, "n", topic)
+    m.join()
+    n.join()
+    for member in (m, n):
+        member.confirm()
+    talk.written()
+    pass_ms(run, 3000, m)
+    talk.inspect()
+    m.beat()
+    run.pass_ms(1500)
+    talk.inspect()
+    n.beat()
+    m.beat()
+    m.commit((topic, 0, 1))
+    run.pass_ms(5000)
+    talk.inspect()
+    m.beat()
+    talk.log()
+
+
+def groups_with_settings_of_their_own(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic()
+    talk.set_group(consumer_session_timeout_ms="10000", consumer_heartbeat_interval_ms="700")
+    m = Consumer(talk, "m", topic)
+    m.join()
+    run.pass_ms(6000)
+    m.beat()
+    talk.set_group(consumer_session_timeout_ms="1000")
+    m.beat()
+    run.pass_ms(2000)
+    m.beat()
+    talk.inspect()
+
+
+def a_consumer_gives_up_nothing(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m, n = Consumer(talk, "m", topic, rebalance_timeout=2000), Consumer(talk, "n", topic)
+    m.join()
+    n.join()
+    owned = dict(m.assigned)
+    m.beat()
+    talk.written()
+    run.pass_ms(1000)
+    m.beat(owned=owned)
+    n.beat()
+    talk.inspect()
+    run.pass_ms(2000)
+    talk.inspect()
+    m.beat(owned=owned)
+    n.beat()
+    talk.inspect()
+    talk.log()
+
+
+def a_static_consumer_stays_away(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m, n = Consumer(talk, "m", topic, instance_id="i1"), Consumer(talk, "n", topic)
+    m.join()
+    n.join()
+    for member in (m, n):
+        member.confirm()
+    m.leave(-2)
+    talk.written()
+    pass_ms(run, 3000, n)
+    talk.inspect()
+    pass_ms(run, 2000, n)
+    talk.inspect()
+    n.beat()
+    talk.log()
+
+
+def classic_members_of_a_consumer_group_fall_silent(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 3)
+    m = Consumer(talk, "m", topic)
+    m.join()
+    a = classic(talk, "a", topic, session_ms=30_000, rebalance_ms=2000)
+    a.join()
+    pass_ms(run, 3000, m)
+    a.beat()
+    a.sync()
+    talk.inspect()
+    b = classic(talk, "b", topic, session_ms=2000, rebalance_ms=30_000)
+    b.join()
+    b.sync()
+    pass_ms(run, 3000, m)
+    b.beat()
+    talk.inspect()
+
+
+def a_classic_member_of_a_consumer_group_is_slow(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m = Consumer(talk, "m", topic)
+    m.join()
+    a = classic(talk, "a", topic, session_ms=30_000, rebalance_ms=2000)
+    a.join()
+    a.sync()
+    m.beat()
+    m.confirm()
+    a.beat()
+    pass_ms(run, 1000, m)
+    rejoin(a, topic)
+    a.sync()
+    a.beat()
+    n = Consumer(talk, "n", topic)
+    n.join()
+    a.beat()
+    pass_ms(run, 3000)
+    a.beat()
+    talk.inspect()
+
+
+def assignments_wait_their_time(run: Run) -> None:
+    talk = Talk(run)
+    talk.set_group(consumer_assignment_interval_ms="5000")
+    topic = talk.known_topic("a", 2)
+    m, n = Consumer(talk, "m", topic), Consumer(talk, "n", topic)
+    m.join()
+    n.join()
+    talk.inspect()
+    m.beat()
+    n.beat()
+    run.pass_ms(3000)
+    m.beat()
+    n.beat()
+    talk.inspect()
+    run.pass_ms(2500)
+    n.beat()
+    talk.inspect()
+    m.beat()
+    m.confirm()
+    n.beat()
+    talk.inspect()
+    talk.log()
+
+
+def patterns_are_looked_at_again(run: Run) -> None:
+    talk = Talk(run)
+    one = talk.known_topic("one")
+    tail = one.rpartition("-")[2]
+    run.call_it(tail, "tag")
+    m = Consumer(talk, "m", subscribed_topic_regex=f"topic(one|two)-{tail}")
+    m.join()
+    talk.reaches(2)
+    m.beat()
+    talk.known_topic("two")
+    m.beat()
+    talk.inspect()
+    pass_ms(run, 9000, m)
+    m.beat()
+    talk.inspect()
+    run.pass_ms(2000)
+    m.beat()
+    talk.reaches(3)
+    m.beat()
+    talk.inspect()
+    talk.log()
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    a_silent_member_is_dropped,
+    the_only_member_falls_silent,
+    signs_of_life,
+    an_id_that_nobody_came_back_with,
+    a_member_that_does_not_join_again,
+    the_leader_does_not_join_again,
+    only_who_is_new_joins,
+    a_follower_does_not_sync,
+    the_leader_does_not_sync,
+    nobody_syncs,
+    a_static_member_is_away_for_a_rebalance,
+    a_static_member_stays_away,
+    static_members_alone_are_away,
+    a_full_group,
+    a_full_consumer_group,
+    a_consumer_falls_silent,
+    groups_with_settings_of_their_own,
+    a_consumer_gives_up_nothing,
+    a_static_consumer_stays_away,
+    classic_members_of_a_consumer_group_fall_silent,
+    a_classic_member_of_a_consumer_group_is_slow,
+    assignments_wait_their_time,
+    patterns_are_looked_at_again,
+)
