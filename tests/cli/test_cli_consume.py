@@ -69,9 +69,13 @@ def test_a_member_begins_where_it_is_told_and_says_what_cannot_be(bootstrap: str
         (["consume", f"{filled}:1", "--group", "g"], "leave out the partitions"),
         (["consume", filled, "--group", "g", "--from", "7"], "odradek groups reset"),
         (["consume", filled, "--output", "x", "--json"], "leave out --json"),
+        (["consume", "no-such-topic", "--group", "g"], "no-such-topic"),
     ):
         assert run([*wrong, "-b", bootstrap]) == 2
         assert told in capsys.readouterr().err
+    assert run(["consume", filled, "--group", "g", "-b", "127.0.0.1:1"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("odradek: cannot reach 127.0.0.1:1")
 
 
 @pytest.mark.parametrize("options", [[], ["--group"]], ids=["alone", "member"])

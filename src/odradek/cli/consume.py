@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from odradek.cli.options import client_config, connect, parse_partitions, read_properties
+from odradek.cli.options import connect, parse_partitions, read_properties
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, progress
 
 if TYPE_CHECKING:
@@ -130,7 +130,6 @@ def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, 
 
 def _settings(asked: Asked) -> dict[str, Any]:
     """Of the consumer: what the command needs, and over it what the properties file says."""
-    client_config(asked.bootstrap, 5_000)  # refuses an ill address before anything is begun
     given = read_properties(asked.command_config) if asked.command_config is not None else {}
     own = {"client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "bootstrap_timeout_ms": 0}
     return (
@@ -149,6 +148,8 @@ def _as_member(asked: Asked) -> int:
             f"--from {asked.start}: with --group it says where partitions without a commit begin ("
             f"{', '.join(_RESETS)}, by_duration:P1D); `odradek groups reset` moves a group elsewhere"
         )
+    with connect(asked.bootstrap, 5_000, asked.command_config) as admin:
+        admin.partitions(topics[0])  # says at once what a member would wait for: the cluster, the topic
     settings = _settings(asked) | {"group_id": asked.group, "enable_auto_commit": False}
     with Consumer(settings | {"auto_offset_reset": asked.start}) as consumer, ExitStack() as stack:
         sink = stack.enter_context(_sink(asked, asked.most or 0))
