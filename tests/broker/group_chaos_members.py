@@ -14,7 +14,7 @@ import os
 import sys
 import traceback
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError as AioKafkaError
@@ -58,20 +58,14 @@ async def odradek_member(name: str, stop: asyncio.Event) -> None:
 
 
 async def aiokafka_member(name: str, stop: asyncio.Event) -> None:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=BOOTSTRAP,
-        group_id=GROUP,
-        client_id=name,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=500,
-        rebalance_timeout_ms=REBALANCE_MS,
-        partition_assignment_strategy=(RangePartitionAssignor,),
-        retry_backoff_ms=100,
-    )
-    consumer.subscribe([TOPIC], listener=_Listener())
-    await consumer.start()
+    while True:
+        consumer = _aiokafka_consumer(name)
+        try:
+            await consumer.start()
+            break
+        except AioKafkaError:  # it starts only where a broker is there
+            await consumer.stop()
+            await asyncio.sleep(0.2)
     while not stop.is_set():
         found = await consumer.getmany(timeout_ms=200)
         offsets = {}
@@ -86,9 +80,20 @@ async def aiokafka_member(name: str, stop: asyncio.Event) -> None:
     await consumer.stop()
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    def on_partitions_revoked(self, revoked: object) -> None: ...
-    def on_partitions_assigned(self, assigned: object) -> None: ...
+def _aiokafka_consumer(name: str) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        TOPIC,
+        bootstrap_servers=BOOTSTRAP,
+        group_id=GROUP,
+        client_id=name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=500,
+        rebalance_timeout_ms=REBALANCE_MS,
+        partition_assignment_strategy=(RangePartitionAssignor,),
+        retry_backoff_ms=100,
+    )
 
 
 KINDS = {"odradek": odradek_member, "aiokafka": aiokafka_member}

@@ -202,7 +202,8 @@ class Fetcher:
                 self._fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
             self.pump()
 
-        task = asyncio.ensure_future(self._fetch(node_id, wanted, max_bytes))
+        versions = {tp: self._subscription.partitions[tp].version for tp in wanted}  # now: before it runs, some may go
+        task = asyncio.ensure_future(self._fetch(node_id, wanted, versions, max_bytes))
         self._flights[node_id] = task
         task.add_done_callback(done)
 
@@ -269,8 +270,9 @@ class Fetcher:
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
-    async def _fetch(self, node_id: int, wanted: dict[TopicPartition, Wanted], max_bytes: int) -> None:
-        versions = {tp: self._subscription.partitions[tp].version for tp in wanted}
+    async def _fetch(
+        self, node_id: int, wanted: dict[TopicPartition, Wanted], versions: dict[TopicPartition, int], max_bytes: int
+    ) -> None:
         session = self._sessions.setdefault(node_id, FetchSession())
         try:
             if self._record_set is None:
