@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from brokers import eventually
 
+from odradek.batches.rows import Row
 from odradek.cli.main import run
-from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition
+from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
 
 
@@ -25,8 +29,74 @@ def test_every_format(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) 
     assert found == [(None, b"one"), (None, b"two"), (b"k", b'{"n":1}'), (None, None), (b"a", b"b"), (None, b"p")]
 
 
+def records(bootstrap: str, topic: str, count: int) -> list[Row]:
+    return list(PartitionReader(as_config(bootstrap), TopicPartition(topic, 0)).read_rows(0, count))
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_what_was_consumed_can_be_sent_again(
+    bootstrap: str, filled: str, admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    again, file = f"{filled}-again", tmp_path / "kept"
+    admin.create_topics([NewTopic(again, 2, 1)])
+    if form == "json":
+        assert run(["consume", filled, "--json", "-b", bootstrap]) == 0
+        file.write_text(capsys.readouterr().out)
+    else:
+        assert run(["consume", filled, "--output", str(file), "-b", bootstrap]) == 0
+    assert run(["produce", again, "--file", str(file), "--format", form, "-b", bootstrap]) == 0
+    kept = [
+        [(r.key, r.value, r.timestamp, r.headers) for r in records(bootstrap, name, 10)] for name in (filled, again)
+    ]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 10
+
+
+def test_json_has_headers_partitions_and_times(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    (tmp_path / "json").write_text(
+        '{"value": "a", "headers": {"n": "1"}, "partition": 0, "timestamp": "2023-11-14T22:13:20Z"}\n'
+        '{"value": "b", "headers": [{"key": "n", "value": null}], "partition": 0, "timestamp": 1700000000007}\n{"value": "c", "partition": 0}'
+    )
+    assert run(["produce", topic, "--file", str(tmp_path / "json"), "--format", "json", "-b", bootstrap]) == 0
+    found = records(bootstrap, topic, 3)
+    assert [(r.value, r.headers) for r in found] == [(b"a", (("n", b"1"),)), (b"b", (("n", None),)), (b"c", ())]
+    assert [r.timestamp for r in found[:2]] == [1_700_000_000_000, 1_700_000_000_007]
+
+
+def test_lines_are_sent_as_they_come(bootstrap: str, admin: Admin, topic: str) -> None:
+    """Standard input that stays open: nobody waits for its end, nor for a number of lines."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    command = [sys.executable, "-m", "odradek.cli.main", "produce", topic, "-b", bootstrap]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdin is not None
+        partition = TopicPartition(topic, 0)
+        for number in (1, 2):
+            process.stdin.write(f"line {number}\n")
+            process.stdin.flush()
+            eventually(lambda: admin.list_offsets({partition: LATEST})[partition].offset == number)  # noqa: B023
+        out, _ = process.communicate("line 3, without an end", timeout=30)
+        assert "3 records" in out
+        assert [r.value for r in records(bootstrap, topic, 3)] == [b"line 1", b"line 2", b"line 3, without an end"]
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_bad_input_is_one_line(bootstrap: str, filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad").write_text("[1]\n")
-    for file, form in ((tmp_path / "bad", "json"), (tmp_path / "none", "lines"), (tmp_path / "bad", "xml")):
+    (tmp_path / "odd").write_text('{"value": "a", "partition": "first"}\n')
+    pq.write_table(pa.table({"text": ["p"]}), tmp_path / "parquet")
+    wrong = [
+        ("bad", "json"),
+        ("odd", "json"),
+        ("none", "lines"),
+        ("none", "parquet"),
+        ("bad", "xml"),
+        ("bad", "parquet"),
+    ]
+    for name, form in [*wrong, ("parquet", "parquet")]:
+        file = tmp_path / name
         assert run(["produce", filled, "--file", str(file), "--format", form, "-b", bootstrap]) == 2
         assert capsys.readouterr().err.count("\n") == 1

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from odradek.batches.columns import COLUMNS
 from odradek.cli.options import connect, parse_partitions, read_properties
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, progress
 
@@ -78,7 +79,10 @@ def _alone(asked: Asked) -> int:
     total = sum(max(0, end - first) for first, end in ranges.values())
     with _sink(asked, total if asked.most is None else min(total, asked.most)) as sink:
         batches = (
-            batch for tp, (first, end) in ranges.items() if first < end for batch in read_range(config, tp, first, end)
+            batch
+            for tp, (first, end) in ranges.items()
+            if first < end
+            for batch in read_range(config, tp, first, end, columns=COLUMNS)
         )
         for batch in _at_most(batches, asked.most):
             sink.write(batch)
@@ -131,7 +135,7 @@ def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, 
 def _settings(asked: Asked) -> dict[str, Any]:
     """Of the consumer: what the command needs, and over it what the properties file says."""
     given = read_properties(asked.command_config) if asked.command_config is not None else {}
-    own = {"client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "bootstrap_timeout_ms": 0}
+    own = {"client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "bootstrap_timeout_ms": 0, "columns": COLUMNS}
     return (
         own | {name.replace(".", "_"): value for name, value in given.items()} | {"bootstrap_servers": asked.bootstrap}
     )
@@ -235,7 +239,10 @@ def _sink(asked: Asked, total: int) -> Iterator[Sink]:
     from odradek.batches.arrow import schema
 
     try:
-        with pq.ParquetWriter(asked.output, schema()) as writer, progress("Reading", total, "records") as advance:
+        with (
+            pq.ParquetWriter(asked.output, schema(COLUMNS)) as writer,
+            progress("Reading", total, "records") as advance,
+        ):
             file = _Parquet(writer, advance)
             yield file
     except OSError as error:

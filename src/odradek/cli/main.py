@@ -170,7 +170,11 @@ def produce(
     form: Annotated[str, typer.Option("--format", help="lines, json (lines), csv, parquet.")] = "lines",
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
 ) -> None:
-    """Send records and wait for the acknowledgements. CSV and Parquet have columns key, value, partition, timestamp."""
+    """Send records and wait for the acknowledgements.
+
+    Columns of CSV and Parquet, and fields of JSON: value, and where wanted key, headers, partition, timestamp. What
+    `odradek consume` has written as JSON or Parquet can be sent as it is.
+    """
     from odradek.cli.produce import run_produce
 
     raise typer.Exit(run_produce(topic, file, form, bootstrap, command_config))

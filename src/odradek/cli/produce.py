@@ -1,26 +1,35 @@
-"""``odradek produce``: lines, JSON lines, CSV or Parquet into a topic of any Kafka."""
+"""``odradek produce``: lines, JSON lines, CSV or Parquet into a topic of any Kafka.
+
+What ``odradek consume --json`` and ``--output`` write can be sent again: topic, offset and timestamp type are let fall.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from odradek.cli.options import client_config
-from odradek.cli.terminal import CommandError, note
+from odradek.cli.terminal import CommandError, note, progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMATS = ("lines", "json", "csv", "parquet")
+COLUMNS = ("key", "value", "headers", "partition", "timestamp")
+LET_FALL = frozenset({"topic", "offset", "timestampType"})
 ROWS = 10_000
+PIECE_BYTES = 256 << 10
+
+Sized = Iterator["tuple[pa.RecordBatch, int]"]
+"""Rows, and how much of the input they were: bytes of lines, rows of a table."""
 
 
 def run_produce(topic: str, file: Path | None, form: str, bootstrap: str, command_config: Path | None) -> int:
-    """Sends a file, or standard input, row by row and waits until all of it is acknowledged."""
+    """Sends a file, or standard input as it comes, and waits until all of it is acknowledged."""
     from odradek.client.producer import Producer
 
     if form not in FORMATS:
@@ -29,10 +38,15 @@ def run_produce(topic: str, file: Path | None, form: str, bootstrap: str, comman
         raise CommandError(f"--format {form}: give --file, it cannot be read from standard input")
     count = 0
     try:
-        with Producer(client_config(bootstrap, 5_000, command_config)) as producer:
-            for batch in _batches(file, form):
+        total, unit, batches = _input(file, form)
+        with (
+            Producer(client_config(bootstrap, 5_000, command_config)) as producer,
+            progress("Sending", total, unit) as advance,
+        ):
+            for batch, size in batches:
                 producer.send_batch(topic, batch)
                 count += batch.num_rows
+                advance(size)
     except OSError as error:
         raise CommandError(f"--file {file}: {error.strerror or error}") from error
     except ValueError as error:
@@ -41,24 +55,51 @@ def run_produce(topic: str, file: Path | None, form: str, bootstrap: str, comman
     return 0
 
 
-def _batches(file: Path | None, form: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
+def _input(file: Path | None, form: str) -> tuple[int, str, Sized]:
+    """How much there is, of what, and the batches. 0: not known."""
+    if file is None:
+        return 0, "bytes", _lines(sys.stdin.buffer, form)
     if form == "parquet":
         import pyarrow.parquet as pq
 
-        yield from pq.ParquetFile(file).iter_batches(ROWS)
-    elif form == "csv":
+        table = pq.ParquetFile(file)
+        return table.metadata.num_rows, "rows", _columns(table.iter_batches(ROWS))
+    if form == "csv":
         import pyarrow.csv as pc
 
-        yield from pc.open_csv(file)
-    else:
-        read = _json_row if form == "json" else _line_row
-        source = file.open("rb") if file is not None else sys.stdin.buffer
-        schema = pa.schema([("key", pa.binary()), ("value", pa.binary())])
-        with source:
-            while chunk := list(islice(source, ROWS)):
-                yield pa.RecordBatch.from_pylist([read(line.rstrip(b"\r\n")) for line in chunk], schema)
+        return 0, "rows", _columns(pc.open_csv(file))
+    return file.stat().st_size, "bytes", _lines(file.open("rb"), form)
+
+
+def _columns(batches: Iterator[pa.RecordBatch]) -> Sized:
+    for batch in batches:
+        names = [name for name in batch.schema.names if name not in LET_FALL]
+        if "value" not in names:
+            raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(COLUMNS)}")
+        yield batch.select(names), batch.num_rows
+
+
+def _lines(source: BinaryIO, form: str) -> Sized:
+    """Lines as soon as they are whole: who types, or pipes a log that grows, need not wait for a number of them."""
+    read = _json_row if form == "json" else _line_row
+    rest = b""
+    with source:
+        while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]
+            *lines, rest = (rest + piece).split(b"\n")
+            if lines:
+                yield _rows([read(line.rstrip(b"\r")) for line in lines]), sum(map(len, lines)) + len(lines)
+        if rest:
+            yield _rows([read(rest)]), len(rest)
+
+
+def _rows(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    kinds = (pa.binary(), pa.binary(), pa.list_(pair), pa.int32(), pa.int64())
+    used = set().union(*rows) | {"value"}
+    schema = pa.schema([(name, kind) for name, kind in zip(COLUMNS, kinds, strict=True) if name in used])
+    return pa.RecordBatch.from_pylist(rows, schema)
 
 
 def _line_row(line: bytes) -> dict[str, Any]:
@@ -67,12 +108,40 @@ def _line_row(line: bytes) -> dict[str, Any]:
 
 def _json_row(line: bytes) -> dict[str, Any]:
     row = json.loads(line)
-    if not isinstance(row, dict) or not row.keys() <= {"key", "value"}:
-        raise ValueError(f"expected an object with key and value, not {line[:60].decode(errors='replace')}")
-    return {name: _bytes(value) for name, value in row.items()}
+    if not isinstance(row, dict) or not row.keys() <= {*COLUMNS, *LET_FALL}:
+        shown = line[:60].decode(errors="replace")
+        raise ValueError(f"expected an object with {', '.join(COLUMNS)}, not {shown}")
+    return {name: _PARTS[name](value) for name, value in row.items() if name not in LET_FALL}
 
 
 def _bytes(value: Any) -> bytes | None:
     if value is None or isinstance(value, str):
         return value.encode() if value is not None else None
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _time(value: Any) -> int | None:
+    """Milliseconds, from a number of them or from ISO 8601 (UTC unless it says otherwise)."""
+    if isinstance(value, str):
+        moment = datetime.fromisoformat(value)
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError(f"timestamp {value!r}: expected milliseconds or ISO 8601")
+    return value
+
+
+def _headers(value: Any) -> list[dict[str, Any]] | None:
+    """From ``{"name": "text"}``, or from a list of ``{"key": …, "value": …}``, where a name may come twice."""
+    if value is None:
+        return None
+    pairs = value.items() if isinstance(value, dict) else [(pair["key"], pair["value"]) for pair in value]
+    return [{"key": str(name), "value": _bytes(text)} for name, text in pairs]
+
+
+def _partition(value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError(f"partition {value!r} is no number")
+    return value
+
+
+_PARTS = {"key": _bytes, "value": _bytes, "headers": _headers, "partition": _partition, "timestamp": _time}
