@@ -56,7 +56,8 @@ def test_json_has_headers_partitions_and_times(bootstrap: str, admin: Admin, top
     admin.create_topics([NewTopic(topic, 1, 1)])
     (tmp_path / "json").write_text(
         '{"value": "a", "headers": {"n": "1"}, "partition": 0, "timestamp": "2023-11-14T22:13:20Z"}\n'
-        '{"value": "b", "headers": [{"key": "n", "value": null}], "partition": 0, "timestamp": 1700000000007}\n{"value": "c", "partition": 0}'
+        '{"value": "b", "headers": [{"key": "n", "value": null}], "partition": 0, "timestamp": 1700000000007}\n'
+        '{"value": "c", "partition": 0}'
     )
     assert run(["produce", topic, "--file", str(tmp_path / "json"), "--format", "json", "-b", bootstrap]) == 0
     found = records(bootstrap, topic, 3)
