@@ -235,7 +235,8 @@ class Ledger:
             if not certain:
                 continue
             topic_id = None if value is None else value.topic_id
-            self._histories[key] = [Change(before, offset, "loaded", topic_id, Fate.DONE)]
+            # In place of the last change: a fetch may be under way already, which this machine is to answer.
+            self._histories[key] = [Change(history[-1].number, offset, "loaded", topic_id, Fate.DONE)]
 
     def compare(self, committed: Callable[[Key], OffsetCommitValue | None]) -> None:
         """Now that all is quiet, everything is as the answers said."""
