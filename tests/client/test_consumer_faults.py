@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from brokers import eventually
-from scripted import FETCH, OFFSET_FOR_LEADER_EPOCH, ScriptedCluster, fetch_reply, scripted
+from scripted import FETCH, OFFSET_COMMIT, OFFSET_FOR_LEADER_EPOCH, ScriptedCluster, fetch_reply, scripted
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
+from odradek.client.consumer_errors import IllegalState
 from odradek.client.errors import CorruptRecord, LogTruncated
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
@@ -132,6 +134,36 @@ def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:  
         cluster.leader = 1
         cluster.log.append(batch(30, 5))
         assert read(one, 5) == list(range(30, 35))
+
+
+def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(cluster: ScriptedCluster) -> None:  # claim 34
+    """The broker holds its answers back. Meanwhile all records are read and committed asynchronously, one by one; a
+    synchronous commit keeps its caller until the answer comes."""
+    answers = threading.Event()
+
+    def held_back(message: Any, version: int) -> Any:
+        answers.wait(30)
+        rows = [{"partition_index": 0, "error_code": 0}]
+        return {"throttle_time": 0, "topics": [{"name": "t", "partitions": rows}]}
+
+    cluster.brokers[1].answers[OFFSET_COMMIT] = held_back
+    told: list[int] = []
+    with make(cluster, group_id="g", enable_auto_commit=False, max_poll_records=1) as one:
+        one.seek(T0, 0)
+        for offset in range(30):
+            assert read(one, 1) == [offset]
+            one.commit_async({T0: offset + 1}, lambda offsets, error: told.append(offsets[T0].offset))
+        assert told == []
+        waits = threading.Thread(target=one.commit, args=({T0: 30},))
+        waits.start()
+        eventually(lambda: one._owner is not None)
+        assert waits.is_alive()
+        with pytest.raises(IllegalState):
+            one.poll(0)
+        answers.set()
+        waits.join(30)
+        assert told == list(range(1, 31))  # answered before the synchronous one, in their order
+    assert cluster.brokers[1].count(OFFSET_COMMIT) == 31
 
 
 def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: ScriptedCluster) -> None:

@@ -150,6 +150,16 @@ CASES = [
     *((name, "classic") for name in CLASSIC_ONLY),
     *((name, "consumer") for name in CONSUMER_ONLY),
 ]
+# What every change is tested with; the rest takes its time in the long suite.
+SHORT = {
+    ("a sync commit of all that was returned", "classic"), ("commits by partition, with metadata", "consumer"),
+    ("auto commit at close", "classic"), ("auto commit at unsubscribe", "consumer"), ("async commits", "consumer"),
+    ("a seek is a position, which a commit takes", "classic"), ("none raises where there is no commit", "consumer"),
+    ("two members share, one leaves", "classic"), ("static members come back", "consumer"),
+    ("a standalone commit beside live members", "classic"), ("evicted for idleness", "classic"),
+    ("a pattern that the coordinator resolves", "consumer"),
+}  # fmt: skip
+PARAMETERS = [case if case in SHORT else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
 Side = JavaConsumers | OurConsumers
 
 
@@ -296,7 +306,7 @@ class Stage:
         return "done"
 
 
-@pytest.mark.parametrize(("name", "protocol"), CASES)
+@pytest.mark.parametrize(("name", "protocol"), PARAMETERS)
 def test_told_and_seen_as_of_java(java: JavaConsumers, bootstrap: str, admin: Admin, name: str, protocol: str) -> None:
     only = CLASSIC_ONLY if protocol == "classic" else CONSUMER_ONLY
     lines = SCENARIOS[name] if name in SCENARIOS else only[name]

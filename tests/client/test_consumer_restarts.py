@@ -26,7 +26,7 @@ FAST = {
     "group_consumer_session_timeout_ms": "1500",
     "group_min_session_timeout_ms": "1000",
 }
-PROTOCOLS = ["classic", "consumer"]
+PROTOCOLS = [pytest.param("classic", marks=pytest.mark.slow), "consumer"]
 """Of ``group_protocol``."""
 
 
@@ -134,6 +134,55 @@ def test_a_member_killed_is_replaced_when_its_session_ends(  # claims 35, 38 and
             assert living.member_id != dead.member_id
 
 
+_AUTOMATIC = """
+import json, sys
+from odradek import Consumer
+one = Consumer(json.loads(sys.argv[1]))
+one.subscribe([sys.argv[2]])
+while True:
+    for record in one.poll(0.2).records():
+        print(record.offset, flush=True)
+        if record.offset == 149:
+            sys.stdin.read()  # in the middle of its work
+"""
+
+
+@pytest.mark.parametrize("interval_ms", [0, pytest.param(3_600_000, marks=pytest.mark.slow)])
+def test_a_shorter_interval_of_automatic_commits_repeats_less_but_not_nothing(  # claims 24, 25 and 27
+    quick: RunningBroker, topic: str, interval_ms: int
+) -> None:
+    """kill -9 while record 149 is worked on: what was returned after the last automatic commit comes again."""
+    with Admin(quick.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+        publish(quick.bootstrap, topic, map(str, range(200)), partition=0)
+        automatic = {"enable_auto_commit": True, "auto_commit_interval_ms": interval_ms, "max_poll_records": 1}
+        given = settings("classic", **automatic) | {"bootstrap_servers": quick.bootstrap}
+        victim = subprocess.Popen(
+            [sys.executable, "-c", _AUTOMATIC, json.dumps(given), topic],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert victim.stdout is not None
+        assert [int(victim.stdout.readline()) for _ in range(150)] == list(range(150))
+        tp = TopicPartition(topic, 0)
+
+        def committed() -> int:
+            found = admin.list_group_offsets("g").get(tp)
+            return -1 if found is None else found.offset
+
+        if interval_ms == 0:
+            eventually(lambda: committed() >= 100)
+        victim.kill()
+        victim.communicate()
+        place = committed()
+        assert place == -1 if interval_ms else 100 <= place <= 149
+        with Consumer(quick.bootstrap, **settings("classic")) as heir:
+            heir.subscribe([topic])
+            first = eventually(lambda: [r.offset for r in heir.poll(0.2).records()], within_s=60)[0]
+        assert first == max(place, 0)
+        repeated = 150 - first
+        assert 1 <= repeated <= 50 if interval_ms == 0 else repeated == 150
+
+
 class Events:
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -145,7 +194,7 @@ class Events:
         }
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_static_members_restarted_one_after_the_other_rebalance_nothing(  # behaviour 43
     quick: RunningBroker, topic: str, protocol: str
 ) -> None:

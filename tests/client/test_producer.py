@@ -15,7 +15,7 @@ from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
 from odradek.client.errors import RequestTimedOut, UnknownTopic
 from odradek.client.partitioner import partition_for_key
-from odradek.client.producer import BufferExhausted, DeliveryFailed, Producer, RecordMetadata
+from odradek.client.producer import BufferExhausted, DeliveryFailed, Producer, ProducerConfig, RecordMetadata
 from odradek.client.producer_engine import split_settings
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
@@ -104,6 +104,7 @@ def test_record_batches_arrive_as_rows_would(bootstrap: str, admin: Admin, topic
 
 
 def test_a_broker_killed_while_producing_loses_and_doubles_nothing(own_broker: Callable[..., Any], topic: str) -> None:
+    assert (ProducerConfig().retries, ProducerConfig().delivery_timeout_ms) == (2_147_483_647, 120_000)  # claim 108
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 2, 1)])
