@@ -65,18 +65,29 @@ class Consumer:
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
     ) -> None:
+        """Joins the group with the next poll, to read these topics or those that match a pattern.
+
+        Callbacks, plain or coroutine functions, get lists of partitions inside a poll or close: ``on_revoked`` while
+        they still are this member's, ``on_lost`` (else ``on_revoked``) when others have them already. Under
+        ``group_protocol=consumer`` a pattern given as text is the coordinator's to match, in the syntax of RE2.
+        Raises InvalidGroupId, IllegalState.
+        """
         await self._engine.subscribe(topics, pattern, (on_assigned, on_revoked, on_lost))
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions without being a member. Raises IllegalState after ``subscribe``."""
         await self._engine.assign(partitions)
 
     async def unsubscribe(self) -> None:
+        """Leaves the group, or gives up what was assigned; nothing is committed by itself here."""
         await self._engine.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
+        """The subscribed topics; under a pattern those that matched."""
         return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
+        """The partitions this consumer reads now."""
         return set(self._engine.subscription.partitions)
 
     async def poll(self, timeout: float = 1.0) -> Polled:
@@ -91,53 +102,71 @@ class Consumer:
                 return polled
 
     def wakeup(self) -> None:
+        """The poll that waits, or the next one, raises Wakeup. From any thread."""
         self._engine.wakeup()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Polls bring nothing from these until ``resume``; the membership goes on. Raises IllegalState."""
         self._engine.subscription.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
         self._engine.subscription.resume(partitions)
 
     def paused(self) -> set[TopicPartition]:
+        """The assigned partitions that rest."""
         return self._engine.subscription.paused()
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """The offset of the next record that a poll returns. Raises IllegalState, RequestTimedOut."""
         return await self._engine.position(partition, timeout_ms)
 
     async def seek(
         self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH
     ) -> None:
+        """The next poll goes on at ``offset``. Raises IllegalState for a partition that is not assigned."""
         place = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset, leader_epoch)
         await self._engine.seek(partition, place.offset, place.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of all assigned partitions where none is named."""
         await self._engine.seek_to(partitions, EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of all assigned partitions where none is named."""
         await self._engine.seek_to(partitions, LATEST)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None for a partition without a commit. Raises InvalidGroupId."""
         return await self._engine.committed(partitions)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The earliest offset that each log still holds. Raises UnknownTopic, RequestTimedOut."""
         return await self._engine.bounds(partitions, end=False)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the readable part of each log ends; under read_committed below open transactions."""
         return await self._engine.bounds(partitions, end=True)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record that is not older, times in ms since 1970; None where there is none."""
         listed = await self._engine.list_offsets(times_ms)
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     async def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Records between position and end, of all assigned partitions where None."""
         return await self._engine.lag(partitions)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
     ) -> None:
+        """Commits what polls have returned, or these offsets (the *next* to read), and waits until the broker has it.
+
+        Raises CommitFailed when the group has gone on without this member, RebalanceInProgress, RequestTimedOut,
+        InvalidGroupId.
+        """
         await self._engine.commit(offsets, timeout_ms)
 
     async def commit_async(
@@ -145,9 +174,12 @@ class Consumer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: OnCommit | None = None,
     ) -> None:
+        """One try, sent in the order of the calls. ``callback(offsets, error)`` runs in a later poll, commit or close;
+        the error is RetriableCommitFailed for what passes."""
         await self._engine.commit_async(offsets, callback)
 
     async def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
+        """The next poll joins the group again; under ``group_protocol=consumer`` nothing but a warning happens."""
         await self._engine.enforce_rebalance(reason)
 
     async def close(self, timeout_ms: int = 30_000) -> None:

@@ -140,6 +140,10 @@ class Consumer:
 
         The callbacks get lists of partitions, inside a poll or close: ``on_revoked`` while they still are this
         member's, ``on_lost`` (else ``on_revoked``) when others have them already. Raises InvalidGroupId, IllegalState.
+
+        A compiled pattern is matched by this client, which looks for new topics every ``metadata_max_age_ms``. Under
+        ``group_protocol=consumer`` a pattern given as text is the coordinator's to match, in the syntax of RE2; a
+        faulty one is raised by the polls that follow. Under classic it is compiled here.
         """
         self._drive(self._engine.subscribe(topics, pattern, (on_assigned, on_revoked, on_lost)))
 
@@ -152,7 +156,7 @@ class Consumer:
         self._drive(self._engine.unsubscribe())
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics; under a pattern those that matched."""
+        """The subscribed topics; under a pattern those that matched, or were assigned where the coordinator matches."""
         return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
@@ -217,9 +221,11 @@ class Consumer:
         self._engine.subscription.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
         self._engine.subscription.resume(partitions)
 
     def paused(self) -> set[TopicPartition]:
+        """The assigned partitions that rest."""
         return self._engine.subscription.paused()
 
     # --- positions --------------------------------------------------------------------------------------------
@@ -246,10 +252,13 @@ class Consumer:
         return self._drive(self._engine.committed(partitions))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The earliest offset that each log still holds. Raises UnknownTopic, RequestTimedOut."""
         return self._drive(self._engine.bounds(partitions, end=False))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the readable part of each log ends; under read_committed below open transactions."""
+        """Where the readable part of each log ends; under read_committed below open transactions.
+
+        Raises UnknownTopic, RequestTimedOut."""
         return self._drive(self._engine.bounds(partitions, end=True))
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset | None]:
@@ -283,7 +292,8 @@ class Consumer:
         self._drive(self._engine.commit_async(offsets, callback))
 
     def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
-        """The next poll joins the group again."""
+        """The next poll joins the group again. Raises IllegalState without ``subscribe``. Under
+        ``group_protocol=consumer`` the coordinator decides, and nothing happens but a warning."""
         self._drive(self._engine.enforce_rebalance(reason))
 
     def close(self, timeout_ms: int = 30_000) -> None:

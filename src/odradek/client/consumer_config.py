@@ -30,7 +30,11 @@ _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_m
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """Times in milliseconds, sizes in bytes. ``buffer_memory`` bounds what is fetched ahead and not returned yet."""
+    """Times in milliseconds, sizes in bytes. ``buffer_memory`` bounds what is fetched ahead and not returned yet.
+
+    ``group_protocol`` consumer (KIP-848) has the coordinator plan, by ``group_remote_assignor`` where that is given;
+    ``partition_assignment_strategy``, ``session_timeout_ms`` and ``heartbeat_interval_ms`` are the classic protocol's.
+    """
 
     bootstrap_servers: str
     group_id: str | None = None
@@ -108,6 +112,7 @@ class ConsumerConfig:
 
     @property
     def auto_commit(self) -> bool:
+        """Whether positions are committed without being asked: ``enable_auto_commit``, with a group to commit for."""
         return self.enable_auto_commit and self.group_id is not None
 
     def client(self) -> ClientConfig:

@@ -27,6 +27,10 @@ class RetriableCommitFailed(KafkaError):
         code = cause.code if isinstance(cause, KafkaError) else ErrorCode.network_exception
         super().__init__(code, f"an asynchronous commit failed and is not tried again: {cause}")
 
+    @property
+    def retriable(self) -> bool:
+        return True
+
 
 class RebalanceInProgress(KafkaError):
     """The group is being rebalanced: poll, so that this member takes part, then commit again."""

@@ -25,6 +25,7 @@ class Record(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """Where it comes from."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -48,6 +49,7 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
 
     @property
     def num_rows(self) -> int:
+        """How many records, of all partitions."""
         return sum(batch.num_rows for batches in self.values() for batch in batches)
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:

@@ -27,15 +27,21 @@ __all__ = [
 ]
 
 
-class BrokerUnreachable(OdradekError):
+class _Passing(OdradekError):
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class BrokerUnreachable(_Passing):
     """No connection to a broker; the message names each address tried and why it failed."""
 
 
-class ConnectionLost(OdradekError):
+class ConnectionLost(_Passing):
     """The connection ended, or a request timed out on it, before the reply came. The request may have been done."""
 
 
-class RequestTimedOut(OdradekError):
+class RequestTimedOut(_Passing):
     """A call was not done within its time, tries included; the message names the last reason to try again."""
 
 

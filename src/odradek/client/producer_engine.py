@@ -50,6 +50,10 @@ _UNANSWERED = _Unanswered()
 class BufferExhausted(OdradekError):
     """``buffer_memory`` stayed full for ``max_block_ms``: the brokers take records slower than they are sent."""
 
+    @property
+    def retriable(self) -> bool:
+        return True
+
 
 class DeliveryFailed(OdradekError):
     """Records that nobody had a callback for were not delivered; ``__cause__`` is the first error."""

@@ -15,13 +15,33 @@ def __getattr__(name: str) -> Any:
     if name == "ErrorCode":
         from kio.schema.errors import ErrorCode
 
+        import odradek.core.kio_alone  # noqa: F401
+
         globals()[name] = ErrorCode
         return ErrorCode
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+# By name, since loading the codes themselves takes a while.
+_FATAL = frozenset({
+    "fenced_instance_id", "unreleased_instance_id", "unsupported_assignor", "producer_fenced",
+    "transaction_coordinator_fenced", "transactional_id_authorization_failed", "sasl_authentication_failed",
+    "unsupported_sasl_mechanism", "illegal_sasl_state", "security_disabled",
+})  # fmt: skip
+
+
 class OdradekError(Exception):
     """Root of everything odradek raises on purpose."""
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed when it is made again later."""
+        return False
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the client that raised it is of no use any more: close it, and see to the cause first."""
+        return False
 
 
 class ConfigError(OdradekError):
@@ -33,10 +53,7 @@ class StorageError(OdradekError):
 
 
 class KafkaError(OdradekError):
-    """An error that has a code on the wire.
-
-    ``code`` is the wire's code, ``retriable`` says whether trying again can help.
-    """
+    """An error that has a code on the wire: ``code``."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
@@ -46,6 +63,10 @@ class KafkaError(OdradekError):
     @property
     def retriable(self) -> bool:
         return bool(self.code.retriable)
+
+    @property
+    def fatal(self) -> bool:
+        return self.code.name in _FATAL
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions are otherwise pickled as their text, which is not what the constructors here take.
@@ -63,5 +84,7 @@ class CorruptRecord(KafkaError):
 
     def __init__(self, message: str) -> None:
         from kio.schema.errors import ErrorCode
+
+        import odradek.core.kio_alone  # noqa: F401
 
         super().__init__(ErrorCode.corrupt_message, message)

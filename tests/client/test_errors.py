@@ -1,0 +1,51 @@
+"""The errors of the client: by name, by code, whether trying again helps, whether the client is done for."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from odradek import TopicPartition
+from odradek.client import errors
+from odradek.client.consumer_errors import (
+    CommitFailed,
+    FencedInstance,
+    InvalidGroupId,
+    NoOffsetForPartition,
+    RebalanceInProgress,
+    RetriableCommitFailed,
+    UnreleasedInstance,
+    Wakeup,
+)
+from odradek.client.errors import BrokerUnreachable, ConnectionLost, RequestTimedOut, UnknownTopic, error_for
+from odradek.client.producer import BufferExhausted
+from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(("error", "retriable", "fatal"), [
+    (BrokerUnreachable("x"), True, False), (ConnectionLost("x"), True, False), (RequestTimedOut("x"), True, False),
+    (BufferExhausted("x"), True, False), (RetriableCommitFailed(ConnectionLost("x")), True, False),
+    (RetriableCommitFailed(KafkaError(ErrorCode.stale_member_epoch)), True, False),
+    (CommitFailed("x"), False, False), (NoOffsetForPartition([TP]), False, False), (Wakeup("x"), False, False),
+    (InvalidGroupId("commit()"), False, False), (ConfigError("x"), False, False), (CorruptRecord("x"), True, False),
+    (FencedInstance("i"), False, True), (UnreleasedInstance("i"), False, True),
+    (error_for(ErrorCode.producer_fenced), False, True), (error_for(ErrorCode.not_coordinator), True, False),
+    (RebalanceInProgress(), False, False), (UnknownTopic("x"), True, False),
+])  # fmt: skip
+def test_what_helps_against_it(error: OdradekError, retriable: bool, fatal: bool) -> None:
+    assert (error.retriable, error.fatal) == (retriable, fatal)
+
+
+def test_every_class_that_is_told_apart_keeps_its_code_through_a_pickle() -> None:
+    for code in ErrorCode:
+        if code is ErrorCode.none:
+            continue
+        error = error_for(code, "why")
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), again.code, str(again)) == (type(error), code, str(error))
+    out_of_range = errors.OffsetOutOfRange(TP, 5, 7, 9)
+    again = pickle.loads(pickle.dumps(out_of_range))
+    assert (again.partition, again.offset, again.log_start_offset, again.log_end_offset) == (TP, 5, 7, 9)
