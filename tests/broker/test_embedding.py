@@ -127,6 +127,39 @@ def test_topics_without_a_client(broker: odradek.Broker, topic: str) -> None:
         broker.create_topic(f"{topic}-2", config={"retention.msec": 1})
 
 
+@BOTH
+def test_it_tells_how_its_cleaner_fares(in_thread: bool, topic: str) -> None:
+    """One log is compacted; of another one a segment is damaged: it is given up, with the reason, and nothing else."""
+    config = {"log.cleaner.backoff.ms": 50, "log.cleaner.min.cleanable.ratio": 0.01}
+    with odradek.Broker(config=config, in_thread=in_thread) as broker:
+        small = {"cleanup.policy": "compact", "internal.segment.bytes": 4000}
+        names = [f"{topic}-{kind}" for kind in ("good", "bad")]
+        for name in names:
+            broker.create_topic(name, 1, small | {"min.cleanable.dirty.ratio": 1.0})
+            for _ in range(6):
+                publish(broker.bootstrap_servers, name, [b"x" * 500] * 4, partition=0, key=b"k")
+        broker.stop()
+        segment = broker.data_dir / f"{names[1]}-0" / "00000000000000000000.log"
+        data = bytearray(segment.read_bytes())
+        data[100] ^= 0xFF
+        segment.write_bytes(data)
+        broker.start()
+        before = broker.cleaner()
+        assert (before.thread_count, before.dead_thread_count, before.uncleanable) == (1, 0, {})
+        assert all(before.dirty_bytes[f"{name}-0"] > 0 for name in names)
+        with odradek.Admin(broker.bootstrap_servers) as admin:
+            for name in names:
+                admin.alter_topic_configs(name, {"min.cleanable.dirty.ratio": "0.01"})
+        eventually(lambda: (health := broker.cleaner()).cleanings and health.uncleanable)
+        after = broker.cleaner()
+        assert list(after.uncleanable) == [f"{names[1]}-0"]
+        assert "CRC" in after.uncleanable[f"{names[1]}-0"]
+        assert after.uncleanable_bytes > 0
+        assert after.last_run_ms >= broker.clock.now_ms() - 60_000
+        assert after.dirty_bytes[f"{names[0]}-0"] < before.dirty_bytes[f"{names[0]}-0"]
+        assert (after.thread_count, after.dead_thread_count) == (1, 0)
+
+
 def test_it_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
     code = (
         "import odradek, sys\n"

@@ -17,7 +17,7 @@ def blocks(section: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("section", ["A broker in your tests", "Crashes", "Time", "Faults"])
+@pytest.mark.parametrize("section", ["A broker in your tests", "Crashes", "Time", "Faults", "The log cleaner"])
 def test_the_programs_run(section: str, tmp_path: Path) -> None:
     (program,) = blocks(section, "python")
     done = subprocess.run(

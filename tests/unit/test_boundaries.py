@@ -19,7 +19,7 @@ from odradek.broker.handlers import SERVED
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
-HEAVY = {"numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
+HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
 HANDLERS = Path(__file__).resolve().parent.parent.parent / "src" / "odradek" / "broker" / "handlers"
 APIS = sorted(path.stem for path in HANDLERS.glob("k[0-9]*.py"))
 

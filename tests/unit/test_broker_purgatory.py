@@ -13,8 +13,8 @@ class Partition:
 
 
 def park(loop: Loop, partitions, missing: int, wait_ms: int = 500):
-    done: list[float] = []
-    return ParkedFetch(loop, partitions, missing, wait_ms, lambda: done.append(loop.now)), done
+    done: list[tuple[float, bool]] = []
+    return ParkedFetch(loop, partitions, missing, wait_ms, lambda changed: done.append((loop.now, changed))), done
 
 
 def test_enough_bytes_wake_it_in_the_next_round() -> None:
@@ -26,7 +26,7 @@ def test_enough_bytes_wake_it_in_the_next_round() -> None:
     parked.arrived(40)
     assert not done, "appends of one round share a reply"
     loop.run()
-    assert done == [0.0]
+    assert done == [(0.0, True)]
 
 
 def test_time_wakes_it_with_whatever_is_there() -> None:
@@ -35,7 +35,15 @@ def test_time_wakes_it_with_whatever_is_there() -> None:
     loop.run(0.2)
     assert not done
     loop.run(0.1)
-    assert done == [0.25]
+    assert done == [(0.25, False)], "and what was read before still holds"
+
+
+def test_what_came_but_was_too_little_is_told_too() -> None:
+    loop = Loop()
+    parked, done = park(loop, [Partition()], 100, wait_ms=250)
+    parked.arrived(1)
+    loop.run(0.3)
+    assert done == [(0.25, True)]
 
 
 def test_it_completes_once_and_leaves_nothing_behind() -> None:

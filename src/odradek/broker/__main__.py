@@ -16,8 +16,6 @@ from pathlib import Path
 
 gc.disable()  # until the broker serves: what a start makes, it keeps
 
-sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # kio would import it and take 0.2 s
-
 
 def main(arguments: list[str]) -> int:
     """Exit code 2 and one line on stderr for what cannot work."""

@@ -11,6 +11,7 @@ reach it, and its end says that the other side has died. A broker in a thread ge
 | ``fault`` | ``kind``, ``api`` and what ``Faults.add`` takes | the fault's number |
 | ``faults`` | | ``fired`` (rows in the order of ``Fired``) and ``pending`` (numbers) |
 | ``clear_faults`` | | |
+| ``cleaner`` | | how the log cleaner fares: the fields of ``testing.broker.CleanerHealth`` |
 | ``create_topic`` | ``name``, ``partition_count`` (-1: the broker's default), ``configs`` | |
 """
 
@@ -62,9 +63,25 @@ class Control:
             return {"fired": list(self._faults.fired), "pending": self._faults.pending()}
         if do == "clear_faults":
             return self._faults.clear()
+        if do == "cleaner":
+            return self._cleaner()
         if do == "create_topic":
             return self._create_topic(**arguments)
         raise ValueError(f"no command {do!r}")
+
+    def _cleaner(self) -> dict[str, Any]:
+        status = self._broker.cleaning.status()
+        return {
+            "thread_count": status.thread_count,
+            "dead_thread_count": status.dead_thread_count,
+            "last_run_ms": status.last_run_ms,
+            "cleanings": status.cleanings,
+            "in_progress": list(map(str, status.in_progress)),
+            "dirty_bytes": {str(name): size for name, size in status.dirty_bytes.items()},
+            "max_dirty_ratio": status.max_dirty_ratio,
+            "uncleanable": {str(name): reason for name, reason in status.uncleanable.items()},
+            "uncleanable_bytes": status.uncleanable_bytes,
+        }
 
     def _create_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
         try:

@@ -25,9 +25,12 @@ class Waitable(Protocol):
 
 
 class ParkedFetch:
-    """One waiting fetch. Completes once: when enough bytes arrived, or when its time is up."""
+    """One waiting fetch. Completes once: when enough bytes arrived, or when its time is up.
 
-    __slots__ = ("_complete", "_done", "_missing", "_partitions", "_scheduler", "_timer")
+    ``complete(changed)`` is told whether anything has changed at all: else what was read before still holds.
+    """
+
+    __slots__ = ("_changed", "_complete", "_done", "_missing", "_partitions", "_scheduler", "_timer")
 
     def __init__(
         self,
@@ -35,31 +38,40 @@ class ParkedFetch:
         partitions: Iterable[Waitable],
         missing_bytes: int,
         max_wait_ms: int,
-        complete: Callable[[], None],
+        complete: Callable[[bool], None],
     ) -> None:
         self._scheduler = scheduler
         self._partitions = tuple(partitions)
         self._missing = missing_bytes
         self._complete = complete
-        self._done = False
+        self._done = self._changed = False
         for partition in self._partitions:
             partition.waiters.add(self)
-        self._timer = scheduler.call_later(max_wait_ms / 1000, self.wake)
+        self._timer = scheduler.call_later(max_wait_ms / 1000, self._end)
 
     def arrived(self, size: int) -> None:
         """``size`` more bytes can be read from one of its partitions."""
         self._missing -= size
+        self._changed = True
         if self._missing <= 0:
             self.wake()
 
     def wake(self) -> None:
-        """Completes it whatever is there: time is up, or a partition changed hands or is gone.
+        """Completes it whatever is there: a partition changed hands or is gone.
 
         The reading itself comes in the loop's next round, so that appends of this round share one reply.
         """
+        self._changed = True
+        self._end()
+
+    def _end(self) -> None:
+        """Enough has come, or the time is up."""
         if not self._done:
             self._leave()
-            self._scheduler.call_soon(self._complete)
+            self._scheduler.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._complete(self._changed)
 
     def abandon(self) -> None:
         """The connection has gone: forgets the fetch."""

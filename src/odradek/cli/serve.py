@@ -16,8 +16,6 @@ def serve(data_dir: Path, listen: str, config: list[str], exit_with_parent: bool
     ``ready HOST:PORT`` on stdout once requests are taken. What is wrong with the arguments, the directory or the
     port gets one line on stderr and exit code 2. ``exit_with_parent``: also stops when stdin ends.
     """
-    # kio takes hypothesis along where it is installed; a broker has no use for it and would start 0.2 s later.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     gc.disable()  # until the broker serves: what a start makes, it keeps
     logging.basicConfig(
         stream=sys.stderr,

@@ -13,9 +13,7 @@ __all__ = ["ConfigError", "CorruptRecord", "ErrorCode", "KafkaError", "OdradekEr
 def __getattr__(name: str) -> Any:
     # Loading kio takes longer than starting a broker's process, which needs no more than the classes below.
     if name == "ErrorCode":
-        from kio.schema.errors import ErrorCode
-
-        import odradek.core.kio_alone  # noqa: F401
+        from odradek.core.kio_alone import ErrorCode
 
         globals()[name] = ErrorCode
         return ErrorCode
@@ -83,8 +81,6 @@ class CorruptRecord(KafkaError):
     """Bytes that are no valid record batch."""
 
     def __init__(self, message: str) -> None:
-        from kio.schema.errors import ErrorCode
-
-        import odradek.core.kio_alone  # noqa: F401
+        from odradek.core.kio_alone import ErrorCode
 
         super().__init__(ErrorCode.corrupt_message, message)

@@ -113,6 +113,10 @@ class Broker:
         count = -1 if partitions is None else partitions
         self._engine.command("create_topic", name=name, partition_count=count, configs=texts)
 
+    def cleaner(self) -> CleanerHealth:
+        """How its log cleaner fares: one that is dead, or gives a partition up, lets that log grow without end."""
+        return CleanerHealth(**self._engine.command("cleaner"))
+
     def stop(self) -> None:
         """Stops it in peace: requests are answered, logs closed. Raises BrokerFailed where it had failed before."""
         code = self._engine.stop()
@@ -169,6 +173,24 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise ConfigError(f"{name}: a setting is a text, a number, a boolean or a list of texts, not {value!r}")
+
+
+class CleanerHealth(NamedTuple):
+    """The log cleaner's health, partitions by name (``topic-0``). Times in ms since 1970 (-1: never), sizes in bytes.
+
+    ``dead_thread_count``: cleaners that should run and do not, as in Kafka's metric of that name. ``uncleanable``:
+    partitions left alone after a failure, and why; ``dirty_bytes`` are those of the others.
+    """
+
+    thread_count: int
+    dead_thread_count: int
+    last_run_ms: int
+    cleanings: int
+    in_progress: list[str]
+    dirty_bytes: dict[str, int]
+    max_dirty_ratio: float
+    uncleanable: dict[str, str]
+    uncleanable_bytes: int
 
 
 class Clock:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
+import odradek.core.kio_alone  # noqa: F401  # isort: skip  (before kio)
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader

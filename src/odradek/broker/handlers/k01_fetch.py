@@ -108,15 +108,18 @@ class _Fetch:
             partition for item, _ in fetched if (partition := self._partition(item.topic, item.partition)) is not None
         }
         self._parked = ParkedFetch(
-            self._broker.loop, partitions, self._min_bytes - size, self._max_wait_ms, self._complete
+            self._broker.loop,
+            partitions,
+            self._min_bytes - size,
+            self._max_wait_ms,
+            lambda changed: self._complete(fetched if not changed else self._read()[0]),
         )
         self._connection.parked.add(self._parked)
         return self._deferred
 
-    def _complete(self) -> None:
+    def _complete(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> None:
         if self._parked is not None:
             self._connection.parked.discard(self._parked)
-        fetched, _, _ = self._read()
         self._deferred.resolve(self._reply(fetched))
 
     def _partition(self, topic: TopicKey, index: int) -> Partition | None:
