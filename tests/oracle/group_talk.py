@@ -26,7 +26,7 @@ CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
 OFFSETS_TOPIC = "__consumer_offsets"
 GROUP_RESOURCE = 32
 RANGE = (("range", b""),)
-GROUP_METADATA, GROUP_EPOCH, TARGET_MEMBER, CURRENT, PATTERN = 2, 3, 7, 8, 16  # types of records
+OFFSET, GROUP_METADATA, GROUP_EPOCH, TARGET_MEMBER, CURRENT, PATTERN = 1, 2, 3, 7, 8, 16  # types of records
 OF_MEMBERS = (5, 7, 8)
 _HASH_AT = 9  # behind version, epoch and the tag's number and length
 
@@ -373,14 +373,15 @@ class Talk:
     def log(self, *, unordered: bool = False) -> None:
         """Puts what was written since the last look into the trace, byte by byte.
 
-        ``unordered``: by key. Else as they stand in the log, but for records of one kind, one for each member, that
-        stand side by side: Kafka writes them in the order of the members' hashes.
+        ``unordered``: by key. Else as they stand in the log, but for what stands side by side in the order of hashes:
+        records of one kind, one for each member, and tombstones of offsets.
         """
         rows = [{"key": Raw(key), "value": self._shown(key, value)} for key, value in self.written()]
         by_key: list[dict[str, Any]] = []
-        for kind, alike in itertools.groupby(rows, key=lambda row: int.from_bytes(row["key"][:2], "big")):
+        for (kind, is_tombstone), alike in itertools.groupby(rows, key=_kind):
             run = list(alike)
-            by_key += sorted(run, key=self._key_shown) if kind in OF_MEMBERS else run
+            hashed = kind in OF_MEMBERS or is_tombstone
+            by_key += sorted(run, key=self._key_shown) if hashed else run
         self.run.note("records", {"of": self.group}, sorted(rows, key=self._key_shown) if unordered else by_key)
 
     def _key_shown(self, row: Mapping[str, Any]) -> str:
@@ -423,6 +424,12 @@ class Talk:
                 if group_hash(self._facts[label] for label in labels) == value:
                     return f"<hash of {', '.join(labels) or 'nothing'}>"
         return "<some hash>"
+
+
+def _kind(row: Mapping[str, Any]) -> tuple[int, bool]:
+    """The type of a record, and whether it is the tombstone of an offset."""
+    number = int.from_bytes(row["key"][:2], "big")
+    return number, number == OFFSET and row["value"] is None
 
 
 def _sort_partitions(row: dict[str, Any]) -> None:
@@ -556,7 +563,7 @@ class Consumer:
         if reply.error_code is ErrorCode.none and reply.member_epoch >= 0:
             self.epoch = reply.member_epoch
             if reply.assignment is not None:
-                self.assigned = {row.topic_id: list(row.partitions) for row in reply.assignment.topic_partitions}
+                self.assigned = {row.topic_id: sorted(row.partitions) for row in reply.assignment.topic_partitions}
         return reply
 
     def commit(self, *rows: tuple[Any, ...], **other: Any) -> Any:

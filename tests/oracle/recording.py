@@ -31,6 +31,7 @@ from odradek.wire import frames, schemas
 
 TRACES = Path(__file__).resolve().parent / "traces"
 _LONG = 1000  # characters: longer texts are shown as that
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TELLING = 8  # bytes: names that long stand in no other bytes by chance
 CLOSED = "<connection closed>"
 UNANSWERED = "<no answer>"
@@ -70,9 +71,12 @@ class Pending:
         self._step["reply"] = reply
         return reply
 
+    def is_answered(self, within_s: float) -> bool:
+        return self._wire.has_reply(within_s)
+
     def glance(self, within_s: float = 0.5) -> Any:
         """Its reply if there is one; that there is none is told in the trace too. Nothing else was said meanwhile."""
-        if not self._wire.has_reply(within_s):
+        if not self.is_answered(within_s):
             self._step["reply"] = UNANSWERED
             return None
         return self.receive()
@@ -284,7 +288,7 @@ class _Normaliser:
         self._in_bytes = {found.encode(): symbol for found, symbol in self._replacements}
         self._in_bytes |= {found: self._text(symbol, "") for found, symbol in raw_symbols.items()}
         for found, symbol in self._replacements:
-            if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", found):
+            if _UUID.fullmatch(found):
                 self._in_bytes[uuid.UUID(found).bytes] = symbol
 
     def value(self, value: Any, name: str) -> Any:
@@ -323,6 +327,7 @@ class _Normaliser:
             return "<text>"
         for found, symbol in self._replacements:
             value = value.replace(found, symbol)
+        value = _UUID.sub("<uuid>", value)  # of members nobody has named yet
         if len(value) > _LONG:
             return f"<{len(value)} characters, crc {zlib.crc32(value.encode()):08x}>"
         return value

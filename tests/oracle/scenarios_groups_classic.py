@@ -288,6 +288,21 @@ def a_leave_during_a_sync(run: Run) -> None:
     talk.describe()
 
 
+def a_member_that_syncs_leaves(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    following = b.syncing()
+    talk.leave((b.id, None))
+    talk.describe()
+    a.beat()
+    following.glance()
+
+
 def the_leader_leaves(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b")
@@ -489,6 +504,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_rebalance_chained_to_the_next,
     a_leave_during_a_join,
     a_leave_during_a_sync,
+    a_member_that_syncs_leaves,
     the_leader_leaves,
     everybody_leaves_during_a_join,
     a_vote_of_three,

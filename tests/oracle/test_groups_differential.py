@@ -14,6 +14,7 @@ from contextlib import ExitStack
 import pytest
 import scenarios_groups
 import scenarios_groups_admin
+import scenarios_groups_chance
 import scenarios_groups_classic
 import scenarios_groups_commits
 import scenarios_groups_consumer
@@ -31,6 +32,7 @@ GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 SUITES = {
     "groups": scenarios_groups.SCENARIOS,
     "groups_admin": scenarios_groups_admin.SCENARIOS,
+    "groups_chance": scenarios_groups_chance.SCENARIOS,
     "groups_classic": scenarios_groups_classic.SCENARIOS,
     "groups_commits": scenarios_groups_commits.SCENARIOS,
     "groups_consumer": scenarios_groups_consumer.SCENARIOS,
@@ -61,7 +63,9 @@ _HALF_GONE = (
     "A classic join that is refused makes Kafka forget an empty KIP-848 group whose records stay in the log, to come "
     "back with the next start; here they are taken out when the group becomes a classic one."
 )
+_GONE = "Kafka leaves the sync of a member that is removed unanswered for good; here it is told that it is no member."
 DEVIATIONS: dict[str, list[tuple[str, str]]] = {
+    "a_member_that_syncs_leaves": [(r"\"<no answer>\" found .*unknown_member_id", _GONE)],
     "a_stranger_comes_to_an_empty_consumer_group": [(r"^6 records", _HALF_GONE)],
     "a_static_consumer_changes_its_name": [(r"^10 consumer_group_heartbeat", _OLD_NAME)],
     "fetches_with_epochs": [(r"^1[67] .*\"unknown_server_error\" found \"unknown_member_id\"", _NO_ID)],

@@ -27,7 +27,7 @@ from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import is_longer, java_string_hash
 from odradek.groups import consumer_records as records
-from odradek.groups.assignors import MemberSpec, hash_order
+from odradek.groups.assignors import ASSIGNORS, MemberSpec, hash_order
 from odradek.groups.consumer_hash import TopicFacts, group_hash
 from odradek.groups.consumer_member import LEAVE_EPOCH, ConsumerMember, Owned, Partitions
 from odradek.groups.messages import OffsetCommit
@@ -214,14 +214,18 @@ class ConsumerGroup:
     def preferred_assignor(
         self, default: str, before: ConsumerMember | None = None, after: ConsumerMember | None = None
     ) -> str:
-        """The one most members ask for; of equals the first in Java's order."""
+        """The one most members ask for. Of equals it is the one nobody but ``after`` asks for, else the first."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        voted = [name for name in ASSIGNORS if votes[name]]
         if before is not None and before.member_id in self.members and before.assignor is not None:
             votes[before.assignor] -= 1
+            if not votes[before.assignor]:
+                voted.remove(before.assignor)
         if after is not None and after.assignor is not None:
+            if not votes[after.assignor]:
+                voted.insert(0, after.assignor)
             votes[after.assignor] += 1
-        voted = hash_order((name for name, count in votes.items() if count > 0), java_string_hash)
-        return max(voted, key=lambda name: votes[name]) if voted else default
+        return max(voted, key=lambda name: votes[name], default=default)
 
     def subscriptions_after(
         self, before: Iterable[ConsumerMember], after: ConsumerMember | None = None
