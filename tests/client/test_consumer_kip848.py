@@ -341,7 +341,7 @@ def test_heartbeats_that_fail_for_a_while_change_nothing(faulty: Broker, member:
 def test_a_member_that_does_not_poll_is_out_and_its_commit_fails(  # claims 72 and 75
     faulty: Broker, member: Make
 ) -> None:
-    one, told = member(max_poll_interval_ms=600), Told()
+    one, told = member(max_poll_interval_ms=1_500), Told()
     one.subscribe(["t"], **told.callbacks())
     read(one, 10)
     eventually(lambda: not described(faulty.bootstrap_servers, "g").members)

@@ -109,7 +109,7 @@ CLASSIC_ONLY: dict[str, tuple[str, ...]] = {
         "new b group.instance.id=one", "subscribe b T", "settle - b=2", "fails a", "commit b T:0=1", "close b",
     ),
     "evicted for idleness": (  # claims 72 and 75
-        "new a max.poll.interval.ms=300", "subscribe a T", "settle - a=2", "@evicted", "commit a T:0=5", "commit a",
+        "new a max.poll.interval.ms=1000", "subscribe a T", "settle - a=2", "@evicted", "commit a T:0=5", "commit a",
         "events a", "settle - a=2", "events a", "commit a T:0=5", "close a",
     ),
     "round robin": (  # claim 67
@@ -137,7 +137,7 @@ CONSUMER_ONLY: dict[str, tuple[str, ...]] = {
         "new a partition.assignment.strategy=ROUNDROBIN",
     ),
     "evicted for idleness": (  # claim 72
-        "new a max.poll.interval.ms=300", "subscribe a T", "settle - a=2", "@evicted", "poll a 0", "events a",
+        "new a max.poll.interval.ms=1000", "subscribe a T", "settle - a=2", "@evicted", "poll a 0", "events a",
         "settle - a=2", "events a", "commit a T:0=5", "close a",
     ),
 }  # fmt: skip
@@ -323,3 +323,62 @@ def staged(side: Side, bootstrap: str, admin: Admin, protocol: str) -> Callable[
     stage = Stage(side, bootstrap, admin, protocol)
     stage.fill()
     return stage.run
+
+
+JAVA = "org.apache.kafka.clients.consumer."
+MIXED = [
+    pytest.param("classic", JAVA + "RangeAssignor", "range", marks=pytest.mark.slow),
+    ("classic", JAVA + "CooperativeStickyAssignor", "cooperative-sticky"),
+    pytest.param("classic", JAVA + "StickyAssignor", "sticky", marks=pytest.mark.slow),
+    pytest.param("classic", JAVA + "RoundRobinAssignor", "roundrobin", marks=pytest.mark.slow),
+    ("consumer", "", ""),
+]
+
+
+@pytest.mark.parametrize(("protocol", "theirs", "ours"), MIXED)
+@pytest.mark.parametrize("first", ["java", "odradek"])
+def test_java_and_ours_in_one_group(  # claims 59, 64 and 68
+    java: JavaConsumers, bootstrap: str, admin: Admin, group: str, protocol: str, theirs: str, ours: str, first: str
+) -> None:
+    """Either leads the group, plans for the other, and takes over what it has committed."""
+    topic = unique("parity-t")
+    admin.create_topics([NewTopic(topic, 4, 1)])
+    for partition in range(4):
+        publish(bootstrap, topic, ["v"] * 5, partition=partition)
+    mine = OurConsumers()
+    started: list[Side] = []
+
+    def start(side: Side, strategy: str) -> None:
+        settings = {
+            "bootstrap.servers": bootstrap, "group.id": group, "client.id": side.name, "group.protocol": protocol,
+            "auto.offset.reset": "earliest", "enable.auto.commit": "true", "auto.commit.interval.ms": "3600000",
+        }  # fmt: skip
+        if strategy:
+            settings |= {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": "100"}
+        words = " ".join(f"{name}={value}" for name, value in settings.items())
+        assert side.run(f"{side.name} new {words}") == "ok"
+        started.append(side)
+        assert side.run(f"{side.name} subscribe {topic}") == "ok"
+
+    sides: dict[str, tuple[Side, str]] = {"java": (java, theirs), "odradek": (mine, ours)}
+    (one, strategy), (other, others) = sides[first], sides["odradek" if first == "java" else "java"]
+    try:
+        start(one, strategy)
+        assert one.run(f"{one.name} read 20") == " ".join(f"{topic}:{p}=0-4" for p in range(4))
+        start(other, others)
+
+        def shared() -> bool:
+            owned = [side.run(f"{side.name} poll 20") and side.run(f"{side.name} assigned") for side in (one, other)]
+            sets = [set(each.split(",")) - {""} for each in owned]
+            return [len(each) for each in sets] == [2, 2] and not sets[0] & sets[1]
+
+        eventually(shared, within_s=60)
+        assert other.run(f"{other.name} close") == "ok"  # nothing was left for it: its partitions had been committed
+        started.remove(other)
+        assert one.run(f"- settle {one.name}=4") == "settled"
+        publish(bootstrap, topic, ["v"], partition=0)
+        assert one.run(f"{one.name} read 1") == f"{topic}:0=5-5"
+    finally:
+        for side in started:
+            side.run(f"{side.name} close")
+    assert {tp.partition: c.offset for tp, c in admin.list_group_offsets(group).items()} == {0: 6, 1: 5, 2: 5, 3: 5}

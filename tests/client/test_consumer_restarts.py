@@ -23,7 +23,7 @@ FAST = {
     "group_consumer_heartbeat_interval_ms": "100",
     "group_consumer_assignment_interval_ms": "0",
     "group_consumer_min_session_timeout_ms": "1000",
-    "group_consumer_session_timeout_ms": "1500",
+    "group_consumer_session_timeout_ms": "3000",
     "group_min_session_timeout_ms": "1000",
 }
 PROTOCOLS = [pytest.param("classic", marks=pytest.mark.slow), "consumer"]
@@ -36,7 +36,7 @@ def quick(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
 
 
 def settings(protocol: str, **more: Any) -> dict[str, Any]:
-    classic = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 100} if protocol == "classic" else {}
+    classic = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 100} if protocol == "classic" else {}
     base = {"group_id": "g", "group_protocol": protocol, "auto_offset_reset": "earliest",
             "enable_auto_commit": False, "fetch_max_wait_ms": 50, "retry_backoff_ms": 20}  # fmt: skip
     return base | classic | more

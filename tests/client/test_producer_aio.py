@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -71,7 +72,10 @@ def test_memory_and_time_are_bounded(own_broker: Callable[..., Any], topic: str)
     async def main() -> None:
         settings = {"max_block_ms": 200, "buffer_memory": 2_000, "delivery_timeout_ms": 600}
         producer = odradek.aio.Producer({"bootstrap.servers": broker.bootstrap} | settings)
-        await producer.send_and_wait(topic, b"stored")
+        for _ in range(50):  # on a busy machine the first contact may take longer than a delivery may
+            with suppress(RequestTimedOut):
+                await producer.send_and_wait(topic, b"stored")
+                break
         broker.kill()
         await producer.send(topic, b"x" * 1_500)
         with pytest.raises(BufferExhausted, match="buffer_memory=2000"):

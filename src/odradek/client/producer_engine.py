@@ -1,5 +1,7 @@
-"""A producer's inside: settings, queues, the task that sends. ``odradek.Producer`` and ``odradek.aio.Producer`` are its
-faces. Records are put in from the caller's side, under ``lock``; everything else runs on the engine's loop."""
+"""A producer's inside: settings, queues, the task that sends. ``Producer`` here and in ``odradek.aio`` are its faces.
+
+Records are put in from the caller's side, under ``lock``; everything else runs on the engine's loop.
+"""
 
 from __future__ import annotations
 
