@@ -16,7 +16,8 @@ README = Path(__file__).resolve().parent.parent.parent / "README.md"
 
 
 def test_the_readmes_stream_reads_all_and_commits(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    (code,) = [block for block in blocks if "readStream" in block]
     assert '"127.0.0.1:9092"' in code
     create_topic(bootstrap, "flights", partitions=2)
     publish(bootstrap, "flights", numbers(30), partition=1)
