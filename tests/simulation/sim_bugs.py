@@ -162,10 +162,6 @@ def _generation_stands_still(real: Any) -> Any:
     return start
 
 
-def _epochs_unchecked(real: Any) -> Any:
-    return lambda member, request: None
-
-
 def _stale_epochs_may_commit(real: Any) -> Any:
     def refuse(self: ConsumerGroup, request: Any, metadata_limit: int) -> ErrorCode:
         error = real(self, request, metadata_limit)
@@ -273,7 +269,6 @@ BUGS: dict[str, Bug] = {
     "a join is not answered": _replacing(Membership, "_answer_join", _pending_joins_forgotten),
     "generations stand still": _replacing(ClassicGroup, "start_generation", _generation_stands_still),
     "gone members of 848 may commit": _replacing(ConsumerGroup, "refuse_commit", _stale_epochs_may_commit),
-    "epochs unchecked": _replacing(consumer_membership, "_check_epoch", _epochs_unchecked),
     "first commit of a block wins": _first_commit_of_a_block_wins(None),
     "sessions never end": _replacing(Membership, "on_session_timer", _sessions_never_end),
     "sessions of 848 never end": _replacing(

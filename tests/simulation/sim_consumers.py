@@ -120,7 +120,7 @@ class ConsumerProcess(Process):
         if reply.error in LOST:
             self.note("heartbeat: {}: lost {}", reply.error.name, sorted(self.owned))
             self._lose_all()
-            self.later(0, self.beat)
+            self._beat_soon(RETRY_MS if sent_epoch == 0 else 0)
         elif reply.error in OVER:
             self.note("gives up: {}", reply.error.name)
             self.die()

@@ -425,11 +425,19 @@ class Scenario:
         """By what members were told and have not given up: of those the group knows."""
         seen: dict[TopicPartition, str] = {}
         for process in group.processes:
-            if isinstance(process, ConsumerProcess) and process.alive and process.member_id in members:
+            if process.alive and self._is_member(process, members):
                 for tp in process.owned:
                     other = seen.setdefault(tp, process.name)
                     if other != process.name:
                         raise SimulationFailure(f"{other} and {process.name} both own {tp}", group.name)
+
+    @staticmethod
+    def _is_member(process: Process, members: Any) -> bool:
+        if isinstance(process, ConsumerProcess):
+            return process.member_id in members
+        member_id, generation = process.identity()
+        known = members.get(member_id)
+        return known is not None and known.classic is not None and known.epoch == generation
 
     def _one_owner_in_generation(self, group: Group, members: Collection[str]) -> None:
         ended = self.coordinator.incarnations.get(group.name, 0)

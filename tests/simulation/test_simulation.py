@@ -42,6 +42,20 @@ def test_10_000_seeds() -> None:
     assert "10000 seeds, 0 failed" in run.stdout
 
 
+@pytest.mark.slow
+def test_bugs_that_are_put_in_are_seen() -> None:
+    """Some thirty, each of a kind that somebody might write: see sim_bugs."""
+    run = simulate("0-400", "--bugs", timeout_s=1_800)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "NOT SEEN" not in run.stdout
+
+
+@pytest.mark.parametrize("bug", ["no fencing of commits", "deletion forgotten in replay", "what others own is free"])
+def test_some_bugs_are_seen_at_once(bug: str) -> None:
+    run = simulate("0-20", "--bug", bug, timeout_s=300)
+    assert f"{bug}: seed" in run.stdout, run.stdout + run.stderr
+
+
 def test_a_seed_tells_the_same_story_every_time() -> None:
     stories = {simulate("7", "--all", timeout_s=120).stdout for _ in range(2)}
     assert len(stories) == 1
