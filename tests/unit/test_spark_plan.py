@@ -588,6 +588,16 @@ def test_a_kill_between_a_rewound_batch_and_its_commit_does_not_rewind_again() -
     assert query.commit == mark_commit(30)
 
 
+@given(st.lists(st.integers(1, 250), max_size=20))
+def test_small_ranges_share_tasks_and_large_ones_do_not(counts: list[int]) -> None:
+    wanted = [Range(TopicPartition("t", number), 5, 5 + size) for number, size in enumerate(counts)]
+    groups = plan.gather(wanted)
+    assert list(itertools.chain(*groups)) == wanted, "each once, in order"
+    assert all(len(group) == 1 or sum(item.size for item in group) <= plan.FEW_OFFSETS for group in groups)
+    for group, following in itertools.pairwise(groups):
+        assert sum(item.size for item in group) + following[0].size > plan.FEW_OFFSETS
+
+
 # --- bytes and causes
 
 

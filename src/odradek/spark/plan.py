@@ -54,6 +54,8 @@ Commits = Mapping[TopicPartition, OffsetAndMetadata]
 TopicIds = Mapping[str, UUID | None]
 """None where the broker has no ids."""
 
+# A task costs Spark and its Python worker more time than reading so few records does.
+FEW_OFFSETS = 100
 EXTRA = "$odradek"
 MARK = "odradek-spark:1:"
 
@@ -532,6 +534,20 @@ def ranges(start: SourceOffset, end: SourceOffset) -> list[Range]:
         if begin is not None and begin < stop:
             found.append(Range(partition, begin, stop))
     return found
+
+
+def gather(wanted: Iterable[Range], few: int = FEW_OFFSETS) -> list[list[Range]]:
+    """Ranges as tasks: each for itself, but neighbours together while they hold no more than ``few`` offsets."""
+    groups: list[list[Range]] = []
+    room = 0
+    for item in wanted:
+        if groups and item.size <= room:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+            room = few
+        room -= item.size
+    return groups
 
 
 def split(wanted: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None) -> list[Range]:

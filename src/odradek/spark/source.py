@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -124,31 +124,40 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
         )
 
 
-@dataclass
-class KafkaRange(InputPartition):  # type: ignore[misc]
-    """One task: offsets ``start`` to ``end`` (exclusive) of one partition."""
+class Piece(NamedTuple):
+    """Offsets ``start`` to ``end`` (exclusive) of one partition, of the topic with this id where it is known."""
 
-    topic: str
-    partition: int
+    partition: TopicPartition
     start: int
     end: int
     topic_id: UUID | None
+
+
+@dataclass
+class KafkaRanges(InputPartition):  # type: ignore[misc]
+    """One task: pieces that are read one after the other; more than one only where all of them are small."""
+
+    pieces: tuple[Piece, ...]
 
 
 def _tasks(wanted: Sequence[Range], lookups: Lookups, planned: plan.TopicIds | None = None) -> list[InputPartition]:
     """``planned``: the topics that the ranges were taken from, where that may be a while ago."""
     options = lookups.options
     ids = {**lookups.topic_ids({item.partition.topic for item in wanted}), **(planned or {})}
-    pieces = plan.split(wanted, options.min_partitions, options.max_records_per_partition)
-    return [KafkaRange(*piece.partition, piece.start, piece.end, ids[piece.partition.topic]) for piece in pieces]
+    if options.min_partitions is None and options.max_records_per_partition is None:
+        groups = plan.gather(wanted)
+    else:
+        groups = [[piece] for piece in plan.split(wanted, options.min_partitions, options.max_records_per_partition)]
+    return [KafkaRanges(tuple(Piece(*item, ids[item.partition.topic]) for item in group)) for group in groups]
 
 
 def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Runs in a worker. Spark calls it with an empty partition where a batch read has no task."""
-    if isinstance(task, KafkaRange):
+    if isinstance(task, KafkaRanges):
         from odradek.spark.worker import read_task
 
-        yield from read_task(options, TopicPartition(task.topic, task.partition), task.start, task.end, task.topic_id)
+        for piece in task.pieces:
+            yield from read_task(options, *piece)
 
 
 class _FilterTaker:
