@@ -166,6 +166,28 @@ def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(cluster: Scripte
     assert cluster.brokers[1].count(OFFSET_COMMIT) == 31
 
 
+def test_a_commit_waits_for_those_that_wait_for_the_coordinator(cluster: ScriptedCluster) -> None:
+    """The second is asked for while the first looks for the coordinator, the third when that is known."""
+    answers = threading.Event()
+    asked: list[int] = []
+
+    def held_back(message: Any, version: int) -> Any:
+        asked.append(message.topics[0].partitions[0].committed_offset)
+        answers.wait(30)
+        rows = [{"partition_index": 0, "error_code": 0}]
+        return {"throttle_time": 0, "topics": [{"name": "t", "partitions": rows}]}
+
+    cluster.brokers[1].answers[OFFSET_COMMIT] = held_back
+    with make(cluster, group_id="g", enable_auto_commit=False) as one:
+        one.commit_async({T0: 1})
+        one.commit_async({T0: 2})
+        eventually(lambda: bool(asked))
+        one.commit_async({T0: 3})
+        answers.set()
+        one.commit({T0: 4})
+    assert asked == [1, 2, 3, 4]
+
+
 def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: ScriptedCluster) -> None:
     last, data = cluster.log[1]
     cluster.log[1] = (last, data[:-1] + b"\xff")

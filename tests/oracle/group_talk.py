@@ -64,11 +64,15 @@ class Talk:
     def __init__(self, run: Run, label: str = "a") -> None:
         self.run = run
         self.group = run.fresh("group", label)
-        run.until(FIND, 2, {"key": self.group, "key_type": 0}, lambda reply: reply.error_code == 0)
-        run.until(DESCRIBE, 4, self._asked(), lambda reply: reply.groups[0].error_code in (0, 69))
+        self.is_served()
         self._partition = partition_for_group(self.group, 50)
         self._begin = self._log_end()
         self._facts: dict[str, TopicFacts] = {}
+
+    def is_served(self) -> None:
+        """Waits until the group's coordinator serves."""
+        self.run.until(FIND, 2, {"key": self.group, "key_type": 0}, lambda reply: reply.error_code == 0)
+        self.run.until(DESCRIBE, 4, self._asked(), lambda reply: reply.groups[0].error_code in (0, 69))
 
     def _asked(self) -> dict[str, Any]:
         return {"groups": [self.group], "include_authorized_operations": False}

@@ -3,8 +3,8 @@
 The broker asked should be a single Apache Kafka 4.3 with ``num.partitions=4``,
 ``group.initial.rebalance.delay.ms=0`` and defaults otherwise. A suite that names settings of its own
 (``CONFIG``: short retention, small groups) gets an Apache Kafka with these, from its jars, for as long as it takes;
-its scenarios run side by side, as most of them wait. Traces go to ``tests/oracle/traces`` and are committed, so that
-comparing needs no Java.
+its scenarios run side by side, as most of them wait, but for those that restart the broker (``RESTARTS``). Traces go
+to ``tests/oracle/traces`` and are committed, so that comparing needs no Java.
 """
 
 from __future__ import annotations
@@ -55,6 +55,14 @@ def _recorded_apart(module: Any) -> dict[str, list[dict[str, Any]]]:
         broker = ApacheBroker(Path(directory), module.CONFIG, heap="512m")
         broker.start()
         try:
+            if hasattr(module, "RESTARTS"):
+
+                def restart() -> None:
+                    broker.stop()
+                    broker.start()
+
+                recorded = (run_scenario(broker.bootstrap, scenario, None, restart) for scenario in module.SCENARIOS)
+                return {s.__name__: trace for s, trace in zip(module.SCENARIOS, recorded, strict=True)}
             with ThreadPoolExecutor(len(module.SCENARIOS)) as pool:
                 traces = pool.map(lambda scenario: run_scenario(broker.bootstrap, scenario), module.SCENARIOS)
                 return {scenario.__name__: trace for scenario, trace in zip(module.SCENARIOS, traces, strict=True)}

@@ -85,9 +85,15 @@ class Pending:
 class Run:
     """One run of a scenario against one broker. Clients are connections, made when first named."""
 
-    def __init__(self, bootstrap: str, pass_ms: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        pass_ms: Callable[[int], object] | None = None,
+        restart: Callable[[], object] | None = None,
+    ) -> None:
         self._bootstrap = bootstrap
         self._pass_ms = pass_ms or (lambda ms: time.sleep(ms / 1000))
+        self._restart = restart
         self._wires: dict[str, Wire] = {}
         self._steps: list[Step] = []
         self._symbols: dict[str, str] = {}
@@ -218,6 +224,13 @@ class Run:
     def pass_ms(self, ms: int) -> None:
         """Lets so much of the broker's time pass: by waiting, or by moving its clock where that can be done."""
         self._pass_ms(ms)
+
+    def restart(self) -> None:
+        """Stops the broker and starts it again; connections are made anew."""
+        assert self._restart is not None, "not a broker of this scenario's own"
+        for client in tuple(self._wires):
+            self.hang_up(client)
+        self._restart()
 
     # --- the trace ----------------------------------------------------------------------------------------------
 
@@ -383,9 +396,14 @@ def _order(row: Any) -> tuple[str, str]:
     return str(name), json.dumps(row, sort_keys=True)
 
 
-def run_scenario(bootstrap: str, scenario: Scenario, pass_ms: Callable[[int], object] | None = None) -> list[Step]:
-    """One scenario's trace. ``pass_ms`` lets time pass on the broker; None: by waiting."""
-    run = Run(bootstrap, pass_ms)
+def run_scenario(
+    bootstrap: str,
+    scenario: Scenario,
+    pass_ms: Callable[[int], object] | None = None,
+    restart: Callable[[], object] | None = None,
+) -> list[Step]:
+    """One scenario's trace. ``pass_ms`` lets time pass on the broker (None: by waiting), ``restart`` restarts it."""
+    run = Run(bootstrap, pass_ms, restart)
     try:
         scenario(run)
     finally:

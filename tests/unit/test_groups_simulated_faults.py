@@ -1,7 +1,8 @@
-"""What the simulator found, each as the shortest story that shows it."""
+"""What the simulator, and groups in chaos, have found: each as the shortest story that shows it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,11 @@ from group_rig import MemoryPartition, Rig
 
 import odradek.broker.runtime as runtime_module
 from odradek.client.assignors import make_assignors
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_fetcher import Fetcher
 from odradek.client.consumer_protocol import encode_assignment
 from odradek.client.membership import Membership, Next, State
+from odradek.client.subscription import SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.groups.config import GroupConfig
@@ -139,3 +143,36 @@ def test_an_upgrade_after_a_topic_came_back_smaller_plans_for_what_there_is() ->
         for number in numbers
     }
     assert owned == {(UUID(int=77).bytes, 0), (rig.catalog.topic("u").id.bytes, 0)}  # type: ignore[union-attr]
+
+
+def test_a_fetch_planned_just_before_partitions_go_fails_nothing() -> None:
+    """Fifty members come and go: a rebalance takes a partition away between the plan of a fetch and its start."""
+
+    class NoBroker:
+        def leader(self, tp: TopicPartition) -> int:
+            return 1
+
+        def leader_epoch(self, tp: TopicPartition) -> int:
+            return 0
+
+        def node(self, node_id: int) -> None: ...
+        def known_topic(self, name: str) -> None: ...
+        def forget_topics(self, names: set[str]) -> None: ...
+
+    async def go() -> Exception | None:
+        config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "retry_backoff_ms": 1})
+        subscription = SubscriptionState()
+        fetcher = Fetcher(config, NoBroker(), subscription, lambda: None)  # type: ignore[arg-type]
+        subscription.subscribe(["t"])
+        subscription.set_assigned([TopicPartition("t", 0)])
+        subscription.state(TopicPartition("t", 0)).place(0)
+        fetcher.pump()
+        (flight,) = fetcher._flights.values()
+        subscription.set_assigned([])
+        await asyncio.wait([flight])
+        await asyncio.sleep(0)
+        failure = fetcher.take_failure()
+        await fetcher.close()
+        return failure
+
+    assert asyncio.run(go()) is None

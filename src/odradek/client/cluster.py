@@ -364,9 +364,6 @@ class Cluster:
         self._coordinators[group_id] = node
         return node
 
-    def knows_coordinator(self, group_id: str) -> bool:
-        return group_id in self._coordinators
-
     def forget_coordinator(self, group_id: str) -> None:
         """The next call for the group looks its coordinator up again."""
         self._coordinators.pop(group_id, None)

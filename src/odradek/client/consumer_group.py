@@ -66,6 +66,7 @@ class Coordination(ABC):
         self._connections = NodeConnections(cluster)
         self._polled_s = time.monotonic()
         self._sent: set[asyncio.Task[None]] = set()
+        self._order = asyncio.Lock()
         self._told: deque[tuple[OnCommit, Offsets, Exception | None]] = deque()
 
     # --- what the protocols do each in its own way ------------------------------------------------------------
@@ -198,8 +199,9 @@ class Coordination(ABC):
         request = commit_request(
             self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
         )
-        connection = await self._coordinator()
-        reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)
+        async with self._order:  # whoever asked first writes first, also while the coordinator is being looked for
+            connection = await self._coordinator()
+        reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # writes before it waits
         failure = commit_failure(
             reply, instance_id=instance_id, still_member=self.in_group and sent_as == self.member_of()
         )
@@ -237,13 +239,10 @@ class Coordination(ABC):
         """One try, in the order of the calls; ``callback`` is called by a later poll, commit or close."""
         if self.config.group_id is None:
             raise InvalidGroupId("committing")
-        before = tuple(self._sent)
 
         async def send() -> None:
             failure: Exception | None = None
             try:
-                if not self._connected():
-                    await asyncio.gather(*before, return_exceptions=True)  # so that none overtakes another
                 if offsets:
                     await self._send_commit(offsets)
             except OdradekError as error:
@@ -264,9 +263,6 @@ class Coordination(ABC):
     def _coordinator_failed(self, error: OdradekError) -> None:
         if not isinstance(error, KafkaError) or error.code is not ErrorCode.stale_member_epoch:
             self._cluster.forget_coordinator(self.group_id)
-
-    def _connected(self) -> bool:
-        return self._cluster.knows_coordinator(self.group_id)
 
     async def callbacks(self) -> None:
         while self._told:

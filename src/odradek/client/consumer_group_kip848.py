@@ -10,9 +10,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from odradek.client.cluster import Cluster, worth_retrying
+from odradek.client.connection import Connection
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_group import Coordination, Identity, now_ms
-from odradek.client.consumer_membership import After, ConsumerMembership, Partitions, State
+from odradek.client.consumer_membership import NO_PROTOCOL, After, ConsumerMembership, Partitions, State
 from odradek.client.errors import UnsupportedVersion
 from odradek.client.subscription import SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
@@ -197,10 +198,7 @@ class ConsumerCoordination(Coordination):
         after = After.FIND_COORDINATOR
         try:
             connection = await self._coordinator()
-            if self._subscription.server_pattern is not None and not connection.supports(
-                CONSUMER_GROUP_HEARTBEAT, PATTERNS_FROM
-            ):
-                raise UnsupportedVersion("patterns resolved by the coordinator")
+            self._check_version(connection)
             self._asked, incarnation, sent_s = False, member.incarnation, time.monotonic()
             reply = await connection.call(CONSUMER_GROUP_HEARTBEAT, member.heartbeat_request())
             after = member.on_heartbeat(reply, milliseconds(reply.heartbeat_interval), incarnation)
@@ -217,6 +215,17 @@ class ConsumerCoordination(Coordination):
         if member.state in (State.RECONCILING, State.LOST, State.FATAL):
             self._changed()
         self._learn_names()
+
+    def _check_version(self, connection: Connection) -> None:
+        """Raises UnsupportedVersion."""
+        if not connection.supports(CONSUMER_GROUP_HEARTBEAT):
+            raise UnsupportedVersion(NO_PROTOCOL)
+        if self._subscription.server_pattern is not None and not connection.supports(
+            CONSUMER_GROUP_HEARTBEAT, PATTERNS_FROM
+        ):
+            raise UnsupportedVersion(
+                "the coordinator cannot match patterns (Kafka 4.0 can): pass a compiled one, which the client matches"
+            )
 
     # --- leaving ----------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ _THROWN_OUT = frozenset({
     ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch, ErrorCode.group_id_not_found,
 })  # fmt: skip
 _MOVED = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
-_NO_PROTOCOL = (
+NO_PROTOCOL = (
     "the cluster does not know the consumer group protocol (KIP-848, Kafka 4.0): set group_protocol=classic until it "
     "is upgraded"
 )
@@ -266,12 +266,12 @@ class ConsumerMembership:
         if code is ErrorCode.fenced_instance_id:
             return FencedInstance(self.instance_id or "")
         if code is ErrorCode.unsupported_version:
-            return UnsupportedVersion(_NO_PROTOCOL)
+            return UnsupportedVersion(NO_PROTOCOL)
         return error_for(code, f"group {self.group_id}: {text or 'the heartbeat was refused'}")
 
     def fail(self, error: KafkaError) -> None:
         """Ends the membership: every poll raises ``error``."""
-        self._fail(UnsupportedVersion(_NO_PROTOCOL) if isinstance(error, UnsupportedVersion) else error)
+        self._fail(error)
 
     def _fail(self, error: KafkaError) -> None:
         self._throw_out()

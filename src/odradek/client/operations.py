@@ -171,6 +171,8 @@ async def list_offsets(
             raise failures[0]
 
     await cluster.retrying("listing offsets", attempt, deadline)
+    if missing := [str(tp) for tp in wanted if tp not in found]:
+        raise error_for(ErrorCode.unknown_server_error, f"a broker left {', '.join(missing)} out of its answer")
     return {tp: found[tp] for tp in wanted}
 
 

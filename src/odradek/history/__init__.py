@@ -1,0 +1,26 @@
+"""The history of consumer groups, read out of ``__consumer_offsets``: every record there in typed Arrow columns, and
+what follows from them. Importing this package loads neither numba nor pyarrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.history.decode import decode_batch
+    from odradek.history.read import read_offset_history, stream_offset_history
+
+__all__ = ["decode_batch", "read_offset_history", "stream_offset_history"]
+
+_PLACES = {
+    "decode_batch": "odradek.history.decode",
+    "read_offset_history": "odradek.history.read",
+    "stream_offset_history": "odradek.history.read",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        from importlib import import_module
+
+        return getattr(import_module(_PLACES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

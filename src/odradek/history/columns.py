@@ -1,0 +1,96 @@
+"""The columns that records of ``__consumer_offsets`` are read into, one row a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from odradek.core.record_schemas import RECORD_TYPES
+
+TIME = pa.timestamp("us", tz="UTC")
+UNKNOWN = "unknown"
+OFFSET_COMMIT = "offset_commit"
+GROUP_METADATA = "group_metadata"
+CONSUMER_GROUP_METADATA = "consumer_group_metadata"
+MEMBER_METADATA = "consumer_group_member_metadata"
+
+KINDS = [
+    *dict.fromkeys(OFFSET_COMMIT if number in (0, 1) else kind.name for number, kind in sorted(RECORD_TYPES.items())),
+    UNKNOWN,
+]
+"""What ``kind`` can be: commits (keys 0 and 1), metadata of classic groups, Kafka's names of the others, unknown."""
+
+ASSIGNMENT = pa.list_(
+    pa.struct([("topic", pa.string()), ("topic_id", pa.binary()), ("partitions", pa.list_(pa.int32()))])
+)
+MEMBERS = pa.list_(
+    pa.struct(
+        [
+            ("member_id", pa.string()),
+            ("instance_id", pa.string()),
+            ("client_id", pa.string()),
+            ("client_host", pa.string()),
+            ("rack_id", pa.string()),
+            ("rebalance_timeout_ms", pa.int32()),
+            ("session_timeout_ms", pa.int32()),
+            ("epoch", pa.int32()),
+            ("subscription", pa.list_(pa.string())),
+            ("subscription_regex", pa.string()),
+            ("assignment", ASSIGNMENT),
+        ]
+    )
+)
+
+RARE_COLUMNS = pa.schema(
+    [
+        ("generation", pa.int32()),
+        ("protocol_type", pa.string()),
+        ("protocol", pa.string()),
+        ("leader", pa.string()),
+        ("state_timestamp", TIME),
+        ("member_id", pa.string()),
+        ("members", MEMBERS),
+        ("details", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("reason", pa.string()),
+    ]
+)
+"""What commits have not: these are filled for groups, members, and what cannot be read (``key`` … ``reason``)."""
+
+SCHEMA = pa.schema(
+    [
+        ("kind", pa.dictionary(pa.int8(), pa.string())),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("committed_offset", pa.int64()),
+        ("leader_epoch", pa.int32()),
+        ("metadata", pa.string()),
+        ("commit_timestamp", TIME),
+        ("expire_timestamp", TIME),
+        ("topic_id", pa.binary()),
+        ("is_tombstone", pa.bool_()),
+        *((field.name, field.type) for field in RARE_COLUMNS),
+        ("key_type", pa.int16()),
+        ("value_version", pa.int16()),
+        ("record_partition", pa.int32()),
+        ("record_offset", pa.int64()),
+        ("record_timestamp", TIME),
+    ]
+)
+
+NO_MEMBER: dict[str, Any] = {field.name: None for field in MEMBERS.value_type}
+
+
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows without dictionaries, for readers that know none (Spark)."""
+    at = SCHEMA.get_field_index("kind")
+    return pa.RecordBatch.from_arrays(
+        [column.cast(pa.string()) if i == at else column for i, column in enumerate(batch.columns)], schema=PLAIN_SCHEMA
+    )
+
+
+PLAIN_SCHEMA = SCHEMA.set(0, pa.field("kind", pa.string()))
+"""``SCHEMA`` as Spark has it: ``kind`` a plain string."""

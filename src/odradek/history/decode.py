@@ -1,0 +1,186 @@
+"""Fetched records of ``__consumer_offsets`` as typed Arrow columns (``columns.SCHEMA``), without an object per record.
+
+Commits, which nearly all of them are, go through one kernel; the rest one by one. Every record becomes a row: what
+cannot be read keeps its bytes in ``key`` and ``value``, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.core.record_schemas import RECORD_TYPES
+from odradek.core.records import UnknownRecord, decode
+from odradek.history.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
+from odradek.history.kernel import COMMIT, RARE, Array, Parsed, gather
+from odradek.history.rare import Row, rare_row
+
+NEEDED = ("key", "value", "partition", "offset", "timestamp")
+"""The columns of the source that ``decode_batch`` looks at."""
+
+_UNKNOWN = KINDS.index(UNKNOWN)
+_KIND_NAMES = pa.array(KINDS, pa.string())
+
+
+def _kind_codes() -> Array:
+    """Of each key type, -1 … 127, its place among the kinds."""
+    codes = np.full(129, _UNKNOWN, np.int8)
+    for number, kind in RECORD_TYPES.items():
+        codes[number] = KINDS.index(OFFSET_COMMIT if number in (0, 1) else kind.name)
+    return codes
+
+
+_CODES = _kind_codes()
+
+
+def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None = None) -> pa.RecordBatch:
+    """The records of a RecordBatch with the columns of ``client.reader`` (``NEEDED`` at least), a row each, in order.
+
+    ``topic_names`` maps the ids of topics (16 bytes), which is all that KIP-848 assignments hold, to their names.
+    Never raises for what the records hold.
+    """
+    pairs = batch.column("key"), batch.column("value")
+    (keys, key_ends, has_key), (values, value_ends, has_value) = (_flat(column) for column in pairs)
+    found = Parsed(keys, key_ends, has_key, values, value_ends, has_value)
+    rare = _rare_rows(found, pairs, topic_names or {})
+    texts = _texts(found, keys, values)
+    if found.foreign.any() and not _all_valid(texts):
+        for row in np.flatnonzero(found.foreign).tolist():
+            if isinstance(decode(pairs[0][row].as_py(), pairs[1][row].as_py()), UnknownRecord):
+                found.status[row] = RARE
+        rare = _rare_rows(found, pairs, topic_names or {})
+        texts = _texts(found, keys, values)
+    columns = _commit_columns(found, texts, values, has_value) | _rare_columns(found.rows, *rare)
+    columns["record_partition"] = batch.column("partition")
+    columns["record_offset"] = batch.column("offset")
+    columns["record_timestamp"] = batch.column("timestamp")
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def empty() -> pa.Table:
+    """A table of no records."""
+    return SCHEMA.empty_table()
+
+
+def _flat(column: pa.Array) -> tuple[Array, Array, Array]:
+    """Bytes, offsets into them, and one byte a row that is 0 for null."""
+    if column.type != pa.binary():
+        column = column.cast(pa.binary())
+    rows = len(column)
+    validity, ends, data = column.buffers()
+    offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + rows + 1] if rows else np.zeros(1, np.int32)
+    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    content.flags.writeable = False
+    if column.null_count and validity is not None:
+        present = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+        present = present[column.offset : column.offset + rows]
+    else:
+        present = np.ones(rows, np.uint8)
+    present = np.ascontiguousarray(present)
+    present.flags.writeable = False
+    return content, np.require(offsets, requirements=["C", "W"]), present
+
+
+def _rare_rows(
+    found: Parsed, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str]
+) -> tuple[Array, list[Row]]:
+    """Decodes one by one what the kernel left; what nobody can read loses what the kernel made of it."""
+    chosen = np.flatnonzero(found.status == RARE)
+    rows = []
+    for row in chosen.tolist():
+        key, value = pairs[0][row].as_py(), pairs[1][row].as_py()
+        decoded = rare_row(key, value, topic_names)
+        rows.append(decoded)
+        if not decoded["known"]:
+            found.group_at[row], found.group_sizes[row] = -1, 0
+        if value is not None and len(value) >= 2:
+            found.versions[row] = int.from_bytes(value[:2], "big", signed=True)
+    found.topic_at[chosen] = found.metadata_at[chosen] = found.topic_id_at[chosen] = -1
+    found.topic_sizes[chosen] = found.metadata_sizes[chosen] = 0
+    return chosen, rows
+
+
+def _texts(found: Parsed, keys: Array, values: Array) -> dict[str, pa.Array]:
+    return {
+        "group": _gathered(pa.string(), keys, found.group_at, found.group_sizes),
+        "topic": _gathered(pa.string(), keys, found.topic_at, found.topic_sizes),
+        "metadata": _gathered(pa.string(), values, found.metadata_at, found.metadata_sizes),
+    }
+
+
+def _all_valid(texts: Mapping[str, pa.Array]) -> bool:
+    try:
+        for column in texts.values():
+            column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _gathered(kind: pa.DataType, buffer: Array, at: Array, sizes: Array) -> pa.Array:
+    ends, content = gather(buffer, at, sizes)
+    bitmap, nulls = _validity(at >= 0)
+    return pa.Array.from_buffers(kind, len(at), [bitmap, pa.py_buffer(ends), pa.py_buffer(content)], nulls)
+
+
+def _validity(is_valid: Array) -> tuple[Any, int]:
+    nulls = len(is_valid) - int(np.count_nonzero(is_valid))
+    return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
+
+
+def _numbers(kind: pa.DataType, data: Array, is_valid: Array) -> pa.Array:
+    bitmap, nulls = _validity(is_valid)
+    return pa.Array.from_buffers(kind, len(data), [bitmap, pa.py_buffer(data)], nulls)
+
+
+def _commit_columns(found: Parsed, texts: dict[str, pa.Array], values: Array, has_value: Array) -> dict[str, pa.Array]:
+    rows = found.rows
+    is_commit = found.status == COMMIT
+    is_keyed = found.status != RARE
+    sizes = np.where(found.topic_id_at >= 0, 16, 0)
+    codes = _CODES[np.where((found.key_types >= 0) & (found.key_types < 128), found.key_types, 128)]
+    codes[found.group_at < 0] = _UNKNOWN
+    kind = pa.DictionaryArray.from_arrays(
+        pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(codes)]), _KIND_NAMES
+    )
+    return texts | {
+        "kind": kind,
+        "partition": _numbers(pa.int32(), found.partitions, is_keyed),
+        "committed_offset": _numbers(pa.int64(), found.offsets, is_commit),
+        "leader_epoch": _numbers(pa.int32(), found.epochs, is_commit & (found.epochs != -1)),
+        "commit_timestamp": _numbers(TIME, found.commit_us, is_commit),
+        "expire_timestamp": _numbers(TIME, found.expire_us, is_commit & (found.expire_us != -1)),
+        "topic_id": _gathered(pa.binary(), values, found.topic_id_at, sizes),
+        "is_tombstone": pa.Array.from_buffers(
+            pa.bool_(), rows, [None, pa.py_buffer(np.packbits(has_value == 0, bitorder="little"))]
+        ),
+        "key_type": _numbers(pa.int16(), found.key_types.astype(np.int16), found.has_type != 0),
+        "value_version": _numbers(pa.int16(), found.versions.astype(np.int16), found.versions >= 0),
+    }
+
+
+def _rare_columns(rows: int, chosen: Array, decoded: list[Row]) -> dict[str, pa.Array]:
+    """Null but in the chosen rows."""
+    if not len(chosen):
+        return {field.name: pa.nulls(rows, field.type) for field in RARE_COLUMNS}
+    found = pa.RecordBatch.from_pylist([_only_columns(row) for row in decoded], schema=RARE_COLUMNS)
+    if len(chosen) == rows:
+        return {name: found.column(name) for name in RARE_COLUMNS.names}
+    place = np.zeros(rows, np.int32)
+    place[chosen] = np.arange(len(chosen), dtype=np.int32)
+    is_rare = np.zeros(rows, bool)
+    is_rare[chosen] = True
+    indices = _numbers(pa.int32(), place, is_rare)
+    return {
+        name: found.column(name).take(indices)
+        if found.column(name).null_count < len(chosen)
+        else pa.nulls(rows, RARE_COLUMNS.field(name).type)
+        for name in RARE_COLUMNS.names
+    }
+
+
+def _only_columns(row: Row) -> Row:
+    return {name: row.get(name) for name in RARE_COLUMNS.names}

@@ -1,0 +1,136 @@
+"""Records of ``__consumer_offsets`` that are no plain commits, one by one: groups, members, and the unreadable."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.client.consumer_protocol import decode_assignment
+from odradek.core.record_schemas import Fields
+from odradek.core.records import (
+    CoordinatorRecord,
+    GroupMember,
+    GroupRecord,
+    UnknownRecord,
+    decode,
+    format_json,
+)
+from odradek.history.columns import NO_MEMBER
+
+Row = dict[str, Any]
+_MAX_MS = (1 << 63) // 1000 - 1
+_EPOCHS = ("epoch", "assignment_epoch", "member_epoch")
+
+
+def rare_row(key: bytes | None, value: bytes | None, topic_names: Mapping[bytes, str]) -> Row:
+    """The columns of one record beside those that commits have too; ``known`` tells whether it could be read."""
+    record = decode(key, value)
+    if isinstance(record, GroupRecord):
+        return {"known": True, "details": _details(key, value)} | _classic(record)
+    if isinstance(record, CoordinatorRecord):
+        return {"known": True, "details": _details(key, value)} | _coordinated(record, topic_names)
+    reason = record.reason if isinstance(record, UnknownRecord) else "a commit that only one of two decoders can read"
+    return {"known": False, "key": key, "value": value, "reason": reason}
+
+
+def _details(key: bytes | None, value: bytes | None) -> str | None:
+    """All fields, as Kafka's formatters of the topic write them."""
+    assert key is not None
+    return format_json(key, value, (int.from_bytes(key[:2], "big"),))
+
+
+def micros(ms: int) -> int | None:
+    """Milliseconds since 1970 as the columns have them: -1 is null, what microseconds cannot hold is clamped."""
+    return None if ms == -1 else min(max(ms, -_MAX_MS), _MAX_MS) * 1000
+
+
+def _classic(record: GroupRecord) -> Row:
+    value = record.value
+    if value is None:
+        return {}
+    return {
+        "generation": value.generation,
+        "protocol_type": value.protocol_type,
+        "protocol": value.protocol,
+        "leader": value.leader,
+        "state_timestamp": micros(value.current_state_timestamp_ms),
+        "members": [_classic_member(member, value.protocol_type == "consumer") for member in value.members],
+    }
+
+
+def _classic_member(member: GroupMember, is_consumer: bool) -> Row:
+    row: Row = NO_MEMBER | {
+        "member_id": member.member_id,
+        "instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "session_timeout_ms": member.session_timeout_ms,
+    }
+    if is_consumer:  # what others say to each other is their own business; it is among the details
+        row["subscription"] = _subscription(member.subscription)
+        row["assignment"] = _assignment(member.assignment)
+    return row
+
+
+def _subscription(data: bytes) -> list[str] | None:
+    """The topics of a ConsumerProtocolSubscription; None for bytes that are none."""
+    try:
+        (_, count), at, topics = struct.unpack_from(">hi", data), 6, []
+        if count > len(data):
+            return None
+        for _ in range(count):
+            (size,) = struct.unpack_from(">h", data, at)
+            if size < 0 or at + 2 + size > len(data):
+                return None
+            topics.append(data[at + 2 : at + 2 + size].decode())
+            at += 2 + size
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return topics
+
+
+def _assignment(data: bytes) -> list[Row] | None:
+    try:
+        found = decode_assignment(data)
+    except ValueError:
+        return None
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in found:
+        by_topic.setdefault(topic, []).append(partition)
+    return [{"topic": topic, "topic_id": None, "partitions": numbers} for topic, numbers in by_topic.items()]
+
+
+def _coordinated(record: CoordinatorRecord, topic_names: Mapping[bytes, str]) -> Row:
+    fields, member_id = record.value, record.key.get("member_id")
+    row: Row = {"member_id": member_id}
+    if fields is None:
+        return row
+    epochs = [fields[name] for name in _EPOCHS if name in fields]
+    row["generation"] = epochs[0] if epochs else None
+    row["protocol"] = fields.get("server_assignor")
+    row["state_timestamp"] = micros(fields.get("assignment_timestamp") or fields.get("timestamp") or -1)
+    if member_id is not None:
+        assigned = fields.get("assigned_partitions", fields.get("topic_partitions"))
+        row["members"] = [
+            NO_MEMBER
+            | {
+                "member_id": member_id,
+                "instance_id": fields.get("instance_id"),
+                "client_id": fields.get("client_id"),
+                "client_host": fields.get("client_host"),
+                "rack_id": fields.get("rack_id"),
+                "rebalance_timeout_ms": fields.get("rebalance_timeout_ms"),
+                "epoch": fields.get("member_epoch"),
+                "subscription": fields.get("subscribed_topic_names"),
+                "subscription_regex": fields.get("subscribed_topic_regex"),
+                "assignment": None if assigned is None else [_by_id(one, topic_names) for one in assigned],
+            }
+        ]
+    return row
+
+
+def _by_id(assigned: Fields, topic_names: Mapping[bytes, str]) -> Row:
+    topic_id = bytes(assigned["topic_id"])
+    return {"topic": topic_names.get(topic_id), "topic_id": topic_id, "partitions": assigned["partitions"]}

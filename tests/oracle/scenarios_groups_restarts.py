@@ -1,0 +1,224 @@
+"""Groups and offsets over a restart of their broker: what it finds in the log, and what it has forgotten."""
+
+from __future__ import annotations
+
+from group_talk import Consumer, Member, Talk, assignment, stable
+from recording import Run, Scenario
+from scenarios_groups_admin import reader
+from scenarios_groups_migration import classic, rejoin
+
+CONFIG = {
+    "num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.assignment.interval.ms": "0",
+}
+RESTARTS = True
+BOTH = [("range", b"1"), ("roundrobin", b"1")]
+
+
+def restart(run: Run, *talks: Talk, topics: tuple[str, ...] = ()) -> None:
+    run.restart()
+    for talk in talks:
+        talk.is_served()
+    for topic in topics:
+        run.led(topic)
+
+
+def a_stable_group_is_found_again(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a, b = Member(talk, "a", protocols=BOTH), Member(talk, "b", protocols=BOTH)
+    stable(talk, a, b)
+    a.commit((topic, 0, 7, "said", 3))
+    restart(run, talk, topics=(topic,))
+    talk.describe()
+    talk.fetch()
+    a.beat()
+    b.beat()
+    b.beat(1)
+    a.commit((topic, 0, 8))
+    b.sync()
+    b.join(protocols=[("range", b"1")])
+    a.beat()
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    a.sync({a: b"1", b: b"2"})
+    b.sync()
+    talk.describe()
+    talk.log()
+
+
+def a_group_that_was_gathering(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a)
+    b.come()
+    talk.in_state("PreparingRebalance")
+    a.commit((topic, 0, 1))
+    restart(run, talk, topics=(topic,))
+    talk.describe()
+    a.beat()
+    a.commit((topic, 0, 2))
+    b.join()
+    talk.fetch()
+
+
+def a_generation_that_was_not_synced(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a, b = Member(talk, "a"), Member(talk, "b")
+    stable(talk, a)
+    waiting = b.come()
+    talk.in_state("PreparingRebalance")
+    a.join()
+    b.came(waiting)
+    restart(run, talk, topics=(topic,))
+    talk.describe()
+    a.beat()
+    a.beat(1)
+    b.beat()
+    a.sync({a: b"1", b: b"2"})
+    a.commit((topic, 0, 1))
+    a.commit((topic, 0, 2), generation=1)
+    a.join()
+    a.sync({a: b"all"})
+    talk.describe()
+
+
+def static_members_are_found_again(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", instance="i1", protocols=BOTH), Member(talk, "b", instance="i2", protocols=BOTH)
+    stable(talk, a, b)
+    restart(run, talk)
+    old = b.id
+    b.id = ""
+    b.join(protocols=[("range", b"1")])
+    a.beat()
+    talk.beat("c", old, 2, instance="i2")
+    b.sync()
+    talk.leave(("", "i2"))
+    talk.in_state("PreparingRebalance")
+    talk.describe()
+
+
+def groups_without_members_are_found_again(run: Run) -> None:
+    simple, empty, gone, pending = (Talk(run, label) for label in ("simple", "empty", "gone", "pending"))
+    topic = simple.topic(partitions=3)
+    simple.commit((topic, 0, 1, "a", 1), (topic, 1, 2))
+    simple.commit((topic, 2, 3), version=2, retention_ms=3_600_000)
+    simple.delete_offsets({topic: [1]})
+    a, b = reader(run, empty, "a", topic), reader(run, gone, "b", topic)
+    stable(empty, a)
+    a.commit((topic, 0, 4))
+    a.leave()
+    stable(gone, b)
+    b.commit((topic, 0, 5))
+    b.leave()
+    gone.delete()
+    d = Member(pending, "d")
+    d.renamed(pending.join("d").receive().member_id)
+    restart(run, simple, empty, gone, pending, topics=())
+    run.led(topic, 3)
+    for talk in (simple, empty, gone, pending):
+        talk.describe()
+        talk.fetch()
+    simple.listed(simple.group, empty.group, gone.group, pending.group)
+    a.beat()
+    a.join()
+    d.join()
+    b.commit((topic, 0, 6))
+    a.id = ""
+    a.join()
+    empty.delete()
+    simple.commit((topic, 1, 9))
+    simple.fetch()
+
+
+def sessions_begin_anew(run: Run) -> None:
+    talk = Talk(run)
+    a, b = Member(talk, "a", session_ms=4000, rebalance_ms=60_000), Member(talk, "b", session_ms=60_000)
+    stable(talk, a, b)
+    restart(run, talk)
+    run.pass_ms(2500)
+    b.beat()
+    run.pass_ms(2500)
+    a.beat()
+    b.beat()
+    talk.describe()
+
+
+def a_consumer_group_is_found_again(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 4)
+    m, n = Consumer(talk, "m", topic, instance_id="i1"), Consumer(talk, "n", topic, server_assignor="range")
+    m.join()
+    m.commit((topic, 0, 1))
+    n.join()
+    m.beat()
+    talk.inspect()
+    restart(run, talk)
+    run.led(topic, 4)
+    talk.knows(topic, 4)
+    talk.inspect()
+    n.beat()
+    m.beat(epoch=2)
+    m.commit((topic, 0, 2))
+    m.confirm()
+    n.beat()
+    talk.inspect()
+    m.leave(-2)
+    n.leave()
+    restart(run, talk)
+    run.led(topic, 4)
+    talk.knows(topic, 4)
+    talk.inspect()
+    n.beat()
+    Consumer(talk, "twin", topic, instance_id="i1").join()
+    talk.fetch()
+    talk.inspect()
+
+
+def groups_that_changed_sides_are_found_again(run: Run) -> None:
+    up, down = Talk(run, "up"), Talk(run, "down")
+    topic = up.known_topic("a", 2)
+    down.knows(topic, 2)
+    a, m = classic(up, "a", topic), Consumer(up, "m", topic)
+    stable(up, a, plan={"a": assignment({topic: [0, 1]})})
+    a.commit((topic, 0, 3))
+    m.join()
+    n, b = Consumer(down, "n", topic), classic(down, "b", topic)
+    n.join()
+    b.join()
+    b.sync()
+    n.leave()
+    restart(run, up, down)
+    run.led(topic, 2)
+    up.knows(topic, 2)
+    down.knows(topic, 2)
+    up.inspect()
+    down.describe()
+    a.beat()
+    rejoin(a, topic, 0)
+    a.sync()
+    m.beat()
+    up.inspect()
+    b.beat()
+    b.join()
+    up.fetch()
+    up.listed(up.group, down.group)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    a_stable_group_is_found_again,
+    a_group_that_was_gathering,
+    a_generation_that_was_not_synced,
+    static_members_are_found_again,
+    groups_without_members_are_found_again,
+    sessions_begin_anew,
+    a_consumer_group_is_found_again,
+    groups_that_changed_sides_are_found_again,
+)
