@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -38,6 +39,7 @@ class Catalog:
         self._log = log
         self._shard = shard
         self._now_ms = now_ms
+        self._holds_back = False
 
     @classmethod
     def open(
@@ -108,10 +110,23 @@ class Catalog:
         if result.records:
             batch = encode_batch([_Value(record) for record in result.records], now_ms=now_ms, leader_epoch=0)
             info = self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
-            self._log.flush()
+            if not self._holds_back:
+                self._log.flush()
             for step, record in enumerate(result.records):
                 self._shard.replay(info.base_offset + step, record)
         return result.reply
+
+    @contextmanager
+    def in_one_sync(self) -> Iterator[None]:
+        """What is applied meanwhile is forced to disk together, at the end: for many topics of one request, none of
+        which is promised before the reply. Raises StorageError."""
+        self._holds_back, end = True, self._log.log_end_offset
+        try:
+            yield
+        finally:
+            self._holds_back = False
+            if self._log.log_end_offset > end:
+                self._log.flush()
 
     def close(self) -> None:
         self._log.close()

@@ -26,9 +26,10 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         if times > 1
     ]
     permits = Permits(broker, context, strict=context.version >= 6)
-    created = [
-        _create(broker, permits, topic, message.validate_only) for topic in message.topics if asked[topic.name] == 1
-    ]
+    with broker.catalog.in_one_sync():
+        created = [
+            _create(broker, permits, topic, message.validate_only) for topic in message.topics if asked[topic.name] == 1
+        ]
     return {"topics": created + refused}
 
 
