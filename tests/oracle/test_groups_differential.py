@@ -20,6 +20,7 @@ import scenarios_groups_commits
 import scenarios_groups_consumer
 import scenarios_groups_expiry
 import scenarios_groups_migration
+import scenarios_groups_restarts
 import scenarios_groups_static
 import scenarios_groups_timeouts
 import scenarios_groups_topics
@@ -42,7 +43,11 @@ SUITES = {
 }
 CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
 # Suites with settings of their own.
-APART = {"groups_expiry": scenarios_groups_expiry, "groups_timeouts": scenarios_groups_timeouts}
+APART = {
+    "groups_expiry": scenarios_groups_expiry,
+    "groups_restarts": scenarios_groups_restarts,
+    "groups_timeouts": scenarios_groups_timeouts,
+}
 CASES_APART = [(suite, scenario) for suite, module in APART.items() for scenario in module.SCENARIOS]
 
 # Pattern of a difference's line, and why it may be.
@@ -120,12 +125,17 @@ def test_groups_live_and_expire_as_in_apache_kafka(
     # behaviour 15 (topics_nobody_reads_expire); behaviour 16 (offsets_of_a_simple_group_expire)
     # behaviour 17 (nothing_expires_while_a_group_rebalances); behaviour 18 (groups_without_offsets_vanish)
     # behaviour 6 (signs_of_life); behaviour 44 (a_follower_does_not_sync); behaviour 46 (a_full_group)
+    # behaviour 20 (groups_without_members_are_found_again); behaviour 38 (groups_that_changed_sides_are_found_again)
     broker = apart(suite)
 
     def pass_ms(ms: int) -> None:
         broker.clock.advance(milliseconds=ms)
 
-    compare(suite, scenario, run_scenario(broker.bootstrap_servers, scenario, pass_ms))
+    def restart() -> None:
+        broker.stop()
+        broker.start()
+
+    compare(suite, scenario, run_scenario(broker.bootstrap_servers, scenario, pass_ms, restart))
 
 
 @pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
