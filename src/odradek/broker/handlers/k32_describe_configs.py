@@ -5,6 +5,7 @@ Versions: 1 sources and synonyms, 3 types and documentation, 4 flexible.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config import Described, Source, describe_broker, describe_topic, find_broker_key
@@ -21,15 +22,26 @@ if TYPE_CHECKING:
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
     synonyms = message.include_synonyms
     documented = getattr(message, "include_documentation", False)
-    return {"results": [_describe(broker, resource, synonyms, documented) for resource in message.resources]}
+    alike: _Alike = {}
+    return {"results": [_describe(broker, resource, synonyms, documented, alike) for resource in message.resources]}
 
 
-def _describe(broker: BrokerServer, resource: Any, synonyms: bool, documented: bool) -> dict[str, Any]:
+_Alike = dict[tuple[Any, ...], list[dict[str, Any]]]
+"""Rows of topics on which the same is set: of thousands of topics, most are as the broker has them."""
+
+
+def _describe(broker: BrokerServer, resource: Any, synonyms: bool, documented: bool, alike: _Alike) -> dict[str, Any]:
     kind, name, names = resource.resource_type, resource.resource_name, resource.configuration_keys or None
-    code, text, rows = ErrorCode.none, "", []
+    code, text, packed = ErrorCode.none, "", None
+    rows: list[Described] = []
     try:
         if kind == TOPIC:
-            rows = _topic_rows(broker, name, names)
+            own = _set_on_topic(broker, name)
+            as_others = (names, *sorted(own.items()))
+            packed = alike.get(as_others)
+            if packed is None:
+                described = describe_topic(broker.config, own, names)
+                packed = alike[as_others] = [_packed(row, synonyms, documented) for row in described]
         elif kind == BROKER:
             rows = _broker_rows(broker, name, names)
         else:
@@ -45,15 +57,15 @@ def _describe(broker: BrokerServer, resource: Any, synonyms: bool, documented: b
         "error_message": text,
         "resource_type": kind,
         "resource_name": name,
-        "configs": [_packed(row, synonyms, documented) for row in rows],
+        "configs": [_packed(row, synonyms, documented) for row in rows] if packed is None else packed,
     }
 
 
-def _topic_rows(broker: BrokerServer, name: str, names: tuple[str, ...] | None) -> list[Described]:
+def _set_on_topic(broker: BrokerServer, name: str) -> Mapping[str, str]:
     check_topic_name(name)
     if broker.catalog.topic(name) is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
-    return describe_topic(broker.config, broker.catalog.topic_configs(name), names)
+    return broker.catalog.topic_configs(name)
 
 
 def _broker_rows(broker: BrokerServer, name: str, names: tuple[str, ...] | None) -> list[Described]:
