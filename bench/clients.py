@@ -169,6 +169,15 @@ READERS: dict[str, Callable[[str, str, int], int]] = {
 }
 
 
+def can_read(client: str, codec: str) -> bool:
+    """kafka-python reads lz4 and zstd only where packages for them are installed beside it."""
+    if client != "kafka-python" or codec == "none":
+        return True
+    import kafka.codec
+
+    return bool({"lz4": kafka.codec.has_lz4, "zstd": kafka.codec.has_zstd}[codec]())
+
+
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
@@ -365,7 +374,10 @@ def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) 
             {},
             {"Java ConsumerPerformance": 5, "confluent-kafka": 20},
         )
-        names = [*READERS, *(["Java ConsumerPerformance"] if with_java else [])]
+        names = [
+            *(name for name in READERS if can_read(name, codec)),
+            *(["Java ConsumerPerformance"] if with_java else []),
+        ]
         for number in range(rounds):
             for name in names if number % 2 == 0 else names[::-1]:
                 if name in READERS:
