@@ -31,6 +31,7 @@ _SUB_APPS = {
     "groups": _SubApp("odradek.cli.groups", "Consumer groups of any Kafka: lag, members, resets."),
     "topics": _SubApp("odradek.cli.topics", "Topics of any Kafka: list, create, alter, delete."),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka, decoded."),
+    "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, replay, history."),
 }
 
 
