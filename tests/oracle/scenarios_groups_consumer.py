@@ -394,6 +394,27 @@ def patterns_that_cannot_be(run: Run) -> None:
     talk.log()
 
 
+def patterns_of_all_sorts(run: Run) -> None:
+    talk = eager(run)
+    one = talk.known_topic("one")
+    talk.known_topic("other")
+    tail = one.rpartition("-")[2]
+    run.call_it(tail, "tag")
+    good = ("(?i)TOPICO(?-i)ne", "(?P<name>topic)o[a-z]{2}", "(?<name>topic)o.+?", r"\Qtopicone", r"\Qtopic\Eo\w+",
+            "[[:lower:]]+", "[^[:upper:]]*", r"\pL*", r"\p{Lu}*|topicone", r"^\x74\x{6f}pico\156e", "(|topicone|topic)",
+            r"(?s)\Atopic.*", "(?U)topico.+", r"topicone\b", "topicx?one", "[]ot]opico[^]a]+")  # fmt: skip
+    for pattern in (*(f"{begin}-{tail}" for begin in good), rf"topico\w+-{tail}\z", f"topico(ne|ther)-{tail}$"):
+        m = Consumer(talk, "m", subscribed_topic_regex=pattern)
+        m.join()
+        talk.reaches(m.epoch + 1)
+        m.beat()
+        m.leave()
+    for pattern in (r"\C", r"a\8", r"\Z", r"\h", "(?#a)", "(?>a)", "a*+", "(?<=a)", "(?<!a)", "(?P=a)", "(?P<1a>)x(",
+                    "(?P<a>b)(?P<a>c)", "(?P<a", "(?<a", "(?P<>a)", "(?i", "(?x)a", "(?-)a", "(?", "[[:none:]]", "[^]",
+                    r"\p{None}", "a{1001}", "a{2}{3}", "[b-a]", r"\e", "{", "a)b", "+"):  # fmt: skip
+        talk.join_consumer("b", None, subscribed_topic_regex=pattern)
+
+
 def a_pattern_that_matches_nothing(run: Run) -> None:
     talk = eager(run)
     a = Consumer(talk, "a", subscribed_topic_regex="no-such-topic-anywhere")
@@ -535,6 +556,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_static_consumer_changes_its_name,
     topics_by_pattern,
     patterns_that_cannot_be,
+    patterns_of_all_sorts,
     a_pattern_that_matches_nothing,
     commits_with_epochs,
     fetches_with_epochs,
