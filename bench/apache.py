@@ -63,15 +63,16 @@ def java() -> str:
     return found
 
 
-def class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
+def class_path(timeout_s: float = FETCH_TIMEOUT_S, version: str = VERSION) -> str:
     """The class path of Apache Kafka's broker and tools.
 
-    ``KAFKA_CP`` if set, else jars fetched once by Maven into the user's cache. Raises Unavailable.
+    ``KAFKA_CP`` if set (of the usual version), else jars fetched once by Maven into the user's cache. Raises
+    Unavailable.
     """
     java()
-    if given := os.environ.get("KAFKA_CP"):
+    if version == VERSION and (given := os.environ.get("KAFKA_CP")):
         return given
-    return f"{_jars(f'kafka-{VERSION}', _POM, timeout_s)}/*"
+    return f"{_jars(f'kafka-{version}', _POM.replace(VERSION, version), timeout_s)}/*"
 
 
 def spark_connector(timeout_s: float = FETCH_TIMEOUT_S) -> list[Path]:

@@ -36,10 +36,18 @@ def odradek_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
 
 
 def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
-    """Apache Kafka from its jars: proves that the tests which restart a broker are right."""
-    from bench.apache import ApacheBroker
+    """Apache Kafka from its jars: proves that the tests which restart a broker are right.
 
-    return ApacheBroker(directory, config, heap="512m")
+    ODRADEK_TEST_ORACLE is 1, or a release such as 3.9.1; before 4.0 the consumer protocol has to be asked for.
+    """
+    from bench.apache import ApacheBroker, class_path
+
+    release = os.environ.get("ODRADEK_TEST_ORACLE", "1")
+    if release == "1":
+        return ApacheBroker(directory, config, heap="512m")
+    if release.startswith("3."):
+        config = {"group.coordinator.rebalance.protocols": "classic,consumer"} | config
+    return ApacheBroker(directory, config, cp=class_path(version=release), heap="512m")
 
 
 CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
