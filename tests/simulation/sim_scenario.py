@@ -18,6 +18,7 @@ from sim_network import Connection, Weather
 from sim_world import SimulationFailure, World
 
 from odradek.core.ids import TopicPartition
+from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic import State as GroupState
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_member import MemberState
@@ -485,14 +486,19 @@ class Scenario:
         state = classic.state.value if classic is not None else consumer.state.value if consumer is not None else "gone"
         if state != "Stable":
             return "" if consumer is not None and self._is_stranded(alive) else f"is {state}"
-        for process in alive:
+        members = [process for process in alive if not (classic is not None and self._is_kept_out(process, classic))]
+        for process in members:
             if not process.at_rest:
                 return f"{process.name} is not at rest"
-        return self._coverage(alive)
+        return self._coverage(members)
 
     def _is_stranded(self, alive: list[Process]) -> bool:
         """Classic members alone in a KIP-848 group, too many for a classic one: in Kafka too nobody plans for them."""
         return len(alive) > self.config.group_max_size and all(isinstance(one, ClassicProcess) for one in alive)
+
+    def _is_kept_out(self, process: Process, classic: ClassicGroup) -> bool:
+        """A KIP-848 consumer before a classic group that has more members than a KIP-848 group may: so in Kafka."""
+        return isinstance(process, ConsumerProcess) and len(classic.members) > self.config.consumer_max_size
 
     def _coverage(self, alive: list[Process]) -> str:
         topics = self.coordinator.topics
