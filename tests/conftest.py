@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # Every Spark here lives for seconds: Java's second compiler costs more time than its code saves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+# A shell starts what runs in the background with SIGINT ignored, and programs started here would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 
 
@@ -33,7 +38,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """The broker most tests share. Nobody kills it; ``own_broker`` is for that."""
     if os.environ.get(GIVEN):
         pytest.skip(f"{GIVEN} is set: this test needs a broker of its own")
-    running = make_broker(tmp_path_factory.mktemp("broker"))
+    # What tests write is often dated years ago, and this broker lives long enough to look at that.
+    running = make_broker(tmp_path_factory.mktemp("broker"), log_retention_ms="-1")
     running.start()
     yield running
     running.stop()
