@@ -67,8 +67,12 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("odradek")`` known to a session, and lets Spark push filters (``pushFilters=true``)."""
+    """Makes ``format("odradek")`` and ``format("odradek-offsets")`` known to a session, and lets Spark push filters
+    (``pushFilters=true``)."""
+    from odradek.spark.offsets_source import OffsetsDataSource
+
     spark.dataSource.register(OdradekDataSource)
+    spark.dataSource.register(OffsetsDataSource)
     spark.conf.set(_PUSHDOWN, "true")
 
 

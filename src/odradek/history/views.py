@@ -1,0 +1,151 @@
+"""The tables that the history of ``__consumer_offsets`` is told in: each a selection of its records, in Arrow.
+
+A record is in exactly one of commits, generations, tombstones, unknown and others. Members and assignments are what
+generations and others hold inside: a row per member, and per member and topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.core.errors import ConfigError
+from odradek.history.columns import MEMBERS, PLAIN_SCHEMA, plain
+
+GENERATION_KINDS = ("group_metadata", "consumer_group_metadata", "share_group_metadata", "streams_group_metadata")
+"""Records that say which generation (classic) or epoch (KIP-848 and later) a group is in."""
+
+_WHERE = ("record_partition", "record_offset", "record_timestamp")
+_COMMITS = (
+    "group", "topic", "partition", "committed_offset", "leader_epoch", "metadata", "commit_timestamp",
+    "expire_timestamp", "topic_id",
+)  # fmt: skip
+_GENERATIONS = ("kind", "group", "generation", "protocol_type", "protocol", "leader", "state_timestamp")
+_TOMBSTONES = ("kind", "group", "topic", "partition", "member_id", "key_type")
+_UNKNOWN = ("group", "key", "value", "reason", "key_type", "value_version")
+_OTHERS = ("kind", "group", "generation", "member_id", "state_timestamp", "details")
+_OF_MEMBERS = tuple(field.name for field in MEMBERS.value_type if field.name != "assignment")
+
+
+def _schema(*names: str) -> pa.Schema:
+    return pa.schema([PLAIN_SCHEMA.field(name) for name in (*names, *_WHERE)])
+
+
+def _with(schema: pa.Schema, after: str, *fields: pa.Field) -> pa.Schema:
+    at = schema.get_field_index(after) + 1
+    for field in reversed(fields):
+        schema = schema.insert(at, field)
+    return schema
+
+
+SCHEMAS: dict[str, pa.Schema] = {
+    "records": PLAIN_SCHEMA,
+    "commits": _schema(*_COMMITS),
+    "generations": _with(_schema(*_GENERATIONS), "leader", pa.field("member_count", pa.int32())),
+    "members": _with(
+        _schema("kind", "group", "generation"),
+        "generation",
+        *(field for field in MEMBERS.value_type if field.name != "assignment"),
+    ),
+    "assignments": _with(
+        _schema("kind", "group", "generation", "member_id"),
+        "member_id",
+        pa.field("topic", pa.string()),
+        pa.field("topic_id", pa.binary()),
+        pa.field("partitions", pa.list_(pa.int32())),
+    ),
+    "tombstones": _schema(*_TOMBSTONES),
+    "unknown": _schema(*_UNKNOWN),
+    "others": _schema(*_OTHERS),
+}
+"""The columns of each table; ``record_partition`` and ``record_offset`` say which record a row is from."""
+
+
+def check_table(name: str) -> str:
+    """The name as it is. Raises ConfigError listing the tables there are."""
+    if name not in SCHEMAS:
+        raise ConfigError(f"table: expected {', '.join(SCHEMAS)}, not {name!r}")
+    return name
+
+
+def view(records: pa.RecordBatch, table: str) -> pa.RecordBatch:
+    """The rows of decoded records (``columns.SCHEMA``) that belong into ``table``, with that table's columns."""
+    if table == "records":
+        return plain(records)
+    return _VIEWS[table](records)
+
+
+def _cut(rows: pa.RecordBatch, table: str, **own: pa.Array) -> pa.RecordBatch:
+    schema = SCHEMAS[table]
+    columns = [own[field.name] if field.name in own else rows.column(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _kind_is(records: pa.RecordBatch, *kinds: str) -> pa.Array:
+    """By the dictionary's few words instead of each row's."""
+    kind = records.column("kind")
+    return pc.is_in(kind.dictionary, pa.array(kinds)).take(kind.indices)
+
+
+def _living(records: pa.RecordBatch) -> pa.Array:
+    return pc.invert(records.column("is_tombstone"))
+
+
+def _commits(records: pa.RecordBatch) -> pa.RecordBatch:
+    return _cut(records.filter(pc.is_valid(records.column("committed_offset"))), "commits")
+
+
+def _generations(records: pa.RecordBatch) -> pa.RecordBatch:
+    rows = records.filter(pc.and_(_kind_is(records, *GENERATION_KINDS), _living(records)))
+    return _cut(rows, "generations", member_count=pc.list_value_length(rows.column("members")))
+
+
+def _tombstones(records: pa.RecordBatch) -> pa.RecordBatch:
+    known = pc.invert(_kind_is(records, "unknown"))
+    return _cut(records.filter(pc.and_(records.column("is_tombstone"), known)), "tombstones")
+
+
+def _unknown(records: pa.RecordBatch) -> pa.RecordBatch:
+    return _cut(records.filter(_kind_is(records, "unknown")), "unknown")
+
+
+def _others(records: pa.RecordBatch) -> pa.RecordBatch:
+    told = _kind_is(records, "offset_commit", "unknown", *GENERATION_KINDS)
+    return _cut(records.filter(pc.and_(pc.invert(told), _living(records))), "others")
+
+
+def _members(records: pa.RecordBatch) -> pa.RecordBatch:
+    rows, members = _flat_members(records)
+    return _cut(rows, "members", **{name: pc.struct_field(members, name) for name in _OF_MEMBERS})
+
+
+def _flat_members(records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.StructArray]:
+    """A row per member: the record it stands in, and the member."""
+    column = records.column("members")
+    if column.null_count == len(column):
+        return records.slice(0, 0), pa.array([], MEMBERS.value_type)
+    rows = records.filter(pc.is_valid(column))
+    lists = rows.column("members")
+    return rows.take(pc.list_parent_indices(lists)), pc.list_flatten(lists)
+
+
+def _assignments(records: pa.RecordBatch) -> pa.RecordBatch:
+    rows, members = _flat_members(records)
+    lists = pc.struct_field(members, "assignment")
+    parents, assigned = pc.list_parent_indices(lists), pc.list_flatten(lists)
+    own = {name: pc.struct_field(assigned, name) for name in ("topic", "topic_id", "partitions")}
+    own["member_id"] = pc.struct_field(members, "member_id").take(parents)
+    return _cut(rows.take(parents), "assignments", **own)
+
+
+_VIEWS: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {
+    "commits": _commits,
+    "generations": _generations,
+    "members": _members,
+    "assignments": _assignments,
+    "tombstones": _tombstones,
+    "unknown": _unknown,
+    "others": _others,
+}

@@ -1,0 +1,192 @@
+"""``format("odradek-offsets")``: ``__consumer_offsets`` as typed DataFrames, batch and streaming.
+
+The source of ``format("odradek")`` reads; what it read is decoded in Arrow, in the worker, by ``odradek.history``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from odradek.client.admin import Admin
+from odradek.client.errors import UnknownTopic
+from odradek.core.errors import ConfigError
+from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+from odradek.spark.options import ReadOptions, flag, parse_options
+from odradek.spark.source import KafkaRanges, OdradekDataSource, OdradekReader, OdradekStreamReader, Piece
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NOT_HERE = {
+    "subscribe": f"this source reads {OFFSETS_TOPIC}",
+    "subscribepattern": f"this source reads {OFFSETS_TOPIC}",
+    "assign": "option group reads the partition of one group only",
+    "includeheaders": "records of the offsets topic have none",
+    "pushfilters": "partition and offset are columns of the commits here",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """``read`` is as for ``format("odradek")``; ``group`` None: every group's records."""
+
+    read: ReadOptions
+    table: str
+    group: str | None
+
+
+@dataclass
+class OffsetsRanges(KafkaRanges):
+    """Ranges of the offsets topic, with the names of topics by their ids, which KIP-848's records hold."""
+
+    topic_names: dict[bytes, str]
+
+
+def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -> HistoryOptions:
+    """``table`` (``history.views.SCHEMAS``; default records) and ``group`` beside the options of ``format("odradek")``.
+
+    Three defaults differ: ``startingOffsets=earliest`` for streams too, since a history begins at its beginning;
+    ``kafka.isolation.level=read_committed``; ``commitOffsets=false``, which cannot be changed: each commit would be a
+    further record to read. Raises ConfigError.
+    """
+    from odradek.history.views import check_table
+
+    options = {name.lower(): value for name, value in given.items()}
+    for name, reason in _NOT_HERE.items():
+        if name in options:
+            raise ConfigError(f"option {name} is not for odradek-offsets: {reason}")
+    if flag(options, "commitOffsets", False):
+        raise ConfigError("commitOffsets=true is not for odradek-offsets: each commit would be a new record to read")
+    table = check_table(options.pop("table", "records").strip().lower())
+    group = options.pop("group", None)
+    if not any(name.startswith("starting") and name != "startingoffsetsbytimestampstrategy" for name in options):
+        options["startingoffsets"] = "earliest"
+    options.setdefault("kafka.isolation.level", "read_committed")
+    options |= {"commitoffsets": "false", "subscribe": OFFSETS_TOPIC}
+    return HistoryOptions(parse_options(options, streaming=streaming), table, group)
+
+
+class OffsetsDataSource(OdradekDataSource):
+    """Spark's entry."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "odradek-offsets"
+
+    def schema(self) -> StructType:
+        return spark_schema(parse_history_options(self.options, streaming=None).table)
+
+    def reader(self, schema: StructType) -> OffsetsReader:
+        return OffsetsReader(parse_history_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> OffsetsStreamReader:
+        return OffsetsStreamReader(parse_history_options(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        raise ConfigError("odradek-offsets cannot be written to: only coordinators write the offsets topic")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        return self.writer(schema, overwrite)
+
+
+def spark_schema(table: str) -> StructType:
+    """The columns of a table as Spark has them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from odradek.history.views import SCHEMAS
+
+    return from_arrow_schema(SCHEMAS[table])
+
+
+class OffsetsReader(OdradekReader):
+    """A batch read. Filters are Spark's own work here: a decoded row's columns are not the record's."""
+
+    def __init__(self, history: HistoryOptions) -> None:
+        super().__init__(history.read)
+        self.history = history
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"history": self.history}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["history"])  # type: ignore[misc]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        try:
+            tasks = super().partitions()
+        except UnknownTopic:  # nobody has used a group yet
+            tasks = []
+        return _with_names(self.history, tasks)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read_decoded(self.history, partition)
+
+
+class OffsetsStreamReader(OdradekStreamReader):
+    """A stream."""
+
+    def __init__(self, history: HistoryOptions) -> None:
+        super().__init__(history.read)
+        self.history = history
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"history": self.history}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["history"])  # type: ignore[misc]
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return _with_names(self.history, super().partitions(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read_decoded(self.history, partition)
+
+
+def _with_names(history: HistoryOptions, tasks: Sequence[InputPartition]) -> list[InputPartition]:
+    """The tasks with what decoding needs beside the records, less the partitions that the group is not in."""
+    from odradek.history.read import topic_names
+
+    if not tasks:
+        return []
+    with Admin(history.read.client) as admin:
+        names = topic_names(admin)
+        wanted = _partition_of(history.group, admin)
+    pieces = [task.pieces for task in tasks if isinstance(task, KafkaRanges)]
+    kept = [tuple(piece for piece in some if _is_wanted(piece, wanted)) for some in pieces]
+    return [OffsetsRanges(some, names) for some in kept if some]
+
+
+def _is_wanted(piece: Piece, wanted: int | None) -> bool:
+    return wanted is None or piece.partition.partition == wanted
+
+
+def _partition_of(group: str | None, admin: Admin) -> int | None:
+    if group is None:
+        return None
+    count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
+    return partition_for_group(group, count)
+
+
+def _read_decoded(history: HistoryOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker."""
+    if not isinstance(task, OffsetsRanges):
+        return
+    import pyarrow.compute as pc
+
+    from odradek.history.decode import decode_batch
+    from odradek.history.views import view
+    from odradek.spark.worker import read_task
+
+    for piece in task.pieces:
+        for batch in read_task(history.read, *piece):
+            decoded = decode_batch(batch, task.topic_names)
+            if history.group is not None:
+                decoded = decoded.filter(pc.equal(decoded.column("group"), history.group))
+            rows = view(decoded, history.table)
+            if rows.num_rows:
+                yield rows

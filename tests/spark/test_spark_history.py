@@ -1,0 +1,115 @@
+"""``format("odradek-offsets")``: the offsets topic as DataFrames, equal to what the client reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from brokers import RunningBroker, unique
+from publish import create_topic
+
+from odradek.client.admin import Admin
+from odradek.core.errors import ConfigError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.history import read_offset_history
+from odradek.history.views import SCHEMAS, view
+from odradek.pipelines.history import offset_history, stream_offset_history
+from odradek.spark.offsets_source import parse_history_options
+
+BROKER = {"kafka.bootstrap.servers": "h:1"}
+
+
+def in_client(bootstrap: str, table: str, group: str) -> list[dict[str, Any]]:
+    whole = read_offset_history(bootstrap, group=group)
+    rows = pa.Table.from_batches([view(batch, table) for batch in whole.to_batches()], SCHEMAS[table]).to_pylist()
+    return [row | {"kind": row.get("kind")} for row in rows]
+
+
+def in_spark(frame: Any) -> list[dict[str, Any]]:
+    return [row | {"kind": row.get("kind")} for row in frame.toArrow().to_pylist()]
+
+
+def order(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows as texts, in an order of their own; both sides' times are UTC instants."""
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+def committed(admin: Admin, bootstrap: str) -> tuple[str, str]:
+    """A group with three commits of one partition, and a tombstone."""
+    topic, group = unique("history"), unique("history-group")
+    create_topic(bootstrap, topic, partitions=2)
+    for offset in (5, 7, 6):
+        admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(offset, 0, "note")})
+    admin.alter_group_offsets(group, {TopicPartition(topic, 1): OffsetAndMetadata(1)})
+    admin.delete_group_offsets(group, [TopicPartition(topic, 1)])
+    return topic, group
+
+
+def test_tables_are_what_the_client_reads(spark: Any, admin: Admin, bootstrap: str) -> None:
+    """Claims 82, 83 and 85 (part): every commit is a record, and read as one, by Spark too."""
+    topic, group = committed(admin, bootstrap)
+    for table in ("records", "commits", "tombstones"):
+        frame = offset_history(spark, bootstrap, table, group=group)
+        assert order(in_spark(frame)) == order(in_client(bootstrap, table, group)), table
+    commits = in_spark(offset_history(spark, bootstrap, "commits", group=group))
+    assert [(row["topic"], row["partition"], row["committed_offset"]) for row in commits] == [
+        (topic, 0, 5), (topic, 0, 7), (topic, 0, 6), (topic, 1, 1),
+    ]  # fmt: skip
+    assert {row["metadata"] for row in commits} == {"note", ""}
+
+
+def test_a_stream_begins_at_the_beginning_and_goes_on(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
+    topic, group = committed(admin, bootstrap)
+    seen: list[tuple[int, int]] = []
+
+    def run() -> None:
+        frame = stream_offset_history(spark, bootstrap, "commits", group=group)
+        query = (
+            frame.writeStream.foreachBatch(
+                lambda batch, _: seen.extend((row.partition, row.committed_offset) for row in batch.collect())
+            )
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(240)
+
+    run()
+    assert seen == [(0, 5), (0, 7), (0, 6), (1, 1)]
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(8)})
+    run()
+    assert seen[4:] == [(0, 8)]
+
+
+def test_no_group_yet_is_no_rows(spark: Any, own_broker: Callable[..., RunningBroker]) -> None:
+    """Claim 77 (part): the topic is made when the first group asks for its coordinator."""
+    running = own_broker()
+    assert offset_history(spark, running.bootstrap, "commits").collect() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"table": "comits"}, "table: expected records, commits"),
+        ({"subscribe": "orders"}, "subscribe is not for odradek-offsets"),
+        ({"pushFilters": "true"}, "pushFilters is not for"),
+        ({"commitOffsets": "true"}, "each commit would be a new record"),
+        ({"grup": "g"}, "unknown option grup"),
+    ],
+)
+def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?i){said}"):
+        parse_history_options(BROKER | given, streaming=False)
+
+
+def test_defaults_are_those_of_a_history() -> None:
+    for streaming in (False, True):
+        read = parse_history_options(BROKER, streaming=streaming).read
+        assert (read.starting.kind.value, read.isolation_level, read.commit_offsets) == (
+            "earliest", "read_committed", False,
+        )  # fmt: skip
+    given = parse_history_options(BROKER | {"startingOffsets": "latest"}, streaming=True)
+    assert given.read.starting.kind.value == "latest"
