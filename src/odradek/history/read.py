@@ -43,12 +43,14 @@ def stream_offset_history(
     group: str | None = None,
     isolation_level: str = "read_committed",
     advance: Callable[[int], None] = lambda offsets: None,
+    passed: Callable[[int, pa.Array], None] = lambda partition, offsets: None,
     **settings: Any,
 ) -> Iterator[pa.RecordBatch]:
     """The offsets topic as it is now, in RecordBatches of ``columns.SCHEMA``, one of its partitions after the other.
 
     Only records about ``group`` where one is given. ``read_committed`` leaves out offsets of transactions that were
-    rolled back or are still open. ``advance`` is told how many offsets are done. No topic yet: nothing comes.
+    rolled back or are still open. ``advance`` is told how many offsets are done, ``passed`` the offsets of all records
+    of a partition, of every group. No topic yet: nothing comes.
     Raises BrokerUnreachable, RequestTimedOut.
     """
     config = as_config(config, **settings)
@@ -59,6 +61,7 @@ def stream_offset_history(
         reader = PartitionReader(config, tp, NEEDED, isolation_level)
         done = start
         for batch in reader.read(start, end):
+            passed(tp.partition, batch.column("offset"))
             decoded = decode_batch(batch, names)
             if group is not None:
                 decoded = decoded.filter(pc.equal(decoded.column("group"), group))

@@ -1,0 +1,151 @@
+"""From the offsets topic to what it says about groups: findings with their proofs, lag over time, expiry.
+
+Arrow and numpy do it, not Spark: what is compared is each commit with the one before it of the same group and
+partition, in the order of the log. Commits arrive in that order, take fifty bytes each as flat columns, and one stable
+sort puts ten million of them in place within seconds; Spark would shuffle, spill and start up for longer than that.
+Groups have nothing to do with each other, so on a cluster the same functions run on each group's rows by themselves
+(``odradek.pipelines.history``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig, as_config
+from odradek.core.ids import TopicPartition
+from odradek.history.findings import Evidence, Finding, Rules, as_table, gather
+from odradek.history.journal import Journal
+from odradek.history.logs import Logs, TimesOf, look_up, record_times
+from odradek.history.memberships import expiring, expiry_table, never_commit, storms
+from odradek.history.moves import moves
+from odradek.history.pauses import pauses
+from odradek.history.read import stream_offset_history
+from odradek.history.series import lag_table
+
+POINTS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """``findings``, ``lag`` and ``expiry`` are tables (``findings.SCHEMA``, ``series.SCHEMA``,
+    ``memberships.EXPIRY_SCHEMA``); times in microseconds since 1970.
+
+    ``incomplete_below``: partitions of the offsets topic in which records are missing below this offset.
+    """
+
+    findings: pa.Table
+    lag: pa.Table
+    expiry: pa.Table
+    groups: tuple[str, ...]
+    record_count: int
+    commit_count: int
+    since_us: int
+    now_us: int
+    retention_ms: int
+    retention_is_known: bool
+    incomplete_below: dict[int, int]
+    gone_topics: tuple[str, ...]
+
+
+def find_all(evidence: Evidence) -> list[Finding]:
+    """Everything there is to find."""
+    return [
+        *moves(evidence),
+        *pauses(evidence),
+        *storms(evidence),
+        *expiring(evidence),
+        *never_commit(evidence),
+    ]
+
+
+def analyse(
+    journal: Journal, logs: Logs, times_of: TimesOf = lambda places: {}, rules: Rules | None = None,
+    *, since_us: int | None = None,
+) -> Analysis:  # fmt: skip
+    """Analyses a journal, which takes nothing in afterwards. With ``since_us`` only what was still so then is told."""
+    groups, record_count = tuple(sorted(journal.groups)), journal.record_count
+    evidence = gather(journal, logs, times_of, rules or Rules())
+    commits = evidence.commits
+    found = find_all(evidence)
+    if since_us is not None:
+        found = [one for one in found if one.to_us is None or one.to_us >= since_us or one.is_ongoing]
+    topics = {key.topic for key in commits.keys}
+    return Analysis(
+        as_table(found),
+        lag_table(evidence),
+        expiry_table(evidence),
+        groups,
+        record_count,
+        len(commits) - int(commits.is_tombstone.sum()),
+        int(logs.moments[0]) if len(logs.moments) else logs.now_us,
+        logs.now_us,
+        logs.retention_ms,
+        logs.retention_is_known,
+        dict(evidence.incomplete_below),
+        tuple(sorted(topics - {tp.topic for tp in logs.by_partition})),
+    )
+
+
+def analyse_offset_history(
+    config: ClientConfig | str,
+    *,
+    group: str | None = None,
+    since_us: int | None = None,
+    now_us: int | None = None,
+    rules: Rules | None = None,
+    points: int = POINTS,
+    **settings: Any,
+) -> Analysis:
+    """Reads and analyses the offsets topic of a cluster, or one group's part of it.
+
+    ``since_us``: from when on to look (microseconds since 1970); all is read nevertheless, for where groups stood then.
+    ``now_us``: the present; by default this machine's, or the newest record's where that is later. Raises
+    BrokerUnreachable, RequestTimedOut.
+    """
+    config = as_config(config, **settings)
+    journal = Journal()
+    for batch in stream_offset_history(config, group=group, passed=journal.note_offsets):
+        journal.add(batch)
+    return finish(config, journal, since_us=since_us, now_us=now_us, rules=rules, points=points)
+
+
+def finish(
+    config: ClientConfig,
+    journal: Journal,
+    *,
+    since_us: int | None = None,
+    now_us: int | None = None,
+    rules: Rules | None = None,
+    points: int = POINTS,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Analysis:
+    """Asks the cluster for the logs that were committed, and analyses a journal that has taken in everything."""
+    now_us = max(int(time.time() * 1e6), journal.latest_us) if now_us is None else now_us
+    begin_us = journal.first_commit_us() if since_us is None else since_us
+    with Admin(config) as admin:
+        logs = look_up(admin, journal.partitions(), begin_us, now_us, points=points, advance=advance)
+    return analyse(journal, logs, partial(record_times, config), rules, since_us=since_us)
+
+
+def analyse_table(records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules) -> Analysis:
+    """As ``analyse``, of decoded records (``journal.COLUMNS``) that hold all there is about their groups, in any order.
+
+    Whether records are missing between them cannot be told from some groups' alone.
+    """
+    journal = Journal()
+    for batch in records.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")]).to_batches():
+        journal.add(batch)
+    return analyse(journal, logs, times_of, rules)
+
+
+def partitions_of(analysis: Analysis) -> set[TopicPartition]:
+    """The partitions that groups have committed."""
+    rows = analysis.expiry.select(["topic", "partition"]).to_pylist()
+    return {TopicPartition(row["topic"], row["partition"]) for row in rows}

@@ -1,0 +1,179 @@
+"""What the analysis finds, as values and as an Arrow table; and by which rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from odradek.history.columns import TIME
+from odradek.history.journal import Commits, GroupEvent, Journal
+from odradek.history.logs import Logs, TimesOf
+
+KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
+MOST_PROOFS = 100
+"""So many rows at most prove one finding: the first and the last ones of those there are."""
+
+_PROOF = pa.struct(
+    [
+        ("record_partition", pa.int32()),
+        ("record_offset", pa.int64()),
+        ("record_timestamp", TIME),
+        ("kind", pa.string()),
+        ("committed_offset", pa.int64()),
+        ("commit_timestamp", TIME),
+        ("is_tombstone", pa.bool_()),
+        ("generation", pa.int32()),
+        ("member_count", pa.int32()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("certainty", pa.string()),
+        ("cause", pa.string()),
+        ("from_offset", pa.int64()),
+        ("to_offset", pa.int64()),
+        ("records", pa.int64()),
+        ("from_timestamp", TIME),
+        ("to_timestamp", TIME),
+        ("is_ongoing", pa.bool_()),
+        ("history_complete", pa.bool_()),
+        ("text", pa.string()),
+        ("proof_count", pa.int64()),
+        ("proof", pa.list_(_PROOF)),
+    ]
+)
+"""``from_offset`` to ``to_offset`` (exclusive) are the records read again or skipped, or waiting. ``history_complete``
+is false where records of the offsets topic between the proofs are gone (compaction; transaction markers look alike)."""
+
+Proof = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """From when on something is told. Times in milliseconds.
+
+    A stall: ``stall_commits`` commits of one offset at least, over ``stall_after_ms``, while the record there waits. A
+    commit gap: none for ``gap_after_ms`` and ``gap_factor`` times the usual interval, while a record waits. A storm:
+    ``storm_rebalances`` within ``storm_window_ms``. A jump by a reader itself: ``jump_factor`` times faster than it
+    ever was while it had a backlog, over ``jump_records`` at least. Expiring: within ``expires_within_ms``. Never
+    commits: has had members for ``never_after_ms``.
+    """
+
+    stall_after_ms: int = 300_000
+    stall_commits: int = 3
+    gap_after_ms: int = 300_000
+    gap_factor: float = 10.0
+    storm_rebalances: int = 10
+    storm_window_ms: int = 300_000
+    jump_factor: float = 10.0
+    jump_records: int = 1_000
+    expires_within_ms: int = 86_400_000
+    never_after_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 0:
+                raise ValueError(f"{field.name} cannot be negative")
+
+
+class Finding(NamedTuple):
+    """One thing found; ``SCHEMA`` says what the fields mean. Times in microseconds since 1970."""
+
+    kind: str
+    group: str
+    text: str
+    proof: list[Proof]
+    topic: str | None = None
+    partition: int | None = None
+    certainty: str = "certain"
+    cause: str | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    from_us: int | None = None
+    to_us: int | None = None
+    is_ongoing: bool = False
+    history_complete: bool = True
+
+
+class Evidence(NamedTuple):
+    """All that is looked at."""
+
+    commits: Commits
+    events: Mapping[str, list[GroupEvent]]
+    incomplete_below: Mapping[int, int]
+    logs: Logs
+    times_of: TimesOf
+    rules: Rules
+
+    def is_complete(self, partition: int, first_offset: int) -> bool:
+        """Whether no record of the offsets topic's partition is missing from ``first_offset`` on."""
+        return first_offset >= self.incomplete_below.get(partition, 0)
+
+    def commit_proofs(self, rows: Iterable[int]) -> list[Proof]:
+        c = self.commits
+        return [
+            {
+                "record_partition": int(c.record_partitions[row]),
+                "record_offset": int(c.record_offsets[row]),
+                "record_timestamp": int(c.record_times[row]),
+                "kind": "offset_commit",
+                "committed_offset": None if c.is_tombstone[row] else int(c.offsets[row]),
+                "commit_timestamp": None if c.is_tombstone[row] else int(c.times[row]),
+                "is_tombstone": bool(c.is_tombstone[row]),
+            }
+            for row in rows
+        ]
+
+
+def event_proof(event: GroupEvent) -> Proof:
+    return {
+        "record_partition": event.record_partition,
+        "record_offset": event.record_offset,
+        "record_timestamp": event.record_us,
+        "kind": event.kind,
+        "is_tombstone": False,
+        "generation": None if event.generation < 0 else event.generation,
+        "member_count": event.members,
+    }
+
+
+def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: Rules) -> Evidence:
+    """Arranges the journal, which takes nothing in afterwards."""
+    return Evidence(journal.arranged(), journal.events, journal.incomplete_below, logs, times_of, rules)
+
+
+def as_table(findings: Iterable[Finding]) -> pa.Table:
+    """The findings, gravest kinds first, in ``SCHEMA``."""
+    return pa.Table.from_pylist([_row(one) for one in sorted(findings, key=_order)], schema=SCHEMA)
+
+
+def _order(one: Finding) -> tuple[Any, ...]:
+    return (KINDS.index(one.kind), one.group, one.topic or "", one.partition or 0, one.from_us or 0)
+
+
+def _row(one: Finding) -> dict[str, Any]:
+    row = one._asdict()
+    row["from_timestamp"], row["to_timestamp"] = row.pop("from_us"), row.pop("to_us")
+    if one.from_offset is not None and one.to_offset is not None:
+        row["records"] = one.to_offset - one.from_offset
+    half = MOST_PROOFS // 2
+    row["proof_count"] = len(one.proof)
+    if len(one.proof) > MOST_PROOFS:
+        row["proof"] = one.proof[:half] + one.proof[-half:]
+    return row
+
+
+def told_us(us: int) -> str:
+    """A duration in words of its size: 2.5 s, 40 min, 3.1 h, 2.0 d."""
+    seconds = us / 1e6
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size or (unit == "min" and seconds >= 120):
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,285 @@
+"""What the analysis needs of the history: commits in flat columns, and the few records about groups as they are.
+
+A commit takes some fifty bytes here, so a hundred million of them fit where their decoded records would not. Batches
+are added as they are read; ``arranged`` then puts each partition's commits behind one another, in the log's order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.core.ids import TopicPartition
+
+Array = npt.NDArray[Any]
+
+OWN_MARK = "odradek-spark:1:"
+"""What the metadata begins with of commits made by Spark queries with ``format("odradek")``."""
+
+_MEMBERSHIP = ("consumer_group_member_metadata", "streams_group_member_metadata", "share_group_member_metadata")
+_EPOCHS = ("consumer_group_metadata", "streams_group_metadata", "share_group_metadata")
+GROUP_KINDS = ("group_metadata", *_EPOCHS, *_MEMBERSHIP)
+COLUMNS = (
+    "kind", "group", "topic", "partition", "committed_offset", "leader_epoch", "metadata", "commit_timestamp",
+    "expire_timestamp", "topic_id", "is_tombstone", "generation", "protocol_type", "state_timestamp", "member_id",
+    "members", "record_partition", "record_offset", "record_timestamp",
+)  # fmt: skip
+"""Those of ``columns.SCHEMA`` that are looked at here."""
+
+
+class Key(NamedTuple):
+    """Whose commits: one partition's, by one group."""
+
+    group: str
+    topic: str
+    partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class GroupEvent(NamedTuple):
+    """A record that changed a group. Times in microseconds since 1970 (-1: unknown).
+
+    ``members`` is how many there are after it, ``topics`` what they subscribe to (None: unknown). ``is_rebalance``:
+    it began a generation or epoch with somebody in it.
+    """
+
+    record_partition: int
+    record_offset: int
+    record_us: int
+    kind: str
+    generation: int
+    members: int
+    state_us: int
+    protocol_type: str
+    topics: frozenset[str] | None
+    is_rebalance: bool
+
+
+@dataclass(slots=True)
+class Commits:
+    """Commits and their tombstones, by key and then in the order of the log; ``starts[k]:starts[k + 1]`` are key k's.
+
+    ``times`` is the commit's own timestamp, for tombstones their record's; microseconds since 1970.
+    """
+
+    keys: list[Key]
+    starts: Array
+    key: Array
+    offsets: Array
+    is_tombstone: Array
+    times: Array
+    expires: Array
+    epochs: Array
+    is_ours: Array
+    topic_ids: Array
+    record_partitions: Array
+    record_offsets: Array
+    record_times: Array
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def rows_of(self, key: int) -> slice:
+        return slice(int(self.starts[key]), int(self.starts[key + 1]))
+
+
+_FIELDS = {
+    "key": np.int32, "offsets": np.int64, "is_tombstone": np.bool_, "times": np.int64, "expires": np.int64,
+    "epochs": np.int32, "is_ours": np.bool_, "topic_ids": np.int32, "record_partitions": np.int32,
+    "record_offsets": np.int64, "record_times": np.int64,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Journal:
+    """Takes in decoded batches (``COLUMNS`` at least), of each partition of the offsets topic in order."""
+
+    record_count: int = 0
+    latest_us: int = -1
+    events: dict[str, list[GroupEvent]] = field(default_factory=dict)
+    incomplete_below: dict[int, int] = field(default_factory=dict)
+    _parts: list[dict[str, Array]] = field(default_factory=list)
+    _keys: dict[Key, int] = field(default_factory=dict)
+    _topic_ids: dict[bytes, int] = field(default_factory=dict)
+    _next: dict[int, int] = field(default_factory=dict)
+    _living: dict[str, dict[str, frozenset[str] | None]] = field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        self.record_count += batch.num_rows
+        self.latest_us = max(self.latest_us, _latest(batch.column("record_timestamp")))
+        is_key = pc.is_valid(batch.column("partition"))
+        commits = batch if pc.all(is_key).as_py() else batch.filter(is_key)
+        if commits.num_rows:
+            self._add_commits(commits)
+        if commits.num_rows < batch.num_rows:
+            rare = batch.filter(pc.is_in(_plain_text(batch.column("kind")), pa.array(GROUP_KINDS)))
+            names = ("kind", "group", "generation", "protocol_type", "state_timestamp", "member_id", "members",
+                     "is_tombstone", "record_partition", "record_offset", "record_timestamp")  # fmt: skip
+            for row in _times_as_numbers(rare.select(names)).to_pylist():
+                self._add_event(row)
+
+    def note_offsets(self, partition: int, offsets: pa.Array) -> None:
+        """Told the offsets of all records of a partition as they are read, whatever group they are of: where some are
+        missing, history was removed before (by compaction; transaction markers look the same)."""
+        found = offsets.to_numpy(zero_copy_only=False)
+        if not len(found):
+            return
+        before = np.concatenate(([self._next.get(partition, 0) - 1], found[:-1]))
+        holes = np.flatnonzero(found != before + 1)
+        if len(holes):
+            self.incomplete_below[partition] = int(found[holes[-1]])
+        self._next[partition] = int(found[-1]) + 1
+
+    def _add_commits(self, batch: pa.RecordBatch) -> None:
+        rows = batch.num_rows
+        is_tombstone = _booleans(batch.column("is_tombstone"))
+        record_times = _numbers(batch.column("record_timestamp"))
+        times = np.where(is_tombstone, record_times, _numbers(batch.column("commit_timestamp")))
+        ours = pc.fill_null(pc.starts_with(batch.column("metadata"), pattern=OWN_MARK), False)
+        self._parts.append({
+            "key": self._key_numbers(batch),
+            "offsets": _numbers(batch.column("committed_offset")),
+            "is_tombstone": is_tombstone,
+            "times": times,
+            "expires": _numbers(batch.column("expire_timestamp")),
+            "epochs": _numbers(batch.column("leader_epoch"), np.int32),
+            "is_ours": _booleans(ours),
+            "topic_ids": self._id_numbers(batch.column("topic_id"), rows),
+            "record_partitions": _numbers(batch.column("record_partition"), np.int32),
+            "record_offsets": _numbers(batch.column("record_offset")),
+            "record_times": record_times,
+        })  # fmt: skip
+
+    def _key_numbers(self, batch: pa.RecordBatch) -> Array:
+        """Each row's key as a number; Python sees every different key of the batch once."""
+        groups, topics = (pc.dictionary_encode(batch.column(name)) for name in ("group", "topic"))
+        partitions = _numbers(batch.column("partition"))
+        low = groups.indices.to_numpy() * np.int64(len(topics.dictionary)) + topics.indices.to_numpy()
+        pairs = pc.dictionary_encode(pa.array(low))
+        codes = (pairs.indices.to_numpy().astype(np.int64) << 32) | (partitions & 0xFFFFFFFF)
+        found = pc.dictionary_encode(pa.array(codes))
+        names, of_pairs = (groups.dictionary.to_pylist(), topics.dictionary.to_pylist()), pairs.dictionary.to_pylist()
+        numbers = np.empty(len(found.dictionary), np.int32)
+        for at, code in enumerate(found.dictionary.to_pylist()):
+            group, topic = divmod(of_pairs[code >> 32], len(names[1]))
+            partition = code & 0xFFFFFFFF
+            key = Key(names[0][group], names[1][topic], partition - (1 << 32) if partition >> 31 else partition)
+            numbers[at] = self._keys.setdefault(key, len(self._keys))
+        of_rows: Array = numbers[found.indices.to_numpy()]
+        return of_rows
+
+    def _id_numbers(self, column: pa.Array, rows: int) -> Array:
+        if column.null_count == rows:
+            return np.full(rows, -1, np.int32)
+        found = pc.dictionary_encode(column)
+        known = [self._topic_ids.setdefault(one, len(self._topic_ids)) for one in found.dictionary.to_pylist()]
+        indices = pc.fill_null(found.indices, len(known)).to_numpy(zero_copy_only=False)
+        of_rows: Array = np.array([*known, -1], np.int32)[indices]
+        return of_rows
+
+    def _add_event(self, row: dict[str, Any]) -> None:
+        kind, group, gone = row["kind"], row["group"], row["is_tombstone"]
+        events = self.events.setdefault(group, [])
+        living = self._living.setdefault(group, {})
+        before = events[-1] if events else None
+        generation = -1 if row["generation"] is None else row["generation"]
+        state_us = -1 if row["state_timestamp"] is None else row["state_timestamp"]
+        protocol_type = row["protocol_type"] or ""
+        if kind == "group_metadata":
+            living.clear()
+            living.update({one["member_id"]: _topics(one) for one in row["members"] or ()})
+            is_rebalance = bool(living) and (before is None or before.generation != generation)
+        else:
+            protocol_type = kind.split("_")[0]
+            if kind in _MEMBERSHIP:
+                generation = before.generation if before else -1
+                if gone:
+                    living.pop(row["member_id"], None)
+                else:
+                    living[row["member_id"]] = _topics(row["members"][0]) if row["members"] else None
+            is_rebalance = kind in _EPOCHS and not gone and (before is None or before.generation != generation)
+        every = None if not living or None in living.values() else frozenset().union(*filter(None, living.values()))
+        events.append(
+            GroupEvent(
+                row["record_partition"],
+                row["record_offset"],
+                row["record_timestamp"],
+                kind,
+                generation,
+                len(living),
+                state_us,
+                protocol_type,
+                every,
+                is_rebalance,
+            )
+        )
+
+    @property
+    def groups(self) -> set[str]:
+        return {key.group for key in self._keys} | self.events.keys()
+
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions that were committed."""
+        return {key.topic_partition for key in self._keys}
+
+    def first_commit_us(self) -> int:
+        """The earliest time of a commit; 0 where there is none."""
+        return min((int(part["times"].min()) for part in self._parts), default=0)
+
+    def arranged(self) -> Commits:
+        """All commits by key, in the log's order; to be called once, at the end."""
+        whole = {
+            name: np.concatenate([part.pop(name) for part in self._parts]) if self._parts else np.empty(0, kind)
+            for name, kind in _FIELDS.items()
+        }
+        self._parts.clear()
+        order = np.argsort(whole["key"], kind="stable")
+        counts = np.bincount(whole["key"], minlength=len(self._keys))
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        return Commits(list(self._keys), starts, **{name: column[order] for name, column in whole.items()})
+
+
+def _plain_text(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _topics(member: dict[str, Any]) -> frozenset[str] | None:
+    """What a member reads; None where that is not told, or is told by a pattern."""
+    if member["subscription_regex"]:
+        return None
+    return None if member["subscription"] is None else frozenset(member["subscription"])
+
+
+def _latest(column: pa.Array) -> int:
+    found = pc.max(column.cast(pa.int64())).as_py()
+    return -1 if found is None else int(found)
+
+
+def _numbers(column: pa.Array, kind: type = np.int64) -> Array:
+    """-1 for null."""
+    plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    found: Array = pc.fill_null(plain, -1).to_numpy(zero_copy_only=False).astype(kind, copy=False)
+    return found
+
+
+def _booleans(column: pa.Array) -> Array:
+    found: Array = column.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)
+    return found
+
+
+def _times_as_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Python's dates end in the year 9999; a record's need not."""
+    for at, column in enumerate(batch.schema):
+        if pa.types.is_timestamp(column.type):
+            batch = batch.set_column(at, column.name, batch.column(at).cast(pa.int64()))
+    return batch

@@ -1,0 +1,154 @@
+"""What the partitions that were committed hold, over time: where a log ended when, and from when a record is.
+
+A log's past ends are found through its time index: the first record that is not older than a moment has the offset at
+which the log ended then, as far as records' timestamps are the time they arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig
+from odradek.client.errors import OffsetOutOfRange, UnknownTopic
+from odradek.client.model import EARLIEST, LATEST
+from odradek.client.reader import PartitionReader
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_OFFSET, TopicPartition
+
+Array = npt.NDArray[Any]
+Place = tuple[TopicPartition, int]
+TimesOf = Callable[[Sequence[Place]], Mapping[Place, int]]
+"""Looks up from when the records at offsets are, in microseconds; those that are gone or not there yet are left out."""
+
+RETENTION_MS = 7 * 86_400_000
+"""Kafka's default of offsets.retention.minutes, in ms."""
+_UNDER_WAY = 16
+_NOT_TOLD = (
+    ErrorCode.cluster_authorization_failed,
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.unsupported_version,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One partition. ``ends[i]`` is where the log ended at the i-th of ``Logs.moments``, -1 where that cannot be told
+    (records from then are gone); ``found_us[i]`` the time of the record that stands there (-1: none was that young)."""
+
+    start: int
+    end: int
+    ends: Array
+    found_us: Array
+
+    def time_of(self, offset: int) -> tuple[int, int] | None:
+        """About when the record at ``offset`` was written and how far off that can be, in microseconds: between the
+        two records next to it that were found. None where that is not known."""
+        known = np.flatnonzero((self.ends >= 0) & (self.found_us >= 0))
+        if not len(known) or offset >= self.end:
+            return None
+        ends, times = self.ends[known], self.found_us[known]
+        after = int(np.searchsorted(ends, offset, side="left"))
+        if after < len(ends) and ends[after] == offset:
+            return int(times[after]), 0
+        if after == 0 or after == len(ends):
+            return None
+        low, high = int(times[after - 1]), int(times[after])
+        share = (offset - int(ends[after - 1])) / (int(ends[after]) - int(ends[after - 1]))
+        return low + int(share * (high - low)), max(0, high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """All that the analysis asks the cluster, asked beforehand. Times: ``now_us`` and ``moments`` in microseconds."""
+
+    now_us: int
+    moments: Array
+    retention_ms: int = RETENTION_MS
+    retention_is_known: bool = False
+    by_partition: Mapping[TopicPartition, Log] = field(default_factory=dict)
+
+
+def look_up(
+    admin: Admin,
+    partitions: Iterable[TopicPartition],
+    since_us: int,
+    now_us: int,
+    *,
+    points: int = 120,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Logs:
+    """Asks for the partitions' logs at ``points`` moments from ``since_us`` to ``now_us``, and for the retention of
+    offsets. ``advance`` is told each moment that is done. Partitions that are gone are left out."""
+    moments = np.linspace(min(since_us, now_us), now_us, points).astype(np.int64)
+    retention_ms, is_known = retention(admin)
+    there = _existing(admin, partitions)
+    if not there:
+        return Logs(now_us, moments, retention_ms, is_known)
+    starts = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(there, EARLIEST)).items()}
+    listed = []
+    for moment in moments.tolist():
+        listed.append(admin.list_offsets(dict.fromkeys(there, max(0, -(-moment // 1000)))))
+        advance(1)
+    # Last: a record that came meanwhile must not lie beyond the end.
+    ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(there, LATEST)).items()}
+    logs = {}
+    for tp in there:
+        at = np.array([found[tp].offset for found in listed], np.int64)
+        times = np.array([found[tp].timestamp_ms for found in listed], np.int64)
+        found_us = np.where(at == NO_OFFSET, -1, times * 1000)
+        known = np.where(at == NO_OFFSET, ends[tp], at)
+        if starts[tp] > 0:
+            known[(at == starts[tp]) | ((at == NO_OFFSET) & (starts[tp] == ends[tp]))] = -1
+        logs[tp] = Log(starts[tp], ends[tp], known, found_us)
+    return Logs(now_us, moments, retention_ms, is_known, logs)
+
+
+def _existing(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    wanted = set(partitions)
+    topics = admin.describe_topics(sorted({tp.topic for tp in wanted}), missing_ok=True) if wanted else {}
+    there = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
+    return sorted(wanted & there)
+
+
+def retention(admin: Admin) -> tuple[int, bool]:
+    """The brokers' offsets.retention.minutes in ms, and whether they told; Kafka's default where they did not."""
+    try:
+        node = admin.describe_cluster().nodes[0]
+        (entries,) = admin.describe_configs("broker", [str(node.node_id)]).values()
+    except (KafkaError, IndexError) as error:
+        if isinstance(error, KafkaError) and error.code not in _NOT_TOLD:
+            raise
+        return RETENTION_MS, False
+    told = next((entry.value for entry in entries if entry.name == "offsets.retention.minutes"), None)
+    return (RETENTION_MS, False) if told is None else (int(told) * 60_000, True)
+
+
+def record_times(config: ClientConfig, places: Sequence[Place]) -> dict[Place, int]:
+    """From when the records at these offsets are, in microseconds: reads one batch for each.
+
+    Where compaction removed a record, the next one counts. Left out are records that are gone or not there yet.
+    """
+
+    def read(place: Place) -> int | None:
+        tp, offset = place
+        reader = PartitionReader(config, tp, ("offset", "timestamp"))
+        try:
+            found = reader.fetch(offset, max_bytes=1, max_wait_ms=0)
+        except (OffsetOutOfRange, UnknownTopic):
+            return None
+        for batch in found.record_batches:
+            return int(batch.column("timestamp")[0].value)
+        return None
+
+    if not places:
+        return {}
+    with ThreadPoolExecutor(_UNDER_WAY) as pool:
+        times = pool.map(read, places)
+        return {place: time for place, time in zip(places, times, strict=True) if time is not None}

@@ -1,0 +1,195 @@
+"""What the records about groups tell: rebalance storms, offsets that expire soon, groups that never commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.history.columns import TIME
+from odradek.history.findings import Evidence, Finding, event_proof, told_us
+from odradek.history.journal import GroupEvent, Key
+
+_COMMITTING = ("consumer", "streams")
+
+
+# --- storms -----------------------------------------------------------------------------------------------------------
+
+
+def storms(evidence: Evidence) -> Iterator[Finding]:
+    """Groups that were rebalanced again and again within a short time."""
+    least, window_us = max(evidence.rules.storm_rebalances, 1), evidence.rules.storm_window_ms * 1000
+    for group, events in evidence.events.items():
+        found = [event for event in events if event.is_rebalance]
+        for first, last in _bursts([event.record_us for event in found], least, window_us):
+            yield _storm(evidence, group, found[first : last + 1])
+
+
+def _bursts(times: Sequence[int], least: int, window_us: int) -> list[tuple[int, int]]:
+    """Where at least ``least`` of the times lie within a window; windows that overlap are one burst."""
+    bursts: list[tuple[int, int]] = []
+    for last in range(least - 1, len(times)):
+        first = last - least + 1
+        if times[last] - times[first] > window_us:
+            continue
+        if bursts and first <= bursts[-1][1]:
+            bursts[-1] = bursts[-1][0], last
+        else:
+            bursts.append((first, last))
+    return bursts
+
+
+def _storm(evidence: Evidence, group: str, found: Sequence[GroupEvent]) -> Finding:
+    first, last = found[0], found[-1]
+    took = told_us(last.record_us - first.record_us)
+    now_us, window_us = evidence.logs.now_us, evidence.rules.storm_window_ms * 1000
+    return Finding(
+        "rebalance_storm", group,
+        f"{len(found)} rebalances within {took}: generations {first.generation} to {last.generation}",
+        [event_proof(event) for event in found], cause="rebalances", from_us=first.record_us, to_us=last.record_us,
+        is_ongoing=now_us - last.record_us < window_us // max(evidence.rules.storm_rebalances, 1),
+        history_complete=evidence.is_complete(first.record_partition, first.record_offset),
+    )  # fmt: skip
+
+
+# --- expiry -----------------------------------------------------------------------------------------------------------
+
+
+class Expiry(NamedTuple):
+    """When the newest commit of a key goes, in microseconds; None: not while things stay as they are.
+
+    ``counted_from`` says from when its retention counts: ``empty`` (the group lost its last member), ``commit``,
+    ``own`` (the commit carries an expiry); or ``members``: it stays, as somebody reads the topic.
+    """
+
+    key: Key
+    row: int
+    counted_from: str
+    since_us: int | None
+    expires_us: int | None
+
+
+def expiries(evidence: Evidence) -> Iterator[Expiry]:
+    """Kafka's rules for every offset that is committed now.
+
+    ``offsets.retention.minutes`` count for a classic group without members from when it became empty; for a group that
+    never had members, a KIP-848 group, and a topic that a group's members do not read, from the commit. The offset goes
+    at the first check after that (``offsets.retention.check.interval.ms``, 10 minutes).
+    """
+    commits, retention_us = evidence.commits, evidence.logs.retention_ms * 1000
+    for number, key in enumerate(commits.keys):
+        row = commits.rows_of(number).stop - 1
+        if commits.is_tombstone[row]:
+            continue
+        events = evidence.events.get(key.group)
+        event = events[-1] if events else None
+        if event is not None and event.members and (event.topics is None or key.topic in event.topics):
+            yield Expiry(key, row, "members", None, None)
+        elif commits.expires[row] >= 0:
+            yield Expiry(key, row, "own", None, int(commits.expires[row]))
+        else:
+            since, counted_from = int(commits.times[row]), "commit"
+            if event is not None and event.kind == "group_metadata" and not event.members:
+                was_empty = event.protocol_type and event.state_us >= 0
+                since, counted_from = (event.state_us, "empty") if was_empty else (since, counted_from)
+            yield Expiry(key, row, counted_from, since, since + retention_us)
+
+
+EXPIRY_SCHEMA = pa.schema(
+    [
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("committed_offset", pa.int64()),
+        ("commit_timestamp", TIME),
+        ("counted_from", pa.string()),
+        ("since_timestamp", TIME),
+        ("expires_at", TIME),
+        ("record_partition", pa.int32()),
+        ("record_offset", pa.int64()),
+    ]
+)
+
+
+def expiry_table(evidence: Evidence) -> pa.Table:
+    """All committed offsets with when they go, the soonest first; those that stay last."""
+    commits = evidence.commits
+    rows = [
+        {
+            **one.key._asdict(),
+            "committed_offset": int(commits.offsets[one.row]),
+            "commit_timestamp": int(commits.times[one.row]),
+            "counted_from": one.counted_from,
+            "since_timestamp": one.since_us,
+            "expires_at": one.expires_us,
+            "record_partition": int(commits.record_partitions[one.row]),
+            "record_offset": int(commits.record_offsets[one.row]),
+        }
+        for one in expiries(evidence)
+    ]
+    rows.sort(key=lambda row: (row["expires_at"] is None, row["expires_at"], row["group"], row["topic"]))
+    return pa.Table.from_pylist(rows, schema=EXPIRY_SCHEMA)
+
+
+_WHY = {
+    "empty": "its group has had no members since then",
+    "commit": "no member of its group reads the topic, so the commit's own time counts",
+    "own": "the commit carries an expiry of its own",
+}
+
+
+def expiring(evidence: Evidence) -> Iterator[Finding]:
+    """Offsets that go within ``expires_within_ms``, or went out of retention and await the next check."""
+    commits, now_us = evidence.commits, evidence.logs.now_us
+    horizon = now_us + evidence.rules.expires_within_ms * 1000
+    for one in expiries(evidence):
+        if one.expires_us is None or one.expires_us > horizon:
+            continue
+        offset, left = int(commits.offsets[one.row]), one.expires_us - now_us
+        when = f"expires in {told_us(left)}" if left > 0 else "is out of retention: it goes at the next check"
+        events = evidence.events.get(one.key.group)
+        proofs = evidence.commit_proofs([one.row])
+        if one.counted_from == "empty" and events:
+            proofs.append(event_proof(events[-1]))
+        yield Finding(
+            "expiring", one.key.group,
+            f"{one.key.topic_partition}: committed offset {offset:,} {when}; {_WHY[one.counted_from]}", proofs,
+            topic=one.key.topic, partition=one.key.partition, cause=one.counted_from,
+            certainty="certain" if evidence.logs.retention_is_known or one.counted_from == "own" else "likely",
+            from_offset=offset, from_us=one.since_us, to_us=one.expires_us, is_ongoing=True,
+        )  # fmt: skip
+
+
+# --- no commits -------------------------------------------------------------------------------------------------------
+
+
+def never_commit(evidence: Evidence) -> Iterator[Finding]:
+    """Groups of consumers that had members for a while, and of which there is no commit, not even a deleted one."""
+    committing = {key.group for key in evidence.commits.keys}
+    for group, events in evidence.events.items():
+        if group in committing or events[-1].protocol_type not in (*_COMMITTING, ""):
+            continue
+        inhabited = [event for event in events if event.members and event.protocol_type in _COMMITTING]
+        if not inhabited:
+            continue
+        lived = _lived_us(events, evidence.logs.now_us)
+        if lived < evidence.rules.never_after_ms * 1000:
+            continue
+        shown = sorted({inhabited[0].record_offset: inhabited[0], events[-1].record_offset: events[-1]}.items())
+        partition = inhabited[0].record_partition
+        yield Finding(
+            "never_commits", group,
+            f"Had members for {told_us(lived)} and never committed an offset", [event_proof(one) for _, one in shown],
+            cause="no commits", from_us=inhabited[0].record_us, to_us=events[-1].record_us,
+            is_ongoing=events[-1].members > 0, history_complete=evidence.is_complete(partition, 0),
+            certainty="certain" if evidence.is_complete(partition, 0) else "likely",
+        )  # fmt: skip
+
+
+def _lived_us(events: Sequence[GroupEvent], now_us: int) -> int:
+    """How long the group had members, all in all."""
+    ends = [*(event.record_us for event in events[1:]), max(now_us, events[-1].record_us)]
+    lived = [end - event.record_us for event, end in zip(events, ends, strict=True) if event.members]
+    return int(np.sum(np.maximum(lived, 0))) if lived else 0

@@ -1,0 +1,249 @@
+"""Rewinds and jumps: where a group's committed offset went back, or forward over records that nobody read.
+
+A commit says how far a group has come, not who moved it there. What tells a reset from reading:
+* The group had members before and has none now: only tools may commit then, as to a group without members. More than
+  ``READER_RUN`` such commits in one period without members are a consumer that joins no group, from the second on.
+* The commits before carry the mark of a Spark query with this package's source, and this one does not.
+* The offset was deleted or expired in between: whoever reads begins anew.
+* The topic has another id: its offsets have nothing to do with the old ones, and nothing is told.
+* A reader itself can seek. Backwards is a rewind whoever did it; forward is told only where it passed more records than
+  it can have read: ``jump_factor`` times faster than ever while records were waiting for it.
+Resets that follow one another count as one, from where reading stopped to where it was to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odradek.history.findings import Evidence, Finding, event_proof, told_us
+from odradek.history.journal import Array, Commits, GroupEvent
+from odradek.history.logs import Log
+
+READER_RUN = 5
+_STEPS_NEEDED = 5
+_AT_ONCE_US = 1_000_000
+
+
+@dataclass(slots=True)
+class _Rows:
+    """For each row of the commits: the commit before it (-1: none), which event its group was at, and whose it is."""
+
+    before: Array
+    event: Array
+    members: Array
+    is_reset: Array
+
+
+def moves(evidence: Evidence) -> Iterator[Finding]:
+    """All rewinds and jumps."""
+    if not len(evidence.commits):
+        return
+    rows = classify(evidence)
+    yield from _between_commits(evidence, rows)
+    yield from _too_fast(evidence, rows)
+
+
+def classify(evidence: Evidence) -> _Rows:
+    commits = evidence.commits
+    before = _commit_before(commits)
+    event, members, had_members = _group_state(commits, evidence.events)
+    outside = had_members & (members == 0) & ~commits.is_tombstone & ~commits.is_ours
+    is_reset = outside & _is_few(commits, event, outside)
+    has_before = before >= 0
+    foreign = has_before & commits.is_ours[before] & ~commits.is_ours & ~commits.is_tombstone
+    return _Rows(before, event, members, is_reset | foreign)
+
+
+def _commit_before(commits: Commits) -> Array:
+    """Each row's last commit before, of the same key, tombstones passed over; -1 where there is none."""
+    rows = np.arange(len(commits))
+    last = np.maximum.accumulate(np.where(commits.is_tombstone, -1, rows))
+    before = np.concatenate(([-1], last[:-1]))
+    before[before < commits.starts[commits.key]] = -1
+    return before
+
+
+def _group_state(commits: Commits, events: dict[str, list[GroupEvent]] | Any) -> tuple[Array, Array, Array]:
+    """The number of the group's last event before each row (-1), the members it left (-1: unknown), and whether the
+    group had any before."""
+    count = len(commits)
+    event, members = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    had = np.zeros(count, bool)
+    for number, key in enumerate(commits.keys):
+        of_group = events.get(key.group)
+        if not of_group:
+            continue
+        rows = commits.rows_of(number)
+        at = np.searchsorted([one.record_offset for one in of_group], commits.record_offsets[rows]) - 1
+        sizes = np.array([one.members for one in of_group])
+        event[rows] = at
+        members[rows] = np.where(at >= 0, sizes[at], -1)
+        had[rows] = (at >= 0) & (np.maximum.accumulate(sizes)[at] > 0)
+    return event, members, had
+
+
+def _is_few(commits: Commits, event: Array, outside: Array) -> Array:
+    """Whether a row is among few commits from outside in its period without members, or the first of many."""
+    if not outside.any():
+        return outside
+    begins = np.ones(len(commits), bool)
+    begins[1:] = (commits.key[1:] != commits.key[:-1]) | (event[1:] != event[:-1]) | (outside[1:] != outside[:-1])
+    run = np.cumsum(begins) - 1
+    is_few: Array = begins | (np.bincount(run)[run] <= READER_RUN)
+    return is_few
+
+
+def _between_commits(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
+    """What two commits, one after the other, show by themselves."""
+    commits = evidence.commits
+    at = np.arange(len(commits))
+    is_last = np.ones(len(commits), bool)  # of resets that follow one another
+    is_last[:-1] = (commits.key[1:] != commits.key[:-1]) | ~rows.is_reset[1:]
+    deleted = (rows.before >= 0) & (at - rows.before > 1) & ~commits.is_tombstone
+    lower = (rows.before >= 0) & (commits.offsets < commits.offsets[rows.before]) & ~commits.is_tombstone
+    chosen = (rows.is_reset & is_last) | (~rows.is_reset & (deleted | lower))
+    for row in np.flatnonzero(chosen & (rows.before >= 0)).tolist():
+        first = row
+        while rows.is_reset[first] and first > commits.starts[commits.key[row]] and rows.is_reset[first - 1]:
+            first -= 1
+        found = _judged(evidence, rows, first, row)
+        if found is not None:
+            yield found
+
+
+def _judged(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | None:
+    """``first`` to ``last`` are one reset, or the same single commit."""
+    commits = evidence.commits
+    before = int(rows.before[first])
+    if before < 0:
+        return None
+    key = commits.keys[commits.key[last]]
+    old, new = int(commits.offsets[before]), int(commits.offsets[last])
+    ids = int(commits.topic_ids[before]), int(commits.topic_ids[last])
+    was_deleted = bool(commits.is_tombstone[before + 1 : last].any())
+    log = evidence.logs.by_partition.get(key.topic_partition)
+    if old == new or (min(ids) >= 0 and ids[0] != ids[1]):
+        return None
+    if was_deleted and min(ids) < 0 and log is not None and log.end < old:
+        return None  # the topic was made anew: the old offset never was one of this log
+    cause = "reset" if rows.is_reset[last] else "restarted without an offset" if was_deleted else "reader"
+    is_open = new > old or min(ids) < 0 if was_deleted else cause == "reader" and _was_overtaken(evidence, rows, last)
+    return _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
+
+
+def _was_overtaken(evidence: Evidence, rows: _Rows, row: int) -> bool:
+    """Whether the next commit is further on again, all within a second: it may be an asynchronous commit that another
+    one overtook."""
+    commits, before, after = evidence.commits, int(rows.before[row]), row + 1
+    if after >= len(commits) or commits.key[after] != commits.key[row] or commits.is_tombstone[after]:
+        return False
+    is_further = commits.offsets[after] >= commits.offsets[before]
+    same_members = rows.event[before] == rows.event[after]
+    return bool(is_further and same_members and commits.times[after] - commits.times[before] <= _AT_ONCE_US)
+
+
+def _move(evidence: Evidence, rows: _Rows, span: tuple[int, int, int], cause: str) -> Finding:
+    """``span``: the commit before, and the first and the last one of the move."""
+    commits, (before, first, last) = evidence.commits, span
+    key = commits.keys[commits.key[last]]
+    old, new = int(commits.offsets[before]), int(commits.offsets[last])
+    proofs = evidence.commit_proofs([before, *range(before + 1, last + 1)])
+    event = int(rows.event[last])
+    if cause == "reset" and event >= 0 and int(rows.members[last]) == 0:
+        proofs.insert(1, event_proof(evidence.events[key.group][event]))
+    return Finding(
+        "rewind" if new < old else "jump",
+        key.group,
+        f"{key.topic_partition}: {_course(old, new)}. {_reason(old, new, cause, last - first + 1)}",
+        proofs,
+        topic=key.topic,
+        partition=key.partition,
+        cause=cause,
+        from_offset=min(old, new),
+        to_offset=max(old, new),
+        from_us=int(commits.times[before]),
+        to_us=int(commits.times[last]),
+        history_complete=evidence.is_complete(
+            int(commits.record_partitions[last]), int(commits.record_offsets[before])
+        ),
+    )
+
+
+def _course(old: int, new: int) -> str:
+    if new < old:
+        return f"from {old:,} back to {new:,}: records {new:,} to {old - 1:,} are read again"
+    return f"from {old:,} forward to {new:,}: records {old:,} to {new - 1:,} were skipped"
+
+
+def _reason(old: int, new: int, cause: str, commits: int) -> str:
+    if cause == "reset":
+        return f"Set from outside{f' in {commits} steps' if commits > 1 else ''}"
+    if cause == "reader":
+        return "The reader itself went there"
+    bound = "at least these" if new < old else "at most these"
+    return f"The offset was deleted or had expired, and the reader began anew: {bound}"
+
+
+# --- forward, by the reader itself --------------------------------------------------------------------------------
+
+
+def _too_fast(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
+    """Steps in which a reader cannot have read what it passed over."""
+    commits, rules = evidence.commits, evidence.rules
+    at = np.arange(len(commits))
+    is_step = (rows.before == at - 1) & (rows.before >= 0) & ~commits.is_tombstone & ~rows.is_reset
+    advanced = np.where(is_step, commits.offsets - commits.offsets[rows.before], 0)
+    passed = advanced >= max(rules.jump_records, 1)
+    for number in np.unique(commits.key[passed]).tolist():
+        key = commits.keys[number]
+        log = evidence.logs.by_partition.get(key.topic_partition)
+        steps = np.flatnonzero(is_step[commits.rows_of(number)]) + commits.starts[number]
+        if log is None or len(steps) <= _STEPS_NEEDED:
+            continue
+        for step, fastest in _outliers(evidence, log, steps, advanced[steps]):
+            yield _fast(evidence, rows, step, fastest)
+
+
+def _outliers(evidence: Evidence, log: Log, steps: Array, advanced: Array) -> Iterator[tuple[int, float]]:
+    """Steps far faster than the others that had a backlog before and after, and how fast those were, per second."""
+    commits, rules = evidence.commits, evidence.rules
+    took = (commits.times[steps] - commits.times[steps - 1]).astype(np.float64)
+    took = np.maximum(took, max(float(np.median(took)), 1000.0))
+    rates = advanced / took * 1e6
+    is_behind = _backlog(evidence, log, commits.times[steps - 1], commits.offsets[steps - 1]) > 0
+    stays_behind = is_behind & (_backlog(evidence, log, commits.times[steps], commits.offsets[steps]) > 0)
+    for i in np.flatnonzero((advanced >= rules.jump_records) & is_behind).tolist():
+        others = np.delete(rates, i)[np.delete(stays_behind & (advanced > 0), i)]
+        if len(others) >= _STEPS_NEEDED and rates[i] > rules.jump_factor * (fastest := float(_usual_best(others))):
+            yield int(steps[i]), fastest
+
+
+def _usual_best(rates: Array) -> Any:
+    """The fastest rates but for a tenth, among which may be other jumps."""
+    return np.quantile(rates, 0.9)
+
+
+def _backlog(evidence: Evidence, log: Log, times: Array, offsets: Array) -> Array:
+    """How many records there were at least behind these offsets at these times."""
+    at = np.searchsorted(evidence.logs.moments, times, side="right") - 1
+    known = np.where(at >= 0, log.ends[np.maximum(at, 0)], -1)
+    backlog: Array = np.where(known >= 0, known - offsets, 0)
+    return backlog
+
+
+def _fast(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Finding:
+    commits = evidence.commits
+    key = commits.keys[commits.key[row]]
+    found = _move(evidence, rows, (row - 1, row, row), "reader")
+    took_us = int(commits.times[row] - commits.times[row - 1])
+    assert found.from_offset is not None
+    assert found.to_offset is not None
+    text = (
+        f"{key.topic_partition}: from {found.from_offset:,} to {found.to_offset:,} within {told_us(took_us)}; "
+        f"with a backlog before it, this reader never did more than {fastest:,.0f} records/s"
+    )
+    return found._replace(text=text, certainty="likely")

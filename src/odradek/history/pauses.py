@@ -1,0 +1,200 @@
+"""Stalls and commit gaps: times in which records waited and a group did not come further.
+
+A group at rest looks alike, so nothing is told unless a record waited: the one at the committed offset, from its own
+timestamp on. A stall is commits of one offset over and over meanwhile; a commit gap is no commit at all, from somebody
+who is there to commit: a member that reads the topic, or, where a group has none, a reader that comes back later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from odradek.history.findings import Evidence, Finding, Proof, event_proof, told_us
+from odradek.history.journal import Key
+from odradek.history.logs import Place
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """Rows ``first`` to ``last`` of the commits hold one offset; nothing moved from ``from_us`` to ``to_us``."""
+
+    key: Key
+    number: int
+    first: int
+    last: int
+    from_us: int
+    to_us: int
+    is_ongoing: bool
+    ends_with: Proof | None = None
+    is_alive: bool = True
+
+
+def pauses(evidence: Evidence) -> Iterator[Finding]:
+    """All stalls and commit gaps. Looks up from when the records are that may have waited, all at once."""
+    stalls, gaps = list(_still(evidence)), list(_silent(evidence))
+    places = sorted({place for pause in (*stalls, *gaps) if (place := _place(evidence, pause)) is not None})
+    waits_since = waiting_since(evidence, places)
+    for pause in stalls:
+        yield from _stall(evidence, pause, waits_since)
+    for pause in gaps:
+        yield from _gap(evidence, pause, waits_since)
+
+
+def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, int]:
+    """From when the records at these offsets are: as far as the time index has told that already, else read."""
+    known: dict[Place, int] = {}
+    for tp, offset in places:
+        log = evidence.logs.by_partition.get(tp)
+        told = None if log is None else log.time_of(offset)
+        if told is not None and told[1] == 0:
+            known[tp, offset] = told[0]
+    return known | dict(evidence.times_of([place for place in places if place not in known]))
+
+
+def _place(evidence: Evidence, pause: _Pause) -> Place | None:
+    """Whose record waited, if there is one."""
+    tp, offset = pause.key.topic_partition, int(evidence.commits.offsets[pause.first])
+    log = evidence.logs.by_partition.get(tp)
+    return None if log is None or not log.start <= offset < log.end else (tp, offset)
+
+
+def _still(evidence: Evidence) -> Iterator[_Pause]:
+    """Runs of commits of the same offset that last long enough."""
+    commits, rules = evidence.commits, evidence.rules
+    if not len(commits):
+        return
+    begins = np.ones(len(commits), bool)
+    begins[1:] = (
+        (commits.key[1:] != commits.key[:-1])
+        | (commits.offsets[1:] != commits.offsets[:-1])
+        | commits.is_tombstone[1:]
+        | commits.is_tombstone[:-1]
+    )
+    firsts = np.flatnonzero(begins)
+    lasts = np.concatenate((firsts[1:], [len(commits)])) - 1
+    spans = commits.times[lasts] - commits.times[firsts]
+    chosen = (lasts - firsts + 1 >= rules.stall_commits) & (spans >= rules.stall_after_ms * 1000)
+    for first, last in zip(firsts[chosen].tolist(), lasts[chosen].tolist(), strict=True):
+        key = int(commits.key[first])
+        is_newest = last + 1 == commits.starts[key + 1]
+        yield _Pause(
+            commits.keys[key], key, first, last, int(commits.times[first]), int(commits.times[last]), bool(is_newest)
+        )
+
+
+def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) -> Iterator[Finding]:
+    commits, rules = evidence.commits, evidence.rules
+    place = _place(evidence, pause)
+    since = waits_since.get(place) if place is not None else None
+    if place is None or since is None:
+        return
+    tp, offset = place
+    from_us = max(pause.from_us, since)
+    rows = range(pause.first, pause.last + 1)
+    inside = [row for row in rows if commits.times[row] >= from_us]
+    if pause.to_us - from_us < rules.stall_after_ms * 1000 or len(inside) < rules.stall_commits:
+        return
+    end = _end_at(evidence, pause, pause.to_us)
+    waiting = "" if end is None else f", while {end - offset:,} records waited"
+    yield Finding(
+        "stall", pause.key.group,
+        f"{tp}: {len(inside):,} commits of {offset:,} over {told_us(pause.to_us - from_us)}{waiting}",
+        evidence.commit_proofs(inside), topic=tp.topic, partition=tp.partition,
+        cause="no progress", from_offset=offset, to_offset=end, from_us=from_us, to_us=pause.to_us,
+        is_ongoing=pause.is_ongoing,
+        history_complete=evidence.is_complete(
+            int(commits.record_partitions[inside[0]]), int(commits.record_offsets[inside[0]])
+        ),
+    )  # fmt: skip
+
+
+def _end_at(evidence: Evidence, pause: _Pause, us: int) -> int | None:
+    """Where the log ended at about this time, not less than one record behind the committed one; None: not known."""
+    log = evidence.logs.by_partition[pause.key.topic_partition]
+    at = int(np.searchsorted(evidence.logs.moments, us, side="left"))
+    end = int(log.ends[at]) if at < len(log.ends) else log.end
+    return None if end < 0 else max(end, int(evidence.commits.offsets[pause.first]) + 1)
+
+
+# --- no commits at all ----------------------------------------------------------------------------------------------
+
+
+def _silent(evidence: Evidence) -> Iterator[_Pause]:
+    """Long times between a commit and the next one, or now."""
+    commits, rules, now_us = evidence.commits, evidence.rules, evidence.logs.now_us
+    least = rules.gap_after_ms * 1000
+    for number in range(len(commits.keys)):
+        rows = commits.rows_of(number)
+        times, gone = commits.times[rows], commits.is_tombstone[rows]
+        steps = np.diff(np.append(times, max(now_us, int(times[-1]))))
+        if not (steps >= least).any():
+            continue
+        usual = float(np.median(steps[:-1])) if len(steps) > 1 else 0.0
+        for at in np.flatnonzero((steps >= max(least, rules.gap_factor * usual)) & ~gone).tolist():
+            pause = _silence(evidence, number, rows.start + at, at + 1 == len(times))
+            if pause is not None:
+                yield pause
+
+
+def _silence(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pause | None:
+    """How long somebody was there who could have committed, after the commit in ``row``."""
+    commits, now_us = evidence.commits, evidence.logs.now_us
+    key = commits.keys[number]
+    until, is_ongoing = (now_us, True) if is_newest else (int(commits.times[row + 1]), False)
+    if not is_newest and commits.is_tombstone[row + 1]:
+        return None
+    proof = None if is_newest else evidence.commit_proofs([row + 1])[0]
+    events = evidence.events.get(key.group, [])
+    at = int(np.searchsorted([one.record_offset for one in events], commits.record_offsets[row])) - 1
+    if at < 0:
+        # Nobody knows whether the reader was up; one that never came back is not called late.
+        is_simple = not any(one.members for one in events)
+        return (
+            None
+            if is_newest or not is_simple
+            else _Pause(key, number, row, row, 0, until, False, proof, is_alive=False)
+        )
+    if not _reads(events[at].members, events[at].topics, key.topic):
+        return None
+    for event in events[at + 1 :]:
+        if event.record_us >= until:
+            break
+        if not _reads(event.members, event.topics, key.topic):
+            until, is_ongoing, proof = event.record_us, False, event_proof(event)
+            break
+    return _Pause(key, number, row, row, 0, until, is_ongoing, proof)
+
+
+def _reads(members: int, topics: frozenset[str] | None, topic: str) -> bool:
+    return members > 0 and (topics is None or topic in topics)
+
+
+def _gap(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) -> Iterator[Finding]:
+    commits, rules = evidence.commits, evidence.rules
+    place = _place(evidence, pause)
+    since = waits_since.get(place) if place is not None else None
+    if place is None or since is None:
+        return
+    tp, offset = place
+    steps = np.diff(commits.times[commits.rows_of(pause.number)])
+    usual = float(np.median(steps)) if len(steps) else 0.0
+    from_us = max(int(commits.times[pause.last]), since)
+    if pause.to_us - from_us < max(rules.gap_after_ms * 1000, rules.gap_factor * usual):
+        return
+    end = _end_at(evidence, pause, pause.to_us)
+    waiting = "records" if end is None else f"{end - offset:,} records"
+    who = "" if pause.is_alive else ". Whether its reader was up the log does not say"
+    yield Finding(
+        "commit_gap", pause.key.group,
+        f"{tp}: no commit for {told_us(pause.to_us - from_us)}, while {waiting} waited{who}",
+        evidence.commit_proofs([pause.last]) + ([pause.ends_with] if pause.ends_with else []),
+        topic=tp.topic, partition=tp.partition, certainty="certain" if pause.is_alive else "likely",
+        cause="members silent" if pause.is_alive else "reader silent", from_offset=offset, to_offset=end,
+        from_us=from_us, to_us=pause.to_us, is_ongoing=pause.is_ongoing,
+        history_complete=evidence.is_complete(
+            int(commits.record_partitions[pause.last]), int(commits.record_offsets[pause.last])
+        ),
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""Lag, time lag and consumption rate over time, at the moments that the logs were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.history.columns import TIME
+from odradek.history.findings import Evidence
+from odradek.history.journal import Array, Key
+from odradek.history.logs import Log
+from odradek.history.moves import classify
+from odradek.history.pauses import waiting_since
+
+SCHEMA = pa.schema(
+    [
+        ("timestamp", TIME),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("committed_offset", pa.int64()),
+        ("log_end_offset", pa.int64()),
+        ("lag", pa.int64()),
+        ("time_lag_ms", pa.int64()),
+        ("time_lag_error_ms", pa.int64()),
+        ("records_per_second", pa.float64()),
+    ]
+)
+"""``committed_offset`` is the last one committed by then. ``lag`` counts from the log start where that lies above it;
+null where the log no longer tells how far it reached then. ``time_lag_ms``: how old the record at the committed offset
+was, off by ``time_lag_error_ms`` at most. ``records_per_second``: what was read on average since the moment before."""
+
+LOOKED_UP = 2_000
+"""So many records at most are read to know from when they are; between others it is reckoned."""
+
+
+def lag_table(evidence: Evidence) -> pa.Table:
+    """A row per key and moment, from the key's first commit on."""
+    tables = list(_tables(evidence))
+    return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+
+
+def _tables(evidence: Evidence) -> Iterator[pa.Table]:
+    commits, moments = evidence.commits, evidence.logs.moments
+    if not len(commits):
+        return
+    newest = _newest_times(evidence)
+    is_reset = classify(evidence).is_reset
+    for number, key in enumerate(commits.keys):
+        rows = commits.rows_of(number)
+        times = np.maximum.accumulate(commits.times[rows])
+        at = np.searchsorted(times, moments, side="right") - 1
+        shown = np.flatnonzero(at >= 0)
+        if not len(shown):
+            continue
+        offsets = commits.offsets[rows]
+        gone = commits.is_tombstone[rows]
+        committed = np.where(gone[at[shown]], -1, offsets[at[shown]])
+        log = evidence.logs.by_partition.get(key.topic_partition)
+        ends = np.full(len(shown), -1) if log is None else log.ends[shown]
+        lag = np.where((ends < 0) | (committed < 0), -1, ends - np.maximum(committed, 0 if log is None else log.start))
+        lag = np.where((ends >= 0) & (committed >= 0), np.maximum(lag, 0), -1)
+        ages, errors = _ages(log, newest.get(key), committed, lag, moments[shown])
+        rates = _rates(times, _progress(offsets, gone, is_reset[rows]), moments)[shown]
+        yield _table(key, moments[shown], (committed, ends, lag, ages, errors), rates)
+
+
+def _progress(offsets: Array, gone: Array, is_reset: Array) -> Array:
+    """How many records each commit says were read since the one before; resets and tombstones read none."""
+    advanced = np.zeros(len(offsets), np.int64)
+    usable = ~gone[1:] & ~gone[:-1] & ~is_reset[1:]
+    advanced[1:] = np.where(usable, np.maximum(np.diff(offsets), 0), 0)
+    return advanced
+
+
+def _rates(times: Array, advanced: Array, moments: Array) -> Array:
+    """Records per second between each moment and the one before; NaN at the first."""
+    read = np.concatenate(([0], np.cumsum(advanced)))
+    upto = read[np.searchsorted(times, moments, side="right")]
+    rates = np.full(len(moments), np.nan)
+    seconds = np.diff(moments) / 1e6
+    np.divide(np.diff(upto), seconds, out=rates[1:], where=seconds > 0)
+    return rates
+
+
+def _newest_times(evidence: Evidence) -> dict[Key, tuple[int, int]]:
+    """Of each key that lags now: its offset, and from when the record there is."""
+    commits = evidence.commits
+    places = {}
+    for number, key in enumerate(commits.keys):
+        row = commits.rows_of(number).stop - 1
+        log = evidence.logs.by_partition.get(key.topic_partition)
+        if log is not None and not commits.is_tombstone[row] and log.start <= commits.offsets[row] < log.end:
+            places[key] = key.topic_partition, int(commits.offsets[row])
+        if len(places) == LOOKED_UP:
+            break
+    found = waiting_since(evidence, sorted(set(places.values())))
+    return {key: (place[1], found[place]) for key, place in places.items() if place in found}
+
+
+def _ages(
+    log: Log | None, newest: tuple[int, int] | None, committed: Array, lag: Array, moments: Array
+) -> tuple[Array, Array]:
+    """How old the record at each committed offset was, and how far off that can be, in microseconds; -1: not known."""
+    ages, errors = np.full(len(lag), -1), np.full(len(lag), -1)
+    ages[lag == 0] = errors[lag == 0] = 0
+    if log is None:
+        return ages, errors
+    known: dict[int, tuple[int, int] | None] = {}
+    for i in np.flatnonzero(lag > 0).tolist():
+        offset = max(int(committed[i]), log.start)
+        if offset not in known:
+            known[offset] = (newest[1], 0) if newest and newest[0] == offset else log.time_of(offset)
+        found = known[offset]
+        if found is not None:
+            ages[i], errors[i] = max(0, int(moments[i]) - found[0]), found[1]
+    return ages, errors
+
+
+def _table(key: Key, moments: Array, numbers: tuple[Array, ...], rates: Array) -> pa.Table:
+    count = len(moments)
+    committed, ends, lag, ages, errors = numbers
+    columns = [
+        pa.array(moments).cast(TIME),
+        pa.repeat(pa.scalar(key.group, pa.string()), count),
+        pa.repeat(pa.scalar(key.topic, pa.string()), count),
+        pa.repeat(pa.scalar(key.partition, pa.int32()), count),
+        *(pa.array(column, pa.int64(), mask=column < 0) for column in (committed, ends, lag)),
+        *(pa.array(column // 1000, pa.int64(), mask=column < 0) for column in (ages, errors)),
+        pa.array(rates, pa.float64(), mask=np.isnan(rates)),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
