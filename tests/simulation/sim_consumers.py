@@ -41,6 +41,7 @@ class ConsumerProcess(Process):
         self._revoking = False
         self._beat_again = False
         self._tell_all = True
+        self._had_strays = False
         self._said_owned: set[TopicPartition] | None = None
         self.target: set[TopicPartition] = set()
 
@@ -105,9 +106,18 @@ class ConsumerProcess(Process):
             request,
             lambda reply: self._beaten(reply, sent),
             timeout_ms=5_000,
-            # One of this epoch that comes late would take back what the member has said since.
-            may_stray=lambda: 0 < sent < self.epoch,
+            may_stray=lambda: self._may_stray(sent),
         )
+
+    def _may_stray(self, epoch: int) -> bool:
+        """One of this epoch that comes late would take back what the member has said since.
+
+        One of the epoch before may take along what the member would be told of its assignment. In Kafka too it is told
+        again only when it tells everything itself.
+        """
+        comes_late = 0 < epoch < self.epoch
+        self._had_strays |= comes_late
+        return comes_late
 
     def _beaten(self, reply: ConsumerHeartbeatReply | None, sent_epoch: int) -> None:
         self._beating = False
@@ -185,8 +195,9 @@ class ConsumerProcess(Process):
         self.beat()
 
     def recover(self) -> None:
-        """From a callback that never returned."""
+        """From a callback that never returned, or what others have heard in its place."""
         self.patience_ms = min(self.patience_ms, CALM_MS)
+        self._tell_all |= self._had_strays
         if self.alive and self._revoking:
             self._revoked(self._revocation)
 
