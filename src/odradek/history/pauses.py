@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, told_us
-from odradek.history.journal import Key
+from odradek.history.journal import Array, Key
 from odradek.history.logs import Place
 
 
@@ -132,11 +132,18 @@ def _silent(evidence: Evidence) -> Iterator[_Pause]:
         steps = np.diff(np.append(times, max(now_us, int(times[-1]))))
         if not (steps >= least).any():
             continue
-        usual = float(np.median(steps[:-1])) if len(steps) > 1 else 0.0
-        for at in np.flatnonzero((steps >= max(least, rules.gap_factor * usual)) & ~gone).tolist():
+        for at in np.flatnonzero((steps >= least) & ~gone).tolist():
+            if steps[at] < rules.gap_factor * _usual_us(times, at):
+                continue
             pause = _silence(evidence, number, rows.start + at, at + 1 == len(times))
             if pause is not None:
                 yield pause
+
+
+def _usual_us(times: Array, at: int) -> float:
+    """The usual time between commits, that after number ``at`` left out; 0 where there is no other."""
+    others = np.delete(np.diff(times), at) if at + 1 < len(times) else np.diff(times)
+    return float(np.median(others)) if len(others) else 0.0
 
 
 def _silence(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pause | None:
@@ -179,8 +186,8 @@ def _gap(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) ->
     if place is None or since is None:
         return
     tp, offset = place
-    steps = np.diff(commits.times[commits.rows_of(pause.number)])
-    usual = float(np.median(steps)) if len(steps) else 0.0
+    rows = commits.rows_of(pause.number)
+    usual = _usual_us(commits.times[rows], pause.last - rows.start)
     from_us = max(int(commits.times[pause.last]), since)
     if pause.to_us - from_us < max(rules.gap_after_ms * 1000, rules.gap_factor * usual):
         return

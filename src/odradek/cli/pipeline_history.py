@@ -1,0 +1,294 @@
+"""``odradek pipeline history``: what the offsets topic tells of groups, as Parquet tables and one HTML page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config
+from odradek.cli.terminal import CommandError, heading, note, progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from odradek.client.config import ClientConfig
+    from odradek.history.analysis import Analysis
+    from odradek.history.journal import Journal
+
+TABLES = ("commits", "generations", "members", "assignments", "tombstones", "unknown", "others")
+_UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_SHOWN = 20
+
+SUMMARY = "What the offsets topic tells of groups: a report, tables."
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek pipeline history -b 127.0.0.1:9092 --report history.html\n"
+    "  odradek pipeline history -b 127.0.0.1:9092 --group billing --since 7d --output ./history --json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says. Times in microseconds since 1970, spans in milliseconds."""
+
+    group: str | None
+    since_us: int | None
+    output: Path | None
+    report: Path | None
+    as_json: bool
+    bootstrap: str
+
+
+def history(
+    *,
+    bootstrap: Bootstrap,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group. Default: all of them.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|SPAN",
+            help="What was so since then: ISO 8601 (UTC unless it says otherwise), or 7d, 12h, 30min.",
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="DIR", help="Write Parquet tables there.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one self-contained page.")] = None,
+    expires_within: Annotated[
+        str, typer.Option(metavar="SPAN", help="Tell of commits that expire within so long.")
+    ] = "1d",
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Read __consumer_offsets and tell what happened to groups.
+
+    Found are rewinds and jumps (from which record to which), stalls, commit gaps, rebalance storms, commits that expire
+    soon, groups that never commit: each with the records that prove it. Tables: commits, generations, members,
+    assignments, tombstones, unknown, others; findings, lag (over time), expiry.
+    """
+    if group == "":
+        raise CommandError("--group: a group's name cannot be empty")
+    asked = Asked(group, None if since is None else parse_since(since), output, report, as_json, bootstrap)
+    config = client_config(bootstrap, timeout_ms, command_config)
+    run_history(asked, config, span_ms("--expires-within", expires_within))
+
+
+def span_ms(option: str, text: str) -> int:
+    """Reads ``30s``, ``15min``, ``12h``, ``7d``, ``2w`` as milliseconds. Raises CommandError."""
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(s|min|h|d|w)\s*", text)
+    if match is None:
+        raise CommandError(f"{option} {text!r}: expected a span such as 30min, 12h or 7d")
+    return int(float(match[1]) * _UNITS_S[match[2]] * 1000)
+
+
+def parse_since(text: str) -> int:
+    """A moment, or how long before now, in microseconds since 1970. Raises CommandError."""
+    from odradek.core.errors import ConfigError
+    from odradek.lag.reset import datetime_ms
+
+    if re.fullmatch(r"\s*[\d.]+\s*[a-z]+\s*", text):
+        return int(time.time() * 1e6) - span_ms("--since", text) * 1000
+    try:
+        return datetime_ms(text) * 1000
+    except ConfigError:
+        raise CommandError(f"--since {text!r}: expected a time such as 2026-01-31T12:00 or a span such as 7d") from None
+
+
+def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> None:
+    """Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
+    from odradek.history import analysis as analysing
+    from odradek.history.findings import Rules
+    from odradek.history.journal import Journal
+    from odradek.history.report import PlotlyMissing, check_plotly, render
+
+    if asked.report is not None:
+        try:
+            check_plotly()  # before an hour of reading, not after it
+        except PlotlyMissing as error:
+            raise CommandError(str(error)) from error
+        _check_place(asked.report)
+    journal = Journal()
+    with _tables(asked.output) as writers:
+        _read(asked, config, journal, writers)
+        if asked.group is not None and asked.group not in journal.groups:
+            raise CommandError(f"the offsets topic holds nothing about group {asked.group}")
+        with progress("Asking for log ends", analysing.POINTS, "moments") as advance:
+            found = analysing.finish(
+                config, journal, since_us=asked.since_us, advance=advance,
+                rules=Rules(expires_within_ms=expires_within_ms),
+            )  # fmt: skip
+        for name in ("findings", "lag", "expiry"):
+            writers.write(name, getattr(found, name))
+    if asked.report is not None:
+        whose = asked.bootstrap if asked.group is None else f"{asked.group} on {asked.bootstrap}"
+        _write_whole(asked.report, render(found, whose))
+    _tell(asked, found)
+
+
+def _read(asked: Asked, config: ClientConfig, journal: Journal, writers: Writers) -> None:
+    from odradek.client.admin import Admin
+    from odradek.history.read import history_ranges, stream_offset_history
+
+    with Admin(config) as admin:
+        ranges = history_ranges(admin, asked.group)
+    total = sum(end - start for start, end in ranges.values())
+    with progress("Reading", total, "records") as advance:
+        for batch in stream_offset_history(config, group=asked.group, advance=advance, passed=journal.note_offsets):
+            journal.add(batch)
+            writers.take_in(batch, asked.since_us)
+
+
+def _check_place(path: Path) -> None:
+    if path.is_dir():
+        raise CommandError(f"--report {path}: that is a directory")
+    if not path.absolute().parent.is_dir():
+        raise CommandError(f"--report {path}: there is no directory {path.absolute().parent}")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """All of it or nothing: whoever opens the page while it is made anew sees the old one."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise CommandError(f"--report {path}: {error.strerror}") from error
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+class Writers:
+    """One Parquet file per table, written as the records come. ``directory`` None: they go nowhere."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._open: dict[str, pq.ParquetWriter] = {}
+
+    def take_in(self, batch: pa.RecordBatch, since_us: int | None) -> None:
+        """Writes a decoded batch's rows, those not older than ``since_us``, into the tables of the records."""
+        if self._directory is None:
+            return
+        import pyarrow.compute as pc
+
+        from odradek.history.columns import TIME
+        from odradek.history.views import view
+
+        if since_us is not None:
+            since = pc.scalar(since_us).cast(TIME)
+            batch = batch.filter(pc.greater_equal(batch.column("record_timestamp"), since))
+        for name in TABLES:
+            rows = view(batch, name)
+            if rows.num_rows or name not in self._open:
+                self._writer(name, rows.schema).write_batch(rows)
+
+    def write(self, name: str, table: pa.Table) -> None:
+        if self._directory is not None:
+            self._writer(name, table.schema).write_table(table)
+
+    def _writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
+        import pyarrow.parquet as pq
+
+        assert self._directory is not None
+        if name not in self._open:
+            self._open[name] = pq.ParquetWriter(self._part(name), schema, compression="zstd")
+        return self._open[name]
+
+    def _part(self, name: str) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{name}.parquet.part"
+
+    def close(self, *, keep: bool) -> None:
+        """Puts the files in place, or away again."""
+        from odradek.history.views import SCHEMAS
+
+        if self._directory is None:
+            return
+        if keep:  # also those that nothing went into
+            for name in TABLES:
+                self._writer(name, SCHEMAS[name])
+        for name, writer in self._open.items():
+            writer.close()
+            if keep:
+                os.replace(self._part(name), self._directory / f"{name}.parquet")
+            else:
+                self._part(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _tables(directory: Path | None) -> Iterator[Writers]:
+    """Writers into ``directory``, which is made; files of an earlier run are replaced when all is done."""
+    if directory is not None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"--output {directory}: {error.strerror}") from error
+    writers = Writers(directory)
+    try:
+        yield writers
+    except BaseException:
+        writers.close(keep=False)
+        raise
+    writers.close(keep=True)
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+def _tell(asked: Asked, found: Analysis) -> None:
+    from odradek.history.findings import KINDS
+    from odradek.history.report import TITLES
+
+    rows = found.findings.to_pylist()
+    if asked.as_json:
+        print(json.dumps(_as_json(asked, found, rows), indent=2, default=str))
+        return
+    note(
+        f"{len(found.groups):,} groups, {found.commit_count:,} commits in {found.record_count:,} records; "
+        f"{len(rows):,} findings"
+    )
+    for kind in KINDS:
+        of_kind = [row for row in rows if row["kind"] == kind]
+        if of_kind:
+            heading(TITLES[kind])
+        for row in of_kind[:_SHOWN]:
+            note(f"  {row['group']}  {row['text']}{'' if row['certainty'] == 'certain' else ' (likely)'}")
+        if len(of_kind) > _SHOWN:
+            where = "" if asked.output or asked.report else ": see --output, --report"
+            note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
+    if found.incomplete_below:
+        note(
+            f"\nIn {len(found.incomplete_below)} partitions of the offsets topic compaction has removed older records."
+        )
+    if asked.output is not None:
+        note(f"\nTables: {asked.output}")
+    if asked.report is not None:
+        note(f"{'' if asked.output else chr(10)}Report: {asked.report}")
+
+
+def _as_json(asked: Asked, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    for row in rows:
+        for one in (row, *row["proof"]):
+            for name, value in one.items():
+                if name.endswith("timestamp") and value is not None:
+                    one[name] = value.isoformat()
+    return {
+        "groups": list(found.groups),
+        "records": found.record_count,
+        "commits": found.commit_count,
+        "offsets_retention_ms": found.retention_ms,
+        "incomplete_below": {str(number): offset for number, offset in sorted(found.incomplete_below.items())},
+        "findings": rows,
+        "output": None if asked.output is None else str(asked.output),
+        "report": None if asked.report is None else str(asked.report),
+    }

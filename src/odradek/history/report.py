@@ -1,0 +1,352 @@
+"""The analysis as one HTML page that needs nothing else: plotly's script, all data and the style are inside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.core.errors import OdradekError
+from odradek.history.analysis import Analysis
+from odradek.history.findings import KINDS, told_us
+
+TITLES = {
+    "rewind": "Rewinds: records read again",
+    "jump": "Jumps: records skipped",
+    "stall": "Stalls: commits that did not move",
+    "commit_gap": "Commit gaps: no commits while records waited",
+    "rebalance_storm": "Rebalance storms",
+    "expiring": "Offsets that expire soon",
+    "never_commits": "Groups that never commit",
+}
+_TILES = {
+    "rewind": "rewinds", "jump": "jumps", "stall": "stalls", "commit_gap": "commit gaps",
+    "rebalance_storm": "rebalance storms", "expiring": "offsets expiring soon", "never_commits": "never commit",
+}  # fmt: skip
+MOST_GROUPS = 30
+MOST_LINES = 8
+MOST_FINDINGS = 200
+_MOST_ROWS = 12
+_MOST_EXPIRIES = 100
+
+_STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; margin: 0; }
+body { color: #1c2430; background: #f4f5f7; }
+main { max-width: 1180px; margin: 0 auto; padding: 28px 24px 60px; }
+h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 36px 0 10px; }
+h3 { font-size: 16px; margin: 0 0 4px; overflow-wrap: anywhere; }
+.sub, .facts { color: #566173; margin: 0 0 14px; } .facts { font-size: 13px; margin: 0 0 6px; }
+.tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 18px 0; }
+.tile { background: #fff; border: 1px solid #dde1e7; border-radius: 8px; padding: 8px 16px 10px; min-width: 118px; }
+.tile b { display: block; font-size: 24px; line-height: 1.25; } .tile.some b { color: #b3261e; }
+.tile.none b { color: #8a93a2; } .tile span { color: #566173; font-size: 13px; }
+.card { background: #fff; border: 1px solid #dde1e7; border-radius: 8px; padding: 16px 18px; margin: 0 0 14px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+th { text-align: left; color: #566173; font-weight: 600; font-size: 12px; border-bottom: 1px solid #dde1e7; }
+th, td { padding: 5px 12px 5px 0; vertical-align: top; } td { border-bottom: 1px solid #eef0f3; }
+td.name { overflow-wrap: anywhere; min-width: 110px; } td.when, td.n { white-space: nowrap; }
+th.n, td.n { text-align: right; } tr:last-child > td { border-bottom: 0; }
+.tag { font-size: 12px; border-radius: 9px; padding: 1px 8px; white-space: nowrap; }
+.tag { background: #eef0f3; color: #444e5e; }
+.tag.now { background: #fbe3e1; color: #8c1d18; }
+details { margin-top: 3px; } summary { cursor: pointer; color: #3355a5; font-size: 13px; }
+details table { font-size: 12.5px; margin: 4px 0; } ul.notes { margin: 0; padding-left: 20px; color: #444e5e; }
+code { font: 12.5px ui-monospace, Menlo, Consolas, monospace; }
+"""
+
+
+class PlotlyMissing(OdradekError):
+    """The report's plots need plotly, which is not installed; the message names the extra."""
+
+    def __init__(self) -> None:
+        super().__init__("a report needs plotly, which is not installed: pip install 'odradek[report]'")
+
+
+def check_plotly() -> None:
+    """Raises PlotlyMissing."""
+    try:
+        import plotly  # noqa: F401
+    except ImportError as error:
+        raise PlotlyMissing from error
+
+
+def render(analysis: Analysis, source: str) -> str:
+    """The page. ``source`` names the cluster. Raises PlotlyMissing."""
+    check_plotly()
+    from plotly.offline import get_plotlyjs
+
+    findings = analysis.findings.to_pylist()
+    by_kind = Counter(row["kind"] for row in findings)
+    parts = [
+        f"<h1>Offset history of {escape(source)}</h1>",
+        f'<p class="sub">{_moment(analysis.since_us)} to {_moment(analysis.now_us)} UTC · '
+        f"{len(analysis.groups):,} groups · {analysis.commit_count:,} commits in {analysis.record_count:,} records "
+        "of <code>__consumer_offsets</code></p>",
+        '<div class="tiles">' + "".join(_tile(kind, by_kind[kind]) for kind in KINDS) + "</div>",
+        _notes(analysis),
+    ]
+    parts += [_kind_section(kind, [row for row in findings if row["kind"] == kind]) for kind in KINDS if by_kind[kind]]
+    if not findings:
+        parts.append(
+            '<div class="card">Nothing was found: no group was moved, stood still or is about to be forgotten.</div>'
+        )
+    parts += [_groups(analysis, findings), _expiry(analysis)]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Offset history of {escape(source)}</title><style>{_STYLE}</style>"
+        f"<script>{get_plotlyjs()}</script></head><body><main>{''.join(parts)}</main></body></html>\n"
+    )
+
+
+def _tile(kind: str, count: int) -> str:
+    return f'<div class="tile {"some" if count else "none"}"><b>{count:,}</b><span>{_TILES[kind]}</span></div>'
+
+
+def _moment(us: int | None) -> str:
+    """``2026-01-31 12:00:00``; what Python's calendar does not reach is said as a number."""
+    if us is None:
+        return "–"
+    try:
+        return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{us} µs"
+
+
+def _us(value: Any) -> int | None:
+    return None if value is None else round(value.timestamp() * 1e6)
+
+
+def _notes(analysis: Analysis) -> str:
+    notes = [
+        "What is read again since a reader died before it committed leaves no trace in commits, and is not told here.",
+        "Lag in the past is taken from the logs' time indexes: it is as right as the records' timestamps are.",
+    ]
+    if analysis.incomplete_below:
+        count = len(analysis.incomplete_below)
+        notes.append(
+            f"In {count} partition{'s' * (count != 1)} of the offsets topic records are missing: compaction has "
+            "removed older ones (markers of transactions look alike). Moves and pauses before are not seen; findings "
+            "that reach back so far are tagged <i>history incomplete</i>."
+        )
+    if not analysis.retention_is_known:
+        notes.append("The brokers did not tell offsets.retention.minutes: expiry is reckoned with Kafka's 7 days.")
+    if analysis.gone_topics:
+        names = ", ".join(escape(name) for name in analysis.gone_topics[:10])
+        more = f" and {len(analysis.gone_topics) - 10} more" if len(analysis.gone_topics) > 10 else ""
+        notes.append(f"Committed, but no longer there, so without lag: {names}{more}.")
+    return '<ul class="notes">' + "".join(f"<li>{note}</li>" for note in notes) + "</ul>"
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def _kind_section(kind: str, rows: list[dict[str, Any]]) -> str:
+    rows = sorted(rows, key=lambda row: (row["certainty"] != "certain", -(row["records"] or 0), row["group"]))
+    body = "".join(_finding(row) for row in rows[:MOST_FINDINGS])
+    left = len(rows) - MOST_FINDINGS
+    more = f'<p class="facts">{left:,} more are in the table findings.</p>' if left > 0 else ""
+    head = "<tr><th>Group</th><th>What</th><th>When (UTC)</th></tr>"
+    return f'<h2>{TITLES[kind]}</h2><div class="card"><table>{head}{body}</table>{more}</div>'
+
+
+def _finding(row: dict[str, Any]) -> str:
+    tags = []
+    if row["is_ongoing"] and row["kind"] != "expiring":
+        tags.append('<span class="tag now">still so</span>')
+    if row["certainty"] != "certain":
+        tags.append(f'<span class="tag">{row["certainty"]}</span>')
+    if not row["history_complete"]:
+        tags.append('<span class="tag">history incomplete</span>')
+    when = f"{_moment(_us(row['from_timestamp']))}<br>to {_moment(_us(row['to_timestamp']))}"
+    return (
+        f'<tr><td class="name">{escape(row["group"])}</td>'
+        f"<td>{escape(row['text'])} {' '.join(tags)}{_proof(row)}</td>"
+        f'<td class="when">{when}</td></tr>'
+    )
+
+
+def _proof(row: dict[str, Any]) -> str:
+    shown = row["proof"]
+    if len(shown) > _MOST_ROWS:
+        shown = shown[: _MOST_ROWS // 2] + shown[-_MOST_ROWS // 2 :]
+    lines = "".join(
+        f'<tr><td>{one["record_partition"]}</td><td class="n">{one["record_offset"]:,}</td>'
+        f'<td class="when">{_moment(_us(one["record_timestamp"]))}</td><td>{_record(one)}</td></tr>'
+        for one in shown
+    )
+    count = row["proof_count"]
+    told = f"{count:,} record{'s' * (count != 1)} prove{'s' * (count == 1)} it"
+    told += f", {len(shown)} shown" if len(shown) < count else ""
+    head = '<tr><th>Partition</th><th class="n">Offset</th><th>Written</th><th>Record</th></tr>'
+    return f"<details><summary>{told}</summary><table>{head}{lines}</table></details>"
+
+
+def _record(one: dict[str, Any]) -> str:
+    if one["kind"] == "offset_commit":
+        return "offset deleted" if one["is_tombstone"] else f"commit of {one['committed_offset']:,}"
+    generation = "" if one["generation"] is None else f", generation {one['generation']}"
+    return f"{escape(one['kind'] or '')}{generation}, {one['member_count'] or 0} members"
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _groups(analysis: Analysis, findings: list[dict[str, Any]]) -> str:
+    """A card with plots for each group, those with findings first, then those that lag most."""
+    lag = analysis.lag
+    of_group: dict[str, list[dict[str, Any]]] = {}
+    for row in findings:
+        of_group.setdefault(row["group"], []).append(row)
+    newest = lag.group_by("group").aggregate([("lag", "max")]).to_pylist() if lag.num_rows else []
+    most = {row["group"]: row["lag_max"] or 0 for row in newest}
+    order = sorted(most, key=lambda name: (-len(of_group.get(name, ())), -most[name], name))
+    if not order:
+        return ""
+    shown = order[:MOST_GROUPS]
+    left = len(order) - len(shown)
+    more = f'<p class="facts">{left:,} more groups, without findings or with less lag, are in the table lag.</p>' * (
+        left > 0
+    )
+    cards = [_group(lag.filter(pc.equal(lag["group"], name)), name, of_group.get(name, [])) for name in shown]
+    return f"<h2>Groups over time</h2>{''.join(cards)}{more}"
+
+
+def _group(lag: pa.Table, name: str, findings: list[dict[str, Any]]) -> str:
+    counts = Counter(row["kind"] for row in findings)
+    told = " · ".join(f"{count} {_TILES[kind]}" for kind, count in counts.items()) or "no findings"
+    return f'<div class="card"><h3>{escape(name)}</h3><p class="facts">{told}</p>{_figure(lag, findings)}</div>'
+
+
+def _lines(lag: pa.Table) -> list[tuple[str, pa.Table]]:
+    """One line per partition, or, where these are many, per topic: lags and rates added up, the oldest time lag."""
+    keys = lag.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    keys.sort(key=lambda key: (key["topic"], key["partition"]))
+    if len(keys) <= MOST_LINES:
+        return [
+            (
+                f"{key['topic']}-{key['partition']}",
+                lag.filter(pc.and_(pc.equal(lag["topic"], key["topic"]), pc.equal(lag["partition"], key["partition"]))),
+            )
+            for key in keys
+        ]
+    aggregated = lag.group_by(["topic", "timestamp"]).aggregate(
+        [("lag", "sum"), ("time_lag_ms", "max"), ("records_per_second", "sum")]
+    )
+    aggregated = aggregated.rename_columns(["topic", "timestamp", "lag", "time_lag_ms", "records_per_second"])
+    topics = sorted(set(aggregated["topic"].to_pylist()))
+    return [
+        (f"{topic} (all partitions)", aggregated.filter(pc.equal(aggregated["topic"], topic)).sort_by("timestamp"))
+        for topic in topics
+    ]
+
+
+_COLOURS = ("#3355a5", "#c2571a", "#2e7d4f", "#8b3fa0", "#b08900", "#0f7f8c", "#a33a52", "#5b6470")
+_BANDS = {
+    "rewind": "#3355a5", "jump": "#b3261e", "stall": "#b08900", "commit_gap": "#8b3fa0", "rebalance_storm": "#c2571a"
+}  # fmt: skip
+
+
+def _figure(lag: pa.Table, findings: list[dict[str, Any]]) -> str:
+    from plotly.graph_objects import Figure, Scatter
+    from plotly.subplots import make_subplots
+
+    titles = ("Lag, records", "Time lag, seconds", "Read, records/s")
+    figure: Figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.075, subplot_titles=titles)
+    for number, (name, rows) in enumerate(_lines(lag)):
+        times = pc.strftime(rows["timestamp"], format="%Y-%m-%d %H:%M:%S").to_pylist()
+        ages = [None if age is None else age / 1000 for age in rows["time_lag_ms"].to_pylist()]
+        columns = (rows["lag"].to_pylist(), ages, rows["records_per_second"].to_pylist())
+        for at, values in enumerate(columns, 1):
+            line = Scatter(
+                x=times,
+                y=values,
+                name=escape(name),
+                legendgroup=name,
+                showlegend=at == 1,
+                mode="lines",
+                line={"width": 1.6, "color": _COLOURS[number % len(_COLOURS)], "shape": "hv" if at < 3 else "vh"},
+                hovertemplate="%{y:,.6~g}",
+            )
+            figure.add_trace(line, row=at, col=1)
+    _mark(figure, findings)
+    figure.update_layout(
+        template="plotly_white",
+        height=520,
+        margin={"l": 60, "r": 20, "t": 34, "b": 30},
+        hovermode="x unified",
+        legend={"orientation": "h", "yanchor": "top", "y": -0.07, "x": 0},
+        font={"family": "system-ui, sans-serif", "size": 12},
+    )
+    figure.update_annotations(font_size=12, x=0, xanchor="left", selector={"xref": "paper"})
+    figure.update_yaxes(rangemode="tozero", exponentformat="none", separatethousands=True)
+    config = {"displaylogo": False, "responsive": True}
+    return str(figure.to_html(include_plotlyjs=False, full_html=False, config=config))
+
+
+def _mark(figure: Any, findings: list[dict[str, Any]]) -> None:
+    """Bands, or lines for what took no time, where something was found."""
+    named = set()
+    for row in findings[:60]:
+        colour = _BANDS.get(row["kind"])
+        begin, end = _us(row["from_timestamp"]), _us(row["to_timestamp"])
+        if colour is None or begin is None or end is None:
+            continue
+        label = row["kind"].replace("_", " ")
+        if row["kind"] in ("rewind", "jump"):
+            figure.add_vline(x=_moment(end), line={"color": colour, "width": 1.4, "dash": "dot"}, row="all", col=1)
+        else:
+            figure.add_vrect(
+                x0=_moment(begin), x1=_moment(end), fillcolor=colour, opacity=0.13, line_width=0, row="all"
+            )
+        if (label, end) not in named:
+            named.add((label, end))
+            figure.add_annotation(
+                x=_moment(end), y=1, yref="y domain", text=label, showarrow=False, xanchor="right", yanchor="top",
+                font={"size": 11, "color": colour}, row=1, col=1,
+            )  # fmt: skip
+
+
+# --- expiry -----------------------------------------------------------------------------------------------------------
+
+
+def _expiry(analysis: Analysis) -> str:
+    table = analysis.expiry
+    if not table.num_rows:
+        return ""
+    going = table.filter(pc.is_valid(table["expires_at"]))
+    kept = table.num_rows - going.num_rows
+    told = (
+        f"offsets.retention.minutes is {analysis.retention_ms // 60_000:,} ({told_us(analysis.retention_ms * 1000)}). "
+    )
+    told += f"{kept:,} of {table.num_rows:,} committed offsets stay: members read their topics."
+    if not going.num_rows:
+        return f'<h2>When committed offsets go</h2><div class="card"><p class="facts">{told}</p></div>'
+    reasons = {
+        "empty": "the group is empty",
+        "commit": "the commit, as no member reads it",
+        "own": "an expiry of its own",
+    }
+    rows = "".join(
+        f'<tr><td class="name">{escape(row["group"])}</td>'
+        f'<td class="name">{escape(row["topic"])}-{row["partition"]}</td>'
+        f'<td class="n">{row["committed_offset"]:,}</td><td class="when">{_moment(_us(row["expires_at"]))}</td>'
+        f"<td>{reasons[row['counted_from']]}</td></tr>"
+        for row in going.slice(0, _MOST_EXPIRIES).to_pylist()
+    )
+    left = going.num_rows - _MOST_EXPIRIES
+    more = f'<p class="facts">{left:,} more are in the table expiry.</p>' if left > 0 else ""
+    head = (
+        '<tr><th>Group</th><th>Partition</th><th class="n">Offset</th><th>Goes at the first check after (UTC)</th>'
+        "<th>Counted from when</th></tr>"
+    )
+    return (
+        f'<h2>When committed offsets go</h2><div class="card"><p class="facts">{told}</p>'
+        f"<table>{head}{rows}</table>{more}</div>"
+    )

@@ -1,0 +1,130 @@
+"""What is found in a history of which the truth is known is that truth, no more and no less."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from brokers import unique
+from history_scenario import TRUTH, Scenario, Told
+
+import odradek
+from odradek.history import read_offset_history
+from odradek.history.analysis import Analysis, analyse_offset_history
+from odradek.history.findings import Rules
+
+ORACLE = os.environ.get("ODRADEK_HISTORY_ORACLE", "")
+"""``host:port`` of an Apache Kafka 4.3 to play the same scenario on."""
+
+
+def told(analysis: Analysis, prefix: str) -> list[Told]:
+    rows = analysis.findings.to_pylist()
+    return [
+        Told(
+            row["kind"], row["group"].removeprefix(f"{prefix}-"), row["from_offset"], row["to_offset"],
+            row["certainty"],
+        )
+        for row in rows
+        if row["group"].startswith(f"{prefix}-")
+    ]  # fmt: skip
+
+
+class Played:
+    """A scenario, played on a broker whose clock can be moved."""
+
+    def __init__(self, broker: odradek.Broker) -> None:
+        self.broker = broker
+        self.bootstrap = broker.bootstrap_servers
+        self.scenario = Scenario(self.bootstrap, "h", lambda: broker.clock.advance(minutes=10))
+        self.scenario.publish()
+        self.scenario.tool("expiring", 900)
+        broker.clock.advance(days=6, hours=12)
+        self.scenario.play()
+        self.analysis = analyse_offset_history(self.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[Played]:
+    with odradek.Broker() as broker:
+        yield Played(broker)
+
+
+def test_found_is_what_happened(played: Played) -> None:
+    """Claims 54 and 58 (part), behaviours 14 and 16 (part): resets and expiry are seen in the offsets topic alone."""
+    found = told(played.analysis, "h")
+    assert sorted(found, key=str) == sorted([*TRUTH, Told("expiring", "expiring", 900, None)], key=str)
+
+
+def test_each_finding_comes_with_the_records_that_prove_it(played: Played) -> None:
+    history = read_offset_history(played.bootstrap).to_pylist()
+    records = {(row["record_partition"], row["record_offset"]): row for row in history}
+    for finding in played.analysis.findings.to_pylist():
+        assert finding["proof"], finding["text"]
+        assert finding["history_complete"], finding["text"]
+        assert finding["proof_count"] == len(finding["proof"])
+        for proof in finding["proof"]:
+            record = records[proof["record_partition"], proof["record_offset"]]
+            assert record["group"] == finding["group"]
+            same = ("kind", "record_timestamp", "committed_offset", "commit_timestamp")
+            assert [proof[name] for name in same] == [record[name] for name in same]
+        if finding["kind"] in ("rewind", "jump"):
+            offsets = [one["committed_offset"] for one in finding["proof"] if one["committed_offset"] is not None]
+            assert {offsets[0], offsets[-1]} == {finding["from_offset"], finding["to_offset"]}
+
+
+def finding(played: Played, group: str) -> dict[str, Any]:
+    (found,) = [row for row in played.analysis.findings.to_pylist() if row["group"] == f"h-{group}"]
+    return found
+
+
+def test_findings_say_why(played: Played) -> None:
+    assert {group: finding(played, group)["cause"] for group in ("reset", "query", "redone", "seek-back")} == {
+        "reset": "reset",
+        "query": "reset",
+        "redone": "restarted without an offset",
+        "seek-back": "reader",
+    }
+    assert "in 2 steps" in finding(played, "skip")["text"]
+    empty = [one for one in finding(played, "reset")["proof"] if one["kind"] == "group_metadata"]
+    assert [one["member_count"] for one in empty] == [0]
+
+
+def test_expiry_is_when_the_broker_forgets(played: Played) -> None:
+    """Claim 54 (part), behaviours 14, 16 and 18 (part): the forecast holds against the broker's own clock."""
+    found = finding(played, "expiring")
+    commit = found["proof"][0]["commit_timestamp"]
+    assert (found["to_timestamp"] - commit).days == 7
+    rows = {row["group"]: row for row in played.analysis.expiry.to_pylist()}
+    assert rows["h-reset"]["counted_from"] == "empty"  # from when it became empty, not from the tool's commit
+    assert rows["h-reset"]["since_timestamp"] < rows["h-reset"]["commit_timestamp"]
+    assert rows["h-stall"]["counted_from"] == "commit"
+    assert rows["h-expiring"]["expires_at"] == found["to_timestamp"]
+
+
+def test_lag_over_time_ends_as_the_admin_tells_it(played: Played) -> None:
+    """Claim 19 (part): lag = log end − committed offset, now and at earlier moments."""
+    rows = [row for row in played.analysis.lag.to_pylist() if row["group"] == "h-gap"]
+    assert rows[-1]["lag"] == rows[-1]["log_end_offset"] - 200 == 4_800
+    assert rows[-1]["time_lag_ms"] >= 6.5 * 86_400_000
+    assert rows[-1]["time_lag_error_ms"] == 0
+    rested = [row for row in played.analysis.lag.to_pylist() if row["group"] == "h-at-rest"]
+    assert {(row["lag"], row["time_lag_ms"]) for row in rested} == {(0, 0)}
+
+
+@pytest.mark.skipif(not ORACLE, reason="ODRADEK_HISTORY_ORACLE names no Apache Kafka")
+def test_on_apache_kafka() -> None:
+    """The same, where time cannot be moved: rules of seconds, and everything expires within eight days."""
+    with socket.create_connection(tuple(ORACLE.rsplit(":", 1)), timeout=5):
+        prefix = unique("hist")
+    scenario = Scenario(ORACLE, prefix, lambda: time.sleep(6))
+    scenario.publish()
+    scenario.play()
+    rules = Rules(stall_after_ms=8_000, gap_after_ms=5_000, never_after_ms=8_000, expires_within_ms=8 * 86_400_000)
+    found = told(analyse_offset_history(ORACLE, rules=rules), prefix)
+    assert {one for one in found if one.kind != "expiring"} == TRUTH
+    committed = {one.group for one in TRUTH if one.kind != "never_commits"} | {"healthy", "anew", "at-rest"}
+    assert {one.group for one in found if one.kind == "expiring"} == committed
