@@ -208,3 +208,23 @@ def test_a_resting_connection_can_be_closed(bootstrap: str, wire: Wire, topic: s
     limited.socket.close()
     assert wire.versions()
     set_quota(wire, {"client_id": client}, producer_byte_rate=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (1000.5, "producer_byte_rate cannot be a fractional value."),
+        (1000.0000001, None),
+        (1e308, "Proposed value for producer_byte_rate is too large for a LONG."),
+        (0.0, "Quota producer_byte_rate must be greater than 0"),
+        (-1.0, "Quota producer_byte_rate must be greater than 0"),
+    ],
+)
+def test_limits_are_whole_numbers_within_rounding(wire: Wire, value: float, told: str | None) -> None:
+    """As Apache Kafka 4.3 answers."""
+    entry = {
+        "entity": [{"entity_type": "client-id", "entity_name": unique("client")}],
+        "ops": [{"key": "producer_byte_rate", "value": value, "remove": False}],
+    }
+    (reply,) = wire.call(49, 1, {"entries": [entry], "validate_only": True}).entries
+    assert (reply.error_code, reply.error_message) == (42 if told else 0, told)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 _HOST_NAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
+_MOST = 2.0**63
+_ROUNDING = 1e-6
 _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
@@ -93,8 +95,10 @@ def _changes(entry: Any) -> dict[str, float | None]:
             fault = f"Invalid configuration key {op.key}"
         elif not op.remove and not (op.value > 0 and math.isfinite(op.value)):
             fault = f"Quota {op.key} must be greater than 0"
-        elif not op.remove and op.key in WHOLE_NUMBERS and op.value != round(op.value):
-            fault = f"Quota {op.key} cannot be a fractional value."
+        elif not op.remove and op.key in WHOLE_NUMBERS and op.value > _MOST:
+            fault = f"Proposed value for {op.key} is too large for a LONG."
+        elif not op.remove and op.key in WHOLE_NUMBERS and op.value % 1.0 > _ROUNDING:
+            fault = f"{op.key} cannot be a fractional value."
         if fault:
             raise KafkaError(ErrorCode.invalid_request, fault)
         changes[op.key] = None if op.remove else float(op.value)
