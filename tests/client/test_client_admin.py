@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
+from brokers import eventually
 from confluent_kafka import Consumer
 
+import odradek.aio
 from odradek.client import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, KafkaError, UnknownTopic
 from odradek.core.errors import ErrorCode
@@ -44,7 +47,7 @@ def test_a_topic_may_be_checked_without_being_made(admin: Admin, topic: str) -> 
 def test_the_good_topics_of_a_request_are_made(admin: Admin, topic: str) -> None:
     with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
         admin.create_topics([NewTopic("no/slash", 1, 1), NewTopic(topic, 1, 1)])
-    assert topic in admin.topics()
+    assert eventually(lambda: topic in admin.topics())
 
 
 def test_offsets_by_place_and_time(admin: Admin, filled: str) -> None:
@@ -125,6 +128,77 @@ def test_the_coordinator_leads_the_groups_partition(admin: Admin, group: str) ->
     number = partition_for_group(group, len(offsets_topic.partitions))
     assert offsets_topic.partitions[number].leader == node.node_id
     assert offsets_topic.internal
+
+
+def test_settings_of_topics_brokers_and_groups(admin: Admin, filled: str, group: str) -> None:
+    def source(kind: str, name: str, setting: str) -> tuple[str | None, str]:
+        found = {row.name: row for row in admin.describe_configs(kind, [name])[name]}[setting]
+        return found.value, found.source
+
+    node = admin.describe_cluster().nodes[0]
+    assert source("topic", filled, "retention.ms")[1] != "topic"
+    admin.alter_configs("topic", filled, {"retention.ms": "77000"})
+    assert eventually(lambda: source("topic", filled, "retention.ms") == ("77000", "topic"))
+    assert source("broker", str(node.node_id), "num.partitions") == ("4", "static broker")
+    with pytest.raises(KafkaError, match="INVALID_CONFIG"):
+        admin.alter_configs("topic", filled, {"retention.ms": "long"}, validate_only=True)
+    admin.alter_configs("topic", filled, {"retention.ms": None})
+    assert eventually(lambda: source("topic", filled, "retention.ms")[1] != "topic")
+    with pytest.raises(ValueError, match="expected a broker's id"):
+        admin.describe_configs("broker", ["one"])
+    with pytest.raises(ValueError, match="topic, broker, group"):
+        admin.describe_configs("user", ["one"])
+
+
+def test_settings_of_a_group(admin: Admin, group: str) -> None:
+    def session() -> tuple[str | None, str]:
+        found = {row.name: row for row in admin.describe_configs("group", [group])[group]}
+        return found["consumer.session.timeout.ms"][1:3]
+
+    try:
+        assert session()[1] == "default"
+    except KafkaError as error:
+        if error.code not in (ErrorCode.unsupported_version, ErrorCode.invalid_request):
+            raise
+        pytest.skip(f"this broker has no settings of groups: {error}")
+    admin.alter_configs("group", group, {"consumer.session.timeout.ms": "50000"})
+    assert eventually(lambda: session() == ("50000", "group"))
+
+
+def test_the_cluster(admin: Admin, bootstrap: str) -> None:
+    found = admin.describe_cluster()
+    assert found.cluster_id
+    assert [f"{node.host}:{node.port}" for node in found.nodes] == [bootstrap]
+    assert found.controller == found.nodes[0]
+
+
+def test_the_same_calls_awaited(bootstrap: str, filled: str, group: str) -> None:
+    async def main() -> None:
+        async with odradek.aio.Admin(bootstrap, default_api_timeout_ms=20_000) as admin:
+            first, second = await admin.partitions(filled)
+            ends = await admin.list_offsets({first: LATEST, second: LATEST})
+            assert [row.offset for row in ends.values()] == [10, 10]
+            await admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(4)})
+            await admin.delete_group_offsets(group, [second])
+            assert await admin.list_group_offsets(group) == {first: OffsetAndMetadata(3)}
+            assert group in [row.group_id for row in await admin.list_groups(states=["Empty"])]
+            assert (await admin.describe_groups([group]))[group].coordinator == await admin.coordinator(group)
+            assert await admin.delete_records({first: 6}) == {first: 6}
+            await admin.alter_configs("topic", filled, {"retention.ms": "-1"})
+            assert (await admin.describe_configs("topic", [filled]))[filled]
+            await admin.create_partitions({filled: 3})
+            await admin.create_topics([NewTopic(filled + "-2", 1, 1)])
+            wanted = {filled, filled + "-2"}
+            while not wanted <= set(await admin.topics()):
+                await asyncio.sleep(0.05)
+            assert (await admin.describe_topics([filled + "-2"], missing_ok=True)).keys() == {filled + "-2"}
+            assert (await admin.describe_cluster()).nodes
+            await admin.delete_topics([filled + "-2"])
+            await admin.delete_groups([group])
+        with pytest.raises(ValueError, match="closed"):
+            await admin.topics()
+
+    asyncio.run(main())
 
 
 def test_threads_share_an_admin(admin: Admin, filled: str) -> None:

@@ -136,7 +136,9 @@ def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:  
         assert read(one, 5) == list(range(30, 35))
 
 
-def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(cluster: ScriptedCluster) -> None:  # claim 34
+def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(  # claims 30, 32 and 34
+    cluster: ScriptedCluster,
+) -> None:
     """The broker holds its answers back. Meanwhile all records are read and committed asynchronously, one by one; a
     synchronous commit keeps its caller until the answer comes."""
     answers = threading.Event()

@@ -265,3 +265,55 @@ def test_settings_come_dotted_as_texts_too() -> None:
     assert (own.required_acks, own.enable_idempotence, own.linger_ms) == (1, False, 7)  # as in Kafka
     assert (client.bootstrap_servers, client.client_id) == ("h:1", "c")
     assert split_settings("h:1", {})[0].enable_idempotence
+
+
+def test_what_is_no_record_is_refused_by_name_and_leaves_nothing_behind(
+    bootstrap: str, admin: Admin, topic: str
+) -> None:
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    wrong: Any
+    with Producer(bootstrap) as producer:
+        for wrong, told in (
+            ({"value": "text"}, "value: expected bytes or None, not str: encode it first"),
+            ({"value": b"", "key": 5}, "key: expected bytes or None, not int"),
+            ({"value": b"", "headers": [("h", "x")]}, "header h: expected bytes or None, not str"),
+            ({"value": b"", "headers": [(b"h", b"x")]}, "headers: a name is text, not bytes"),
+        ):
+            with pytest.raises(TypeError, match=told):
+                producer.send(topic, **wrong)
+        with pytest.raises(ValueError, match="timestamp: -7 ms is before 1970"):
+            producer.send(topic, b"", timestamp=-7)
+        for wrong, told in (
+            ({"value": [1, 2]}, "column value: expected bytes or text, not int64: cast it first"),
+            ({"value": [b"v"], "headers": ["h"]}, "column headers: expected lists of structs of key and value"),
+            ({"value": [b"v"], "partition": ["one"]}, "column partition: expected whole numbers, not string"),
+            (
+                {"value": [b"v"], "timestamp": ["soon"]},
+                "column timestamp: expected milliseconds or timestamps, not string",
+            ),
+            ({"value": [b"v"], "timestamp": [-2]}, "column timestamp: -2 ms is before 1970"),
+        ):
+            with pytest.raises(ValueError, match=told):
+                producer.send_batch(topic, pa.record_batch(wrong))
+        with pytest.raises(TypeError, match="expected a RecordBatch or Table of pyarrow, not list"):
+            producer.send_batch(topic, [b"v"])  # type: ignore[arg-type]
+        assert producer.partitions_for(topic) == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+        producer.send(topic, bytearray(b"good"), headers={"h": b"x"}, partition=1)
+        producer.flush(30)
+    found = stored(bootstrap, admin, topic)
+    assert [(row.value, row.headers) for rows in found.values() for row in rows] == [(b"good", (("h", b"x"),))]
+
+
+def test_a_table_without_keys_is_spread_over_the_partitions(bootstrap: str, admin: Admin, topic: str) -> None:
+    """As single records would be: a batch's worth of bytes to one partition, then to another."""
+    admin.create_topics([NewTopic(topic, 4, 1)])
+    values = [b"%06d" % n + bytes(994) for n in range(20_000)]
+    chunks = pa.chunked_array([pa.array(values[:7_000], pa.binary()), pa.array(values[7_000:], pa.binary())])
+    with Producer(bootstrap, max_in_flight_requests_per_connection=1) as producer:
+        producer.send_batch(topic, pa.table({"value": chunks}))
+        producer.flush(60)
+    found = stored(bootstrap, admin, topic)
+    assert len([rows for rows in found.values() if rows]) > 1
+    numbers = {partition: [int((row.value or b"")[:6]) for row in rows] for partition, rows in found.items()}
+    assert all(one == sorted(one) for one in numbers.values())
+    assert sorted(n for one in numbers.values() for n in one) == list(range(20_000))

@@ -1,7 +1,8 @@
-"""The client for asyncio: the calls of ``odradek.Consumer`` and ``odradek.Producer``, awaited, on the loop they are
-made on."""
+"""The client for asyncio: the calls of ``odradek.Consumer``, ``odradek.Producer`` and ``odradek.Admin``, awaited, on
+the loop they are made on."""
 
+from odradek.aio.admin import Admin
 from odradek.aio.consumer import Consumer
 from odradek.aio.producer import Producer
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer"]

@@ -6,17 +6,18 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from odradek.batches.columns import COLUMNS
 from odradek.client.commits import OnCommit
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_engine import Engine
 from odradek.client.consumer_errors import IllegalState
 from odradek.client.consumer_group import OnPartitions
-from odradek.client.consumer_records import Polled
-from odradek.client.model import EARLIEST, LATEST, ListedOffset
+from odradek.client.consumer_records import Polled, Record
+from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 
 
@@ -54,6 +55,8 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and self._made is not None:
+            self._made.take_back()  # what the block failed at is not committed, and read again
         await self.close()
 
     async def subscribe(
@@ -90,14 +93,28 @@ class Consumer:
         """The partitions this consumer reads now."""
         return set(self._engine.subscription.partitions)
 
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Records one by one, for ever; until the next one is asked for, a record counts as not returned yet."""
+        while True:
+            polled = await self._poll(1.0, COLUMNS)
+            engine = self._engine
+            engine.unfinished.clear()  # positions follow record by record here
+            with engine.record_by_record(polled) as records:
+                for record in records:
+                    yield record
+
     async def poll(self, timeout: float = 1.0) -> Polled:
         """As ``odradek.Consumer.poll``; decoding runs in a thread, so that the loop stays free."""
+        return await self._poll(timeout, None)
+
+    async def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         engine = self._engine
+        engine.begin_poll()
         end = time.monotonic() + timeout
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
-            polled = await asyncio.to_thread(engine.take)
+            polled = await asyncio.to_thread(engine.take, columns)
             if polled or left <= 0:
                 return polled
 
@@ -154,6 +171,14 @@ class Consumer:
         """The first record that is not older, times in ms since 1970; None where there is none."""
         listed = await self._engine.list_offsets(times_ms)
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
+
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions, in order, as ``assign`` takes them. Raises UnknownTopic."""
+        return await self._engine.partitions_for(topic)
+
+    async def list_topics(self) -> dict[str, TopicDescription]:
+        """All topics of the cluster with their partitions, leaders and replicas, internal ones included."""
+        return await self._engine.list_topics()
 
     async def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """Records between position and end, of all assigned partitions where None."""

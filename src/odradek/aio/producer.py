@@ -56,7 +56,7 @@ class Producer:
         topic: str,
         value: bytes | None = None,
         key: bytes | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
         partition: int | None = None,
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
@@ -67,6 +67,7 @@ class Producer:
         MESSAGE_TOO_LARGE.
         """
         engine, count = self._engine, await self._partition_count(topic)
+        headers = tuple(headers.items()) if isinstance(headers, Mapping) else headers
         record = (key, value, headers, time.time_ns() // 1_000_000 if timestamp is None else timestamp)
         size = engine.size_of(record)
         if partition is not None and not 0 <= partition < count:
@@ -83,7 +84,7 @@ class Producer:
         topic: str,
         value: bytes | None = None,
         key: bytes | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
         **more: Any,
     ) -> RecordMetadata:
         """As ``send`` (``partition``, ``timestamp``), and waits until the record is stored: where. Raises why not."""
@@ -100,8 +101,10 @@ class Producer:
         await self.send(topic, value, key, headers, on_delivery=told, **more)
         return await answer
 
-    async def send_batch(self, topic: str, batch: pa.RecordBatch, on_delivery: RunDelivered | None = None) -> None:
-        """Hands over the rows of a RecordBatch with any of the columns key, value, headers, partition, timestamp.
+    async def send_batch(
+        self, topic: str, batch: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None = None
+    ) -> None:
+        """Hands over the rows of a RecordBatch or Table, its columns among key, value, headers, partition, timestamp.
 
         As ``odradek.Producer.send_batch``; rows are packed in a thread, so that the loop stays free. Raises ValueError
         for other columns.
@@ -113,6 +116,10 @@ class Producer:
             with engine.lock:
                 engine.put_packed(one)
             engine.notify()
+
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions, looked up at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
+        return [TopicPartition(topic, number) for number in range(await self._partition_count(topic))]
 
     async def flush(self, timeout: float | None = None) -> None:
         """Waits until everything sent so far was delivered or given up; seconds, None for as long as it takes.

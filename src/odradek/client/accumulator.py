@@ -85,12 +85,15 @@ def pack(delta: int, time_delta: int, key: bytes | None, value: bytes | None, he
 class PartitionQueue:
     """The batches of one partition."""
 
-    def __init__(self, partition: TopicPartition, *, idempotent: bool, epoch: int = 0) -> None:
+    def __init__(
+        self, partition: TopicPartition, *, idempotent: bool, epoch: int = 0, in_flight: int = MAX_IN_FLIGHT
+    ) -> None:
         self.partition = partition
         self.waiting: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self.not_before_ms = 0
         self._idempotent = idempotent
+        self._most_in_flight = in_flight if idempotent else 1
         self._epoch = epoch
         self._next_sequence = 0
 
@@ -105,9 +108,10 @@ class PartitionQueue:
             if batch.size + len(packed) <= limit:
                 return self._add(batch, packed, timestamp, on)
             batch.closed = True
+        packed = pack(0, 0, key, value, headers)
         batch = Batch(self.partition, now_ms, timestamp, timestamp)
         self.waiting.append(batch)
-        return HEADER_BYTES + self._add(batch, pack(0, 0, key, value, headers), timestamp, on)
+        return HEADER_BYTES + self._add(batch, packed, timestamp, on)
 
     def _add(self, batch: Batch, packed: bytes, timestamp: int, on: OnDelivery | None) -> int:
         if on is None:
@@ -136,7 +140,7 @@ class PartitionQueue:
                 return None
             if batch.refused:
                 self._renumber()
-        elif len(self.in_flight) >= (MAX_IN_FLIGHT if self._idempotent else 1) or (
+        elif len(self.in_flight) >= self._most_in_flight or (
             now_ms < batch.created_ms + linger_ms
             and not (batch.closed or flushing or len(self.waiting) > 1 or batch.size >= limit)
         ):

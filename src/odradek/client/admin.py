@@ -11,6 +11,7 @@ from odradek.client import loop, operations, topic_operations
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.model import (
+    ClusterDescription,
     ConfigEntry,
     GroupDescription,
     GroupListing,
@@ -95,11 +96,35 @@ class Admin:
 
     def describe_topic_configs(self, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
         """Every setting of the topics, by name, with its source. Raises UnknownTopic."""
-        return self._run(topic_operations.describe_topic_configs(self._cluster, names))
+        return self.describe_configs("topic", names)
 
     def alter_topic_configs(self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Sets settings of one topic; None takes a setting back to its default. Raises INVALID_CONFIG, UnknownTopic."""
-        self._run(topic_operations.alter_topic_configs(self._cluster, name, changes, validate_only=validate_only))
+        self.alter_configs("topic", name, changes, validate_only=validate_only)
+
+    # --- settings and the cluster -----------------------------------------------------------------------------
+
+    def describe_configs(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+        """Every setting of topics, brokers or groups (``kind``), by name, with its source.
+
+        A broker's name is its id, "" the cluster's default. Raises UnknownTopic, INVALID_REQUEST, ValueError.
+        """
+        return self._run(topic_operations.describe_configs(self._cluster, kind, names))
+
+    def alter_configs(
+        self, kind: str, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Sets settings of one topic, broker or group; None takes a setting back to its default.
+
+        Raises INVALID_CONFIG, UnknownTopic, ValueError.
+        """
+        self._run(topic_operations.alter_configs(self._cluster, kind, name, changes, validate_only=validate_only))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id, its brokers, and which of them takes changes."""
+        return self._run(topic_operations.describe_cluster(self._cluster))
+
+    # --- records ----------------------------------------------------------------------------------------------
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the records below these offsets (-1: all of them) and returns the new log starts.

@@ -223,7 +223,7 @@ class Cluster:
         names = None if topics is None else [{"name": name, "topic_id": None} for name in dict.fromkeys(topics)]
         if names is None and connection.version(METADATA) == 0:
             names = []
-        reply = await connection.call(METADATA, _metadata_request(names))
+        reply = await connection.call(METADATA, _metadata_request(names, create=self.config.allow_auto_create_topics))
         if (code := getattr(reply, "error_code", ErrorCode.none)) is not ErrorCode.none:
             raise error_for(code, f"{connection.address} could not list the cluster")
         return self._learn(reply, everything=topics is None)
@@ -298,6 +298,10 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """The brokers of the cluster, as last seen."""
         return list(self._metadata.nodes.values())
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._metadata.cluster_id
 
     @property
     def controller_id(self) -> int:
@@ -385,10 +389,10 @@ class Cluster:
         return await self.retrying(what, attempt, deadline)
 
 
-def _metadata_request(topics: list[dict[str, Any]] | None) -> dict[str, Any]:
+def _metadata_request(topics: list[dict[str, Any]] | None, *, create: bool = False) -> dict[str, Any]:
     return {
         "topics": topics,
-        "allow_auto_topic_creation": False,
+        "allow_auto_topic_creation": create,
         "include_topic_authorized_operations": False,
         "include_cluster_authorized_operations": False,
     }

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError
+
+# Settings of Java's clients that have no counterpart here, by how their names begin.
+_NOT_HERE = {
+    "security_protocol": "only PLAINTEXT is supported: leave it out",
+    "sasl_": "only PLAINTEXT without authentication is supported",
+    "ssl_": "only PLAINTEXT is supported",
+    "key_deserializer": "keys come as bytes",
+    "value_deserializer": "values come as bytes",
+    "key_serializer": "keys are given as bytes",
+    "value_serializer": "values are given as bytes",
+    "transactional_id": "transactions are not supported yet",
+    "transaction_timeout_ms": "transactions are not supported yet",
+    "interceptor_classes": "there are no interceptors",
+    "metric": "there are no metrics reporters",
+}
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name, dotted or with underscores, that is not among ``known``: the reason, or the nearest."""
+    key = name.replace(".", "_")
+    for start, reason in _NOT_HERE.items():
+        if key.startswith(start):
+            return ConfigError(f"setting {name}: {reason}")
+    near = difflib.get_close_matches(key, list(known), 1)
+    shown = near[0].replace("_", ".") if near and "." in name else "".join(near)
+    return ConfigError(f"unknown setting {name}" + (f"; did you mean {shown}?" if shown else ""))
 
 
 class Address(NamedTuple):
@@ -49,7 +75,8 @@ class ClientConfig:
 
     ``request_timeout_ms`` bounds one request on one connection, ``default_api_timeout_ms`` a whole call with its
     retries, ``bootstrap_timeout_ms`` the part of it that may pass until any address answers for the first time
-    (0: every address is tried once).
+    (0: every address is tried once). ``allow_auto_create_topics`` has brokers whose auto.create.topics.enable is true
+    make a topic that is looked up; other than in Java that has to be asked for.
     """
 
     bootstrap_servers: str
@@ -65,6 +92,7 @@ class ClientConfig:
     fetch_max_wait_ms: int = 500
     check_crcs: bool = True
     client_rack: str = ""
+    allow_auto_create_topics: bool = False
 
     def __post_init__(self) -> None:
         parse_addresses(self.bootstrap_servers)
@@ -92,9 +120,7 @@ class ClientConfig:
         for name, value in settings.items():
             key = name.replace(".", "_")
             if key not in kinds:
-                near = difflib.get_close_matches(key, kinds, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ConfigError(f"unknown setting {name}{hint}")
+                raise unknown_setting(name, kinds)
             values[key] = _typed(name, str(kinds[key]), value)
         if "bootstrap_servers" not in values:
             raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")

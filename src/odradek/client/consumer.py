@@ -19,8 +19,8 @@ from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_engine import Engine
 from odradek.client.consumer_errors import IllegalState
 from odradek.client.consumer_group import OnPartitions
-from odradek.client.consumer_records import Polled, Record, records_of
-from odradek.client.model import EARLIEST, LATEST, ListedOffset
+from odradek.client.consumer_records import Polled, Record
+from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
@@ -83,6 +83,10 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Closes. What the last poll returned counts as done only if the block ended well: else an automatic commit
+        leaves it out, and it is read again."""
+        if error is not None and not self._closed and self._process == os.getpid():
+            self._engine.take_back()
         self.close()
 
     # --- running things ---------------------------------------------------------------------------------------
@@ -176,6 +180,7 @@ class Consumer:
     def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         self._check()
         engine = self._engine
+        engine.begin_poll()
         if engine.quick():
             engine.group.polled()
             if polled := engine.take(columns):
@@ -192,25 +197,9 @@ class Consumer:
         """Records one by one, for ever; until the next one is asked for, a record counts as not returned yet."""
         while True:
             polled = self._poll(1.0, COLUMNS)
-            states = {tp: self._engine.subscription.partitions[tp] for tp in polled}
-            versions = {tp: state.version for tp, state in states.items()}
-            after = {tp: (state.position, state.position_epoch) for tp, state in states.items()}
-            for tp, batches in polled.items():
-                states[tp].position = batches[0].column("offset")[0].as_py()
-            open_ones = dict(states)
-            try:
-                for tp, batches in polled.items():
-                    for record in records_of(tp, batches):
-                        yield record
-                        if states[tp].version == versions[tp]:
-                            states[tp].position = record.next_offset
-                    if states[tp].version == versions[tp]:
-                        states[tp].position, states[tp].position_epoch = after[tp]
-                    del open_ones[tp]
-            finally:
-                for tp, state in open_ones.items():  # the caller stopped: the rest is fetched again
-                    if state.version == versions[tp]:
-                        state.place(state.position, state.position_epoch)
+            self._engine.unfinished.clear()  # positions follow record by record here
+            with self._engine.record_by_record(polled) as records:
+                yield from records
 
     def wakeup(self) -> None:
         """From any thread: the poll that waits, or the next one, raises Wakeup."""
@@ -265,6 +254,14 @@ class Consumer:
         """The first record that is not older; None where there is none."""
         listed = self._drive(self._engine.list_offsets(times_ms))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions, in order, as ``assign`` takes them. Raises UnknownTopic."""
+        return self._drive(self._engine.partitions_for(topic))
+
+    def list_topics(self) -> dict[str, TopicDescription]:
+        """All topics of the cluster with their partitions, leaders and replicas, internal ones included."""
+        return self._drive(self._engine.list_topics())
 
     def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """Records between position and end, of all assigned partitions where None."""

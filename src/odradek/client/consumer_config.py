@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.client.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
-from odradek.client.config import ClientConfig, parse_addresses
+from odradek.client.config import ClientConfig, parse_addresses, unknown_setting
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 
@@ -31,6 +30,8 @@ _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_m
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """Times in milliseconds, sizes in bytes. ``buffer_memory`` bounds what is fetched ahead and not returned yet.
+
+    ``columns`` are those that RecordBatches have. Other than in Java, ``allow_auto_create_topics`` is false.
 
     ``group_protocol`` consumer (KIP-848) has the coordinator plan, by ``group_remote_assignor`` where that is given;
     ``partition_assignment_strategy``, ``session_timeout_ms`` and ``heartbeat_interval_ms`` are the classic protocol's.
@@ -65,6 +66,7 @@ class ConsumerConfig:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    allow_auto_create_topics: bool = False
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     assignors: tuple[Assignor, ...] = field(default=(), compare=False, repr=False)
 
@@ -129,9 +131,7 @@ class ConsumerConfig:
         for name, value in settings.items():
             key = name.replace(".", "_")
             if key not in kinds:
-                near = difflib.get_close_matches(key, kinds, 1)
-                dotted = near[0].replace("_", ".") if near and "." in name else near[0] if near else ""
-                raise ConfigError(f"unknown setting {name}" + (f"; did you mean {dotted}?" if dotted else ""))
+                raise unknown_setting(name, kinds)
             if key in values:
                 raise ConfigError(f"{name} is set twice")
             values[key] = _typed(name, kinds[key], value)

@@ -6,23 +6,24 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from odradek.client import operations
 from odradek.client.admin import isolation
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.commits import OnCommit, as_offsets
+from odradek.client.commits import Offsets, OnCommit, as_offsets
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_errors import IllegalState, InvalidGroupId, Wakeup
 from odradek.client.consumer_fetcher import Fetcher
 from odradek.client.consumer_group import Coordination, OnPartitions
 from odradek.client.consumer_group_classic import ClassicCoordination
 from odradek.client.consumer_group_kip848 import ConsumerCoordination
-from odradek.client.consumer_records import Polled
+from odradek.client.consumer_records import Polled, Record, records_of
 from odradek.client.errors import RequestTimedOut
 from odradek.client.fetching import Chunk
-from odradek.client.model import EARLIEST, LATEST, ListedOffset
+from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
 from odradek.client.subscription import SubscriptionState
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
@@ -44,6 +45,9 @@ class Engine:
         self.group.dropped = self.fetcher.drop
         if config.group_protocol == "consumer":
             self.fetcher.member_of = self._member_of
+        self.unfinished: dict[TopicPartition, tuple[int, int, int]] = {}
+        """Of the partitions in the last poll's answer: version, position and its epoch as they were before it."""
+        self._end_iteration: Callable[[], None] | None = None
         self._woken = False
         self._watching: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -124,6 +128,12 @@ class Engine:
             self._event.set()
 
     # --- polling ----------------------------------------------------------------------------------------------
+
+    def begin_poll(self) -> None:
+        """Who polls is done with what came before; of an iteration that was left, the rest is fetched again."""
+        if self._end_iteration is not None:
+            self._end_iteration()
+        self.unfinished.clear()
 
     def quick(self) -> bool:
         """Whether a poll need only ``take`` what is there. From any thread."""
@@ -230,6 +240,7 @@ class Engine:
             return 0
         piece = batch.slice(0, left) if batch.num_rows > left else batch
         chunk.rest = batch.slice(left) if batch.num_rows > left else None
+        self.unfinished.setdefault(chunk.tp, (state.version, state.position, state.position_epoch))
         polled.setdefault(chunk.tp, []).append(piece)
         # A producer may have numbered the records of a batch as it liked: that must not lead back.
         state.position = max(state.position, int(piece.column("offset")[-1].as_py()) + 1)
@@ -237,6 +248,40 @@ class Engine:
         polled.next_offsets[chunk.tp] = OffsetAndMetadata(state.position, state.position_epoch)
         chunk.start = state.position
         return int(piece.num_rows)
+
+    @contextmanager
+    def record_by_record(self, polled: Polled) -> Iterator[Iterator[Record]]:
+        """The records of a poll; positions follow the one that was asked for last. Where the caller stops, what is
+        left of a partition is fetched again."""
+        states = {tp: self.subscription.partitions[tp] for tp in polled}
+        versions = {tp: state.version for tp, state in states.items()}
+        after = {tp: (state.position, state.position_epoch) for tp, state in states.items()}
+        for tp, batches in polled.items():
+            states[tp].position = batches[0].column("offset")[0].as_py()
+        open_ones = dict(states)
+
+        def records() -> Iterator[Record]:
+            for tp, batches in polled.items():
+                for record in records_of(tp, batches):
+                    yield record
+                    if states[tp].version == versions[tp]:
+                        states[tp].position = record.next_offset
+                if states[tp].version == versions[tp]:
+                    states[tp].position, states[tp].position_epoch = after[tp]
+                del open_ones[tp]
+
+        def end() -> None:
+            self._end_iteration = None
+            for tp, state in open_ones.items():
+                if state.version == versions[tp]:
+                    state.place(state.position, state.position_epoch)
+
+        self._end_iteration = end
+        try:
+            yield records()
+        finally:
+            if self._end_iteration is end:
+                end()
 
     def wakeup(self) -> None:
         """From any thread."""
@@ -295,6 +340,13 @@ class Engine:
         listed = await self.list_offsets(dict.fromkeys(partitions, LATEST if end else EARLIEST))
         return {tp: found.offset for tp, found in listed.items()}
 
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        found = (await operations.describe_topics(self._cluster, [topic]))[topic]
+        return [TopicPartition(topic, row.partition) for row in found.partitions]
+
+    async def list_topics(self) -> dict[str, TopicDescription]:
+        return await operations.describe_topics(self._cluster, None)
+
     async def lag(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
         chosen = list(self.subscription.partitions) if partitions is None else [TopicPartition(*t) for t in partitions]
         ends = await self.bounds(chosen, end=True)
@@ -305,13 +357,28 @@ class Engine:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, timeout_ms: int | None
     ) -> None:
-        chosen = self.subscription.positions() if offsets is None else as_offsets(offsets)
-        await self.group.commit(chosen, timeout_ms)
+        await self.group.commit(self._to_commit(offsets), timeout_ms)
 
     async def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, callback: OnCommit | None
     ) -> None:
-        self.group.commit_async(self.subscription.positions() if offsets is None else as_offsets(offsets), callback)
+        self.group.commit_async(self._to_commit(offsets), callback)
+
+    def _to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
+        if offsets is None:
+            self.unfinished.clear()
+            return self.subscription.positions()
+        chosen = as_offsets(offsets)
+        for tp in self.unfinished.keys() & chosen.keys():
+            self.unfinished[tp] = (self.unfinished[tp][0], chosen[tp].offset, chosen[tp].leader_epoch)
+        return chosen
+
+    def take_back(self) -> None:
+        """The caller failed at what the last poll returned: it counts as not returned, so that no commit covers it."""
+        for tp, (version, position, epoch) in self.unfinished.items():
+            state = self.subscription.partitions.get(tp)
+            if state is not None and state.version == version:
+                state.position, state.position_epoch = position, epoch
 
     async def enforce_rebalance(self, reason: str) -> None:
         if not self.subscription.subscribed:

@@ -28,6 +28,15 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """``controller`` is the broker that changes of the cluster are sent to, None while there is none."""
+
+    cluster_id: str | None
+    controller: Node | None
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """``leader`` is -1 while there is none."""
 

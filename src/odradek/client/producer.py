@@ -68,7 +68,7 @@ class Producer:
         topic: str,
         value: bytes | None = None,
         key: bytes | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
         partition: int | None = None,
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
@@ -76,9 +76,10 @@ class Producer:
         """Hands over one record; ``timestamp`` in ms, now if None. ``on_delivery(metadata, error)`` tells its fate.
 
         Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
-        MESSAGE_TOO_LARGE.
+        MESSAGE_TOO_LARGE; TypeError for what is not bytes.
         """
         engine, count = self._engine, self._partition_count(topic)
+        headers = tuple(headers.items()) if isinstance(headers, Mapping) else headers
         record = (key, value, headers, time.time_ns() // 1_000_000 if timestamp is None else timestamp)
         size = engine.size_of(record)
         if partition is not None and not 0 <= partition < count:
@@ -90,11 +91,13 @@ class Producer:
             engine.put(TopicPartition(topic, partition), record, on_delivery)
         engine.notify()
 
-    def send_batch(self, topic: str, batch: pa.RecordBatch, on_delivery: RunDelivered | None = None) -> None:
-        """Hands over the rows of a RecordBatch with any of the columns key, value, headers, partition, timestamp.
+    def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None = None) -> None:
+        """Hands over the rows of a RecordBatch or Table with any of the columns key, value, headers, partition,
+        timestamp.
 
-        Rows go to partitions as ``send`` would send them, in their order. ``on_delivery(partition, offset, count,
-        error)`` is called for each run of records that was stored together. Raises ValueError for other columns.
+        Rows go to partitions as ``send`` would send them, and within a partition in their order. ``on_delivery(
+        partition, offset, count, error)`` is called for each run of records that was stored together. Raises
+        ValueError for other columns, types and partitions.
         """
         engine = self._engine
         for packed in engine.pack(topic, self._partition_count(topic), batch, on_delivery):
@@ -102,6 +105,10 @@ class Producer:
                 self._reserve(packed.size)
                 engine.put_packed(packed)
             engine.notify()
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions, looked up at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
+        return [TopicPartition(topic, number) for number in range(self._partition_count(topic))]
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until everything sent so far was delivered or given up; seconds, None for as long as it takes.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numba
@@ -15,6 +16,8 @@ from odradek.batches.header import HEADER_BYTES
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 COLUMNS = ("key", "value", "headers", "partition", "timestamp")
+# Of a record: lengths, deltas, attributes; rather more than less.
+_OVERHEAD_BYTES = 16
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -133,8 +136,16 @@ def _fill(rows: Any, first: int, limit: int, times: Any, key: Any, value: Any, h
     return out, stop
 
 
-def _blobs(array: pa.Array) -> _Blobs:
-    array = array.cast(pa.large_binary())
+def _cast(array: pa.Array, kind: pa.DataType, name: str, expected: str) -> pa.Array:
+    """Raises ValueError naming the column."""
+    try:
+        return array.cast(kind, safe=not pa.types.is_timestamp(kind))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise ValueError(f"column {name}: expected {expected}, not {array.type}: cast it first") from error
+
+
+def _blobs(array: pa.Array, name: str) -> _Blobs:
+    array = _cast(array, pa.large_binary(), name, "bytes or text")
     buffers = array.buffers()
     offsets = (
         np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8) if len(array) else np.zeros(1, np.int64)
@@ -155,12 +166,12 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _headers(batch: pa.RecordBatch) -> tuple[Int64s, _Blobs, _Blobs]:
-    column = _column(batch, "headers", _HEADERS).cast(_HEADERS)
+    column = _cast(_column(batch, "headers", _HEADERS), _HEADERS, "headers", "lists of structs of key and value")
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     offsets = np.zeros(batch.num_rows + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     flat = column.flatten()
-    names, values = (_blobs(part) for part in flat.flatten())
+    names, values = (_blobs(part, "headers") for part in flat.flatten())
     if not names.valid.all():
         raise ValueError("column headers: a header has no key")
     return offsets, names, values
@@ -169,25 +180,47 @@ def _headers(batch: pa.RecordBatch) -> tuple[Int64s, _Blobs, _Blobs]:
 def _times(batch: pa.RecordBatch, now_ms: int) -> Int64s:
     column = _column(batch, "timestamp", pa.int64())
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms"), safe=False)
-    return np.ascontiguousarray(column.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False))
+        column = _cast(column, pa.timestamp("ms"), "timestamp", "milliseconds or timestamps")
+    column = _cast(column, pa.int64(), "timestamp", "milliseconds or timestamps").fill_null(now_ms)
+    times = np.ascontiguousarray(column.to_numpy(zero_copy_only=False))
+    if len(times) and times.min() < 0:
+        raise ValueError(f"column timestamp: {times.min()} ms is before 1970")
+    return times
 
 
-def pack_columns(batch: pa.RecordBatch, partition_count: int, sticky: int, limit: int, now_ms: int) -> Iterator[Packed]:
+def _spread(chosen: Int64s, sizes: Int64s, limit: int, sticky: Callable[[int], int]) -> None:
+    """Gives rows without partition to one partition after the other, a batch's worth of bytes to each."""
+    rows = np.flatnonzero(chosen < 0)
+    if not len(rows):
+        return
+    sums = np.cumsum(sizes[rows])
+    runs = sums // limit
+    edges = [0, *(np.flatnonzero(np.diff(runs)) + 1), len(rows)]
+    for first, last in pairwise(edges):
+        before = sums[first - 1] if first else 0
+        chosen[rows[first:last]] = sticky(int(sums[last - 1] - before))
+
+
+def pack_columns(
+    batch: pa.RecordBatch, partition_count: int, sticky: Callable[[int], int], limit: int, now_ms: int
+) -> Iterator[Packed]:
     """The rows of ``batch`` by partition, in batches of at most ``limit`` bytes (one larger record alone).
 
-    Rows without partition and key go to ``sticky``. Raises ValueError for an unknown column or partition.
+    ``sticky(size)`` names the partition for so many bytes of rows without partition and key. Raises ValueError for an
+    unknown column or partition.
     """
     for name in batch.schema.names:
         if name not in COLUMNS:
             raise ValueError(f"unknown column {name!r}: one of {', '.join(COLUMNS)}")
-    key, value = (_blobs(_column(batch, name, pa.large_binary())) for name in ("key", "value"))
+    key, value = (_blobs(_column(batch, name, pa.large_binary()), name) for name in ("key", "value"))
     heads, times = _headers(batch), _times(batch, now_ms)
-    given = _column(batch, "partition", pa.int64()).cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    column = _cast(_column(batch, "partition", pa.int64()), pa.int64(), "partition", "whole numbers")
+    given = column.fill_null(-1).to_numpy(zero_copy_only=False)
     if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
         raise ValueError(f"column partition: the topic has partitions 0 to {partition_count - 1}")
     chosen = _partitions(key.offsets, key.valid, key.data, np.ascontiguousarray(given), partition_count)
-    chosen[chosen < 0] = sticky
+    names, contents = heads[1].offsets[heads[0]], heads[2].offsets[heads[0]]
+    _spread(chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky)
     order = np.argsort(chosen, kind="stable").astype(np.int64)
     edges = np.searchsorted(chosen[order], np.arange(partition_count + 1))
     tables = (tuple(key), tuple(value), (heads[0], tuple(heads[1]), tuple(heads[2])))

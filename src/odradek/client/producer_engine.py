@@ -6,7 +6,6 @@ Records are put in from the caller's side, under ``lock``; everything else runs 
 from __future__ import annotations
 
 import asyncio
-import difflib
 import random
 import threading
 import time
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.compression import CODES
 from odradek.batches.encode import Headers
-from odradek.client.accumulator import Batch, OnDelivery, PartitionQueue, is_refused
+from odradek.client.accumulator import MAX_IN_FLIGHT, Batch, OnDelivery, PartitionQueue, is_refused
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
-from odradek.client.config import ClientConfig, as_config
+from odradek.client.config import ClientConfig, as_config, unknown_setting
 from odradek.client.connection import Connection
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
 from odradek.client.partitioner import StickyPartitioner, partition_for_key
@@ -36,7 +35,8 @@ NAMES_CEILING = 12
 ASKING_MS = 5_000
 _MAX_REQUEST_BYTES = 1 << 20
 _ACKS = {"all": -1, -1: -1, "-1": -1, 1: 1, "1": 1, 0: 0, "0": 0}
-_NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_block_ms", "buffer_memory")
+_NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_block_ms", "buffer_memory",
+            "max_in_flight_requests_per_connection", "max_request_size")  # fmt: skip
 
 
 class _Unanswered(NamedTuple):
@@ -81,7 +81,8 @@ class ProducerConfig:
     """Kafka's names and defaults; times in milliseconds, sizes in bytes. Raises ConfigError.
 
     ``acks`` 0 waits for no answer: records are as good as delivered once they were written to a connection, and their
-    offsets are -1. ``retries`` bounds how often a batch is sent again within ``delivery_timeout_ms``.
+    offsets are -1. ``retries`` bounds how often a batch is sent again within ``delivery_timeout_ms``. So many batches
+    of one partition are on their way at most as ``max_in_flight_requests_per_connection`` says.
     """
 
     acks: str | int = "all"
@@ -91,6 +92,7 @@ class ProducerConfig:
     linger_ms: int = 5
     retries: int = 2_147_483_647
     delivery_timeout_ms: int = 120_000
+    max_in_flight_requests_per_connection: int = 5
     max_block_ms: int = 60_000
     buffer_memory: int = 33_554_432
     max_request_size: int = 1_048_576
@@ -108,6 +110,9 @@ class ProducerConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ConfigError(f"{name}: expected a whole number of at least 0, not {value!r}")
+        in_flight = self.max_in_flight_requests_per_connection
+        if not 1 <= in_flight <= MAX_IN_FLIGHT:
+            raise ConfigError(f"max_in_flight_requests_per_connection: 1 to {MAX_IN_FLIGHT}, not {in_flight}")
 
     @property
     def required_acks(self) -> int:
@@ -136,8 +141,7 @@ def split_settings(
     known = [*kinds, *(one.name for one in fields(ClientConfig))]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise ConfigError(f"unknown setting {name}" + (f"; did you mean {near[0]}?" if near else ""))
+            raise unknown_setting(name, known)
     if isinstance(servers, Mapping):
         return ProducerConfig(**own), ClientConfig.of(given)
     return ProducerConfig(**own), as_config(servers, **given)
@@ -214,8 +218,16 @@ class ProducerEngine:
         )
 
     def size_of(self, record: RecordToSend) -> int:
-        """The bytes of a record, at most. Raises MESSAGE_TOO_LARGE."""
-        key, value, headers, _ = record
+        """The bytes of a record, at most. Raises MESSAGE_TOO_LARGE; TypeError, ValueError for what is no record."""
+        key, value, headers, timestamp = record
+        _check_bytes("key", key)
+        _check_bytes("value", value)
+        for name, content in headers:
+            if not isinstance(name, str):
+                raise TypeError(f"headers: a name is text, not {type(name).__name__}")
+            _check_bytes(f"header {name}", content)
+        if timestamp < 0:
+            raise ValueError(f"timestamp: {timestamp} ms is before 1970")
         size = len(key or b"") + len(value or b"") + sum(len(n) + len(v or b"") + 10 for n, v in headers) + 90
         if size > self.producer_config.max_request_size:
             raise KafkaError(ErrorCode.message_too_large, f"a record of {size} bytes, above max_request_size")
@@ -230,15 +242,26 @@ class ProducerEngine:
         on = None if on_delivery is None else _for_record(tp, on_delivery)
         self.buffered += self._queue(tp).append(_monotonic_ms(), self.producer_config.batch_size, record, on)
 
-    def pack(self, topic: str, count: int, batch: pa.RecordBatch, on_delivery: RunDelivered | None) -> Iterator[Batch]:
+    def pack(
+        self, topic: str, count: int, rows: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None
+    ) -> Iterator[Batch]:
         """The rows of a RecordBatch, packed by partition. Raises ValueError, MESSAGE_TOO_LARGE."""
+        import pyarrow as pa
+
         from odradek.client.producer_columns import pack_columns
 
+        if not isinstance(rows, pa.RecordBatch | pa.Table):
+            raise TypeError(f"expected a RecordBatch or Table of pyarrow, not {type(rows).__name__}")
         config = self.producer_config
         limit = max(config.batch_size, min(_MAX_REQUEST_BYTES, config.max_request_size) // 2)
-        with self.lock:
-            sticky = self._sticky_for(topic).partition(batch.nbytes, count)
-        for packed in pack_columns(batch, count, sticky, limit, time.time_ns() // 1_000_000):
+        now_ms = time.time_ns() // 1_000_000
+
+        def sticky(size: int) -> int:
+            with self.lock:
+                return self._sticky_for(topic).partition(size, count)
+
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        for packed in (one for batch in batches for one in pack_columns(batch, count, sticky, limit, now_ms)):
             tp = TopicPartition(topic, packed.partition)
             if len(packed.body) > config.max_request_size:
                 raise KafkaError(ErrorCode.message_too_large, f"a record of {len(packed.body)} bytes for {tp}")
@@ -275,7 +298,9 @@ class ProducerEngine:
 
     def _queue(self, tp: TopicPartition) -> PartitionQueue:
         if tp not in self._queues:
-            self._queues[tp] = PartitionQueue(tp, idempotent=self.producer_config.enable_idempotence)
+            config = self.producer_config
+            in_flight = config.max_in_flight_requests_per_connection
+            self._queues[tp] = PartitionQueue(tp, idempotent=config.enable_idempotence, in_flight=in_flight)
         return self._queues[tp]
 
     # --- the loop's side --------------------------------------------------------------------------------------
@@ -460,6 +485,11 @@ class ProducerEngine:
             self.buffered -= batch.size
             self.lock.notify_all()
         self._freed()
+
+
+def _check_bytes(name: str, content: object) -> None:
+    if content is not None and not isinstance(content, bytes | bytearray):
+        raise TypeError(f"{name}: expected bytes or None, not {type(content).__name__}: encode it first")
 
 
 def _for_record(tp: TopicPartition, on_delivery: Delivered) -> OnDelivery:

@@ -100,7 +100,9 @@ class PartitionReader:
     sure that the topic is still the one that the offsets were taken from. With ``isolation_level="read_committed"``
     records of aborted transactions are left out and those of open ones not reached.
 
-    >>> reader = PartitionReader(ClientConfig("127.0.0.1:9092"), TopicPartition("flights", 0))
+    ``config`` may also be the addresses as text.
+
+    >>> reader = PartitionReader("127.0.0.1:9092", TopicPartition("flights", 0))
     >>> reader.fetch(5).record_batches                                      # doctest: +SKIP
     """
 
@@ -110,7 +112,20 @@ class PartitionReader:
     isolation_level: str = "read_uncommitted"
     topic_id: UUID | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            config: ClientConfig | str,
+            partition: TopicPartition | tuple[str, int],
+            columns: tuple[str, ...] = DEFAULT_COLUMNS,
+            isolation_level: str = "read_uncommitted",
+            topic_id: UUID | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "config", as_config(self.config))
+        object.__setattr__(self, "partition", TopicPartition(*self.partition))
         check_columns(self.columns)
         isolation(self.isolation_level)
 

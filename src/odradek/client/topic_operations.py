@@ -1,4 +1,4 @@
-"""Requests that change topics beyond making and deleting them: partitions, records, settings."""
+"""What is asked beside groups and offsets: partitions, records, settings of topics, brokers, groups; the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection
 from odradek.client.errors import error_for
-from odradek.client.model import ConfigEntry
+from odradek.client.model import ClusterDescription, ConfigEntry
 from odradek.client.operations import at_controller, by_topic
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
@@ -19,7 +19,7 @@ DESCRIBE_CONFIGS = 32
 CREATE_PARTITIONS = 37
 INCREMENTAL_ALTER_CONFIGS = 44
 
-_TOPIC_RESOURCE = 2
+_RESOURCES = {"topic": 2, "broker": 4, "group": 32}
 _SET, _DELETE = 0, 1
 _SOURCES = {
     1: "topic", 2: "broker", 3: "cluster", 4: "static broker", 5: "default", 6: "broker logger", 7: "client metrics",
@@ -91,23 +91,43 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
     return found
 
 
-async def describe_topic_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+    """``kind`` is topic, broker (names are broker ids, '' for the cluster's default) or group. Raises ValueError."""
+    number = _resource(kind)
     deadline = cluster.deadline()
-    resources = [{"resource_type": _TOPIC_RESOURCE, "resource_name": n, "configuration_keys": None} for n in names]
+    found: dict[str, tuple[ConfigEntry, ...]] = {}
 
-    async def attempt() -> dict[str, tuple[ConfigEntry, ...]]:
-        connection = await cluster.any_connection()
-        reply = await connection.call(
-            DESCRIBE_CONFIGS, {"resources": resources, "include_synonyms": False, "include_documentation": False}
-        )
-        found = {}
-        for row in reply.results:
-            if row.error_code is not ErrorCode.none:
-                raise error_for(row.error_code, f"topic {row.resource_name}: {row.error_message or 'no settings'}")
-            found[row.resource_name] = tuple(sorted(_entry(config) for config in row.configs))
-        return found
+    async def attempt() -> None:
+        for node_id, part in _by_node(kind, names).items():
+            resources = [{"resource_type": number, "resource_name": n, "configuration_keys": None} for n in part]
+            connection = await (cluster.any_connection() if node_id is None else cluster.connection(node_id))
+            reply = await connection.call(
+                DESCRIBE_CONFIGS, {"resources": resources, "include_synonyms": False, "include_documentation": False}
+            )
+            for row in reply.results:
+                if row.error_code is not ErrorCode.none:
+                    raise error_for(row.error_code, f"{kind} {row.resource_name}: {row.error_message or 'no settings'}")
+                found[row.resource_name] = tuple(sorted(_entry(config) for config in row.configs))
 
-    return await cluster.retrying("settings of topics", attempt, deadline)
+    await cluster.retrying(f"settings of {kind}s", attempt, deadline)
+    return found
+
+
+def _resource(kind: str) -> int:
+    if kind not in _RESOURCES:
+        raise ValueError(f"settings of {kind!r}: {', '.join(_RESOURCES)}")
+    return _RESOURCES[kind]
+
+
+def _by_node(kind: str, names: Sequence[str]) -> dict[int | None, list[str]]:
+    """Which broker to ask: any (None), but a broker's own settings only that broker knows."""
+    found: dict[int | None, list[str]] = {}
+    for name in names:
+        own = kind == "broker" and name != ""
+        if own and not name.isdecimal():
+            raise ValueError(f"broker {name!r}: expected a broker's id")
+        found.setdefault(int(name) if own else None, []).append(name)
+    return found
 
 
 def _entry(config: Any) -> ConfigEntry:
@@ -117,22 +137,35 @@ def _entry(config: Any) -> ConfigEntry:
     return ConfigEntry(config.name, config.value, _SOURCES.get(source, "unknown"), config.read_only)
 
 
-async def alter_topic_configs(
-    cluster: Cluster, name: str, changes: Mapping[str, str | None], *, validate_only: bool
+async def alter_configs(
+    cluster: Cluster, kind: str, name: str, changes: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
+    """Settings of a topic, broker or group; None takes one back to its default. Raises ValueError."""
     deadline = cluster.deadline()
     configs = [
         {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
         for key, value in changes.items()
     ]
-    resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configs": configs}
+    resource = {"resource_type": _resource(kind), "resource_name": name, "configs": configs}
+    (node_id,) = _by_node(kind, [name])
 
     async def call(connection: Connection) -> None:
+        if node_id is not None:
+            connection = await cluster.connection(node_id)
         reply = await connection.call(
             INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": validate_only}
         )
         for row in reply.responses:
             if row.error_code is not ErrorCode.none:
-                raise error_for(row.error_code, f"topic {row.resource_name}: {row.error_message or 'not altered'}")
+                raise error_for(row.error_code, f"{kind} {row.resource_name}: {row.error_message or 'not altered'}")
 
-    await at_controller(cluster, f"settings of topic {name}", call, deadline)
+    await at_controller(cluster, f"settings of {kind} {name}", call, deadline)
+
+
+async def describe_cluster(cluster: Cluster) -> ClusterDescription:
+    async def attempt() -> ClusterDescription:
+        await cluster.refresh([])
+        nodes = tuple(sorted(cluster.nodes(), key=lambda node: node.node_id))
+        return ClusterDescription(cluster.cluster_id, cluster.node(cluster.controller_id), nodes)
+
+    return await cluster.retrying("describing the cluster", attempt, cluster.deadline())
