@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 
@@ -134,7 +135,7 @@ def test_dump_as_kafka_4_prints_it(bootstrap: str, committed: str, filled: str, 
     (line,) = capsys.readouterr().out.splitlines()
     entry = json.loads(line)
     assert entry["key"] == {"type": 1, "data": {"group": committed, "topic": filled, "partition": 0}}
-    assert entry["value"]["version"] == 4
+    assert entry["value"]["version"] == (3 if os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3.") else 4)
     assert (entry["value"]["data"]["offset"], entry["value"]["data"]["metadata"]) == (5, "note")
 
 
