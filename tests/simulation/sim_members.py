@@ -40,6 +40,7 @@ class Process:
         self.alive = True
         self.leaving = False
         self.owned: set[TopicPartition] = set()
+        self.of_deleted: set[TopicPartition] = set()  # of what is owned: there may be others of these names now
         self.positions: dict[TopicPartition, int] = {}
         self._tenure = 0  # rises with every change of what is owned
         self.commit_interval_ms = world.between(500, 4_000)
@@ -93,12 +94,14 @@ class Process:
     def take(self, partitions: Iterable[TopicPartition]) -> None:
         self._tenure += 1
         self.owned |= set(partitions)
+        self.of_deleted = set()
         if any(tp not in self.positions for tp in self.owned):
             self.fetch()
 
     def on_topic_deleted(self, topic: str) -> None:
         """Its positions mean nothing any more, also if there is another of this name soon."""
         self._tenure += 1
+        self.of_deleted |= {tp for tp in self.owned if tp.topic == topic}
         for tp in [tp for tp in self.positions if tp.topic == topic]:
             del self.positions[tp]
 

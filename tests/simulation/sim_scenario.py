@@ -427,7 +427,7 @@ class Scenario:
         seen: dict[TopicPartition, str] = {}
         for process in group.processes:
             if process.alive and self._is_member(process, members):
-                for tp in process.owned:
+                for tp in process.owned - process.of_deleted:
                     other = seen.setdefault(tp, process.name)
                     if other != process.name:
                         raise SimulationFailure(f"{other} and {process.name} both own {tp}", group.name)
