@@ -45,6 +45,19 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
         }
 
 
+def test_settings_of_the_consumer_come_from_a_file(
+    bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text("isolation.level=read_committed\nmax.poll.records=3\n")
+    for more in ([], ["--group", filled + "-g"]):
+        assert run(["consume", filled, "-b", bootstrap, "--command-config", str(file), *more]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 20
+    file.write_text("isolation.level=read_some\n")
+    assert run(["consume", filled, "-b", bootstrap, "--command-config", str(file)]) == 2
+    assert "isolation_level: read_uncommitted or read_committed" in capsys.readouterr().err
+
+
 def test_as_a_member_it_commits_what_it_wrote(bootstrap: str, filled: str, tmp_path: Path, capsys: Capture) -> None:
     group = unique("cli")
     member = ["consume", filled, "--group", group, "-b", bootstrap]

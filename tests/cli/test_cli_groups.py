@@ -68,6 +68,30 @@ def test_command_config_is_read(bootstrap: str, tmp_path: Path, capsys: Capture)
     assert "line 1: expected NAME=VALUE" in capsys.readouterr().err
 
 
+def test_what_a_terminal_is_too_narrow_for(
+    bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's tables are wider than most terminals. What a program reads stays as they are."""
+    first, second = admin.partitions(filled)
+    admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(4)})
+    describe = ["groups", "describe", "--group", group, "-b", bootstrap]
+    for width, narrow in ((None, False), (300, False), (80, True), (20, True)):
+        monkeypatch.setattr("odradek.cli.options.terminal_columns", lambda width=width: width)
+        monkeypatch.setattr("odradek.cli.groups.terminal_columns", lambda width=width: width)
+        assert run(describe) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1].startswith(f"Group {group}" if narrow else "GROUP ")
+        if width == 80:
+            assert max(map(len, lines)) <= 80
+            assert lines[2].split() == ["TOPIC", "PARTITION", "CURRENT", "LOG-END", "LAG", "CLIENT-ID"]
+            assert lines[3].split() == [filled, "0", "3", "10", "7", "-"]
+        assert run(["groups", "state", "--group", group, "-b", bootstrap]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].split() == (["GROUP", group] if width == 20 else lines[0].split())
+        if width == 80:
+            assert max(map(len, lines)) <= 80
+
+
 COMMANDS = ["locate", "members", "state", "delete", "delete-offsets", "reset"]
 
 

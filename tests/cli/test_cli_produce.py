@@ -29,6 +29,47 @@ def test_every_format(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) 
     assert found == [(None, b"one"), (None, b"two"), (b"k", b'{"n":1}'), (None, None), (b"a", b"b"), (None, b"p")]
 
 
+def test_cells_of_csv_are_text_and_empty_ones_null(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    file = tmp_path / "rows.csv"
+    file.write_text(
+        "key,value,partition,timestamp,headers\n"
+        'a,007,0,1700000000007,"{""h"": ""x""}"\n'
+        ",1.50,,2023-11-14T22:13:20Z,\n"
+        '"",,0,1700000000009,\n'
+    )
+    assert run(["produce", topic, "--file", str(file), "--format", "csv", "--json", "-b", bootstrap]) == 0
+    assert capsys.readouterr().out == f'{{"topic": "{topic}", "records": 3}}\n'
+    found = [(r.key, r.value, r.timestamp, r.headers) for r in records(bootstrap, topic, 3)]
+    assert found == [
+        (b"a", b"007", 1_700_000_000_007, (("h", b"x"),)),
+        (None, b"1.50", 1_700_000_000_000, ()),
+        (b"", None, 1_700_000_000_009, ()),
+    ]
+    for cells, told in (
+        ("value,headers\na,7\n", "headers 7: expected an object"),
+        ("value,partition\na,b\n", "conversion error"),
+        ("value,timestamp\na,soon\n", "soon"),
+    ):
+        file.write_text(cells)
+        assert run(["produce", topic, "--file", str(file), "--format", "csv", "-b", bootstrap]) == 2
+        said = capsys.readouterr().err
+        assert told in said
+        assert said.count("\n") == 1
+
+
+def test_an_ill_destination_is_told_though_there_is_nothing_to_send(
+    bootstrap: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").write_text("")
+    assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", bootstrap]) == 2
+    assert f"unknown topic {topic}" in capsys.readouterr().err
+    assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == "odradek: cannot reach 127.0.0.1:1: connection refused\n"
+
+
 def records(bootstrap: str, topic: str, count: int) -> list[Row]:
     return list(PartitionReader(as_config(bootstrap), TopicPartition(topic, 0)).read_rows(0, count))
 

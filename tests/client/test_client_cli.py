@@ -8,7 +8,9 @@ import socket
 import subprocess
 
 import pytest
+from brokers import eventually
 
+from odradek import Consumer
 from odradek.cli.main import run
 from odradek.client import Admin, OffsetAndMetadata, TopicPartition
 from odradek.core.ids import partition_for_group
@@ -137,6 +139,51 @@ def test_dump_as_kafka_4_prints_it(bootstrap: str, committed: str, filled: str, 
     assert entry["key"] == {"type": 1, "data": {"group": committed, "topic": filled, "partition": 0}}
     assert entry["value"]["version"] == (3 if os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3.") else 4)
     assert (entry["value"]["data"]["offset"], entry["value"]["data"]["metadata"]) == (5, "note")
+
+
+def test_dump_shows_records_of_every_kind(
+    bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
+) -> None:  # claims 84 and 86
+    """Both protocols' groups: generations and members as well as commits, as lines and as JSON."""
+    kinds: dict[str, set[str]] = {}
+    numbers: dict[str, set[int]] = {}
+    for protocol in ("classic", "consumer"):
+        name = f"{group}-{protocol}"
+        with Consumer(bootstrap, group_id=name, group_protocol=protocol, auto_offset_reset="earliest") as one:
+            one.subscribe([filled])
+            eventually(lambda one=one: one.poll(0.5), within_s=60)  # type: ignore[misc]
+        assert run(["offsets", "dump", "--group", name, "-b", bootstrap]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert all(line.startswith(f"[{name}") for line in lines)
+        kinds[protocol] = {line.split("::")[1].split("(")[0] for line in lines}
+        assert run(["offsets", "dump", "--group", name, "--json", "-b", bootstrap]) == 0
+        entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert len(entries) == len(lines)
+        numbers[protocol] = {entry["key"]["type"] for entry in entries}
+        assert run(["offsets", "dump", "--group", name, "--type", "commits", "-b", bootstrap]) == 0
+        commits = capsys.readouterr().out.splitlines()
+        assert commits == [line for line in lines if "::OffsetAndMetadata(" in line]
+        assert commits
+        assert run(["offsets", "dump", "--group", name, "--type", "groups", "-b", bootstrap]) == 0
+        assert capsys.readouterr().out.splitlines() == [line for line in lines if line not in commits]
+        if protocol == "classic":
+            assert any(f"protocol=range, leader={one.config.client_id}" in line for line in lines)
+            assert any(f": {filled}-0 {filled}-1])" in line for line in lines)
+    assert kinds["classic"] == {"GroupMetadata", "OffsetAndMetadata"}
+    assert {"ConsumerGroupMetadata", "ConsumerGroupMemberMetadata", "OffsetAndMetadata"} <= kinds["consumer"]
+    assert numbers["classic"] == {1, 2}
+    assert {1, 3, 5, 6, 7, 8} <= numbers["consumer"]
+    assert run(["offsets", "dump", "--type", "some", "-b", bootstrap]) == 2
+    assert "one of all, commits, groups" in capsys.readouterr().err
+
+
+def test_what_nobody_can_read_is_shown_as_bytes() -> None:
+    from odradek.cli.offsets import _json, _line
+
+    assert _line(b"\0\x63?", b"!") == "[?]::Unreadable(type=99, key type 99 is unknown)"
+    told = json.loads(_json(b"\0\x63?", b"!"))
+    assert (told["key"]["type"], told["key"]["bytes"], told["value"]["bytes"]) == (99, "AGM/", "IQ==")
+    assert told["unreadable"]
 
 
 def test_dump_of_all_groups_holds_this_one(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.batches.columns import COLUMNS
-from odradek.cli.options import connect, parse_partitions, read_properties
+from odradek.cli.options import parse_partitions, read_properties
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, progress
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from odradek.client.config import ClientConfig
     from odradek.client.consumer import Consumer
     from odradek.client.consumer_records import Polled
-    from odradek.core.ids import TopicPartition
+    from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 POLL_S = 0.5
 POLL_RECORDS = 10_000
+FETCH_BYTES = 4 << 20
 PATIENCE_S = 60.0
 """So long a member without partitions waits for some, unless it was told to follow."""
 _RESETS = ("earliest", "latest", "none")
@@ -69,11 +70,13 @@ def run_consume(asked: Asked) -> int:
 
 
 def _alone(asked: Asked) -> int:
+    from odradek.client.consumer_config import ConsumerConfig
     from odradek.client.reader import read_range
 
-    with connect(asked.bootstrap, 5_000, asked.command_config) as admin:
+    with _admin(asked) as admin:
         ranges = _ranges(admin, asked)
         config = admin.config
+    level = ConsumerConfig.of(_settings(asked)).isolation_level
     if asked.follow:
         return _follow(asked, config, {tp: first for tp, (first, _) in ranges.items()})
     total = sum(max(0, end - first) for first, end in ranges.values())
@@ -82,7 +85,7 @@ def _alone(asked: Asked) -> int:
             batch
             for tp, (first, end) in ranges.items()
             if first < end
-            for batch in read_range(config, tp, first, end, columns=COLUMNS)
+            for batch in read_range(config, tp, first, end, columns=COLUMNS, isolation_level=level)
         )
         for batch in _at_most(batches, asked.most):
             sink.write(batch)
@@ -135,10 +138,22 @@ def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, 
 def _settings(asked: Asked) -> dict[str, Any]:
     """Of the consumer: what the command needs, and over it what the properties file says."""
     given = read_properties(asked.command_config) if asked.command_config is not None else {}
-    own = {"client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "bootstrap_timeout_ms": 0, "columns": COLUMNS}
+    own = {
+        "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
+        "bootstrap_timeout_ms": 0, "columns": COLUMNS,
+    }  # fmt: skip
     return (
         own | {name.replace(".", "_"): value for name, value in given.items()} | {"bootstrap_servers": asked.bootstrap}
     )
+
+
+def _admin(asked: Asked) -> Admin:
+    """For what is looked up before: with the same settings, and not for as long. Raises ConfigError."""
+    from odradek.client.admin import Admin
+    from odradek.client.consumer_config import ConsumerConfig
+
+    quick = {"default_api_timeout_ms": 5_000, "socket_connection_setup_timeout_ms": 4_000}
+    return Admin(ConsumerConfig.of(quick | _settings(asked)).client())
 
 
 def _as_member(asked: Asked) -> int:
@@ -152,12 +167,12 @@ def _as_member(asked: Asked) -> int:
             f"--from {asked.start}: with --group it says where partitions without a commit begin ("
             f"{', '.join(_RESETS)}, by_duration:P1D); `odradek groups reset` moves a group elsewhere"
         )
-    with connect(asked.bootstrap, 5_000, asked.command_config) as admin:
+    with _admin(asked) as admin:
         admin.partitions(topics[0])  # says at once what a member would wait for: the cluster, the topic
     settings = _settings(asked) | {"group_id": asked.group, "enable_auto_commit": False}
     with Consumer(settings | {"auto_offset_reset": asked.start}) as consumer, ExitStack() as stack:
         sink = stack.enter_context(_sink(asked, asked.most or 0))
-        written: dict[TopicPartition, int] = {}
+        written: dict[TopicPartition, OffsetAndMetadata] = {}
 
         def give_up(partitions: Iterable[TopicPartition]) -> None:
             theirs = {tp: written.pop(tp) for tp in partitions if tp in written}
@@ -175,7 +190,7 @@ def _as_member(asked: Asked) -> int:
     return code
 
 
-def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[TopicPartition, int]) -> int:
+def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[TopicPartition, OffsetAndMetadata]) -> int:
     """``written`` is kept at the offsets below which all is written."""
     left = asked.most
     ends: dict[TopicPartition, int] = {}
@@ -187,7 +202,7 @@ def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[Top
         for batch in _at_most(polled.record_batches(), left):
             sink.write(batch)
             left = None if left is None else left - batch.num_rows
-        now = {tp: consumer.position(tp) for tp in polled}
+        now = {tp: _below(polled.next_offsets[tp], consumer.position(tp)) for tp in polled}
         written |= now
         if now and sink.written():
             consumer.commit_async(now)
@@ -202,6 +217,13 @@ def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[Top
         if own and all(consumer.position(tp) >= ends[tp] for tp in own):
             return 0
     return 0
+
+
+def _below(after: OffsetAndMetadata, position: int) -> OffsetAndMetadata:
+    """What to commit: after all that a poll returned, or only up to where records were given back."""
+    from odradek.core.ids import OffsetAndMetadata as Committed
+
+    return after if position >= after.offset else Committed(position)
 
 
 def _give_back(consumer: Consumer, polled: Polled, count: int) -> None:

@@ -16,16 +16,20 @@ from odradek.cli.options import (
     Bootstrap,
     CommandConfig,
     Timeout,
-    columns,
     connect,
+    fitting,
     names_given,
     parse_partitions,
+    terminal_columns,
 )
 from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, note, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from odradek.client.admin import Admin
     from odradek.client.model import GroupDescription
+    from odradek.lag.describe import LagRow
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -88,9 +92,24 @@ def describe(
         if said is not None:
             print(f"\n{said}", file=sys.stderr, flush=True)
         if one.rows:
-            print(f"\n{lag.format_table(one.rows)}", flush=True)
+            print(f"\n{_table(one.rows)}", flush=True)
         for line in lag.lost_notices(one):
             print(line, file=sys.stderr, flush=True)
+
+
+def _table(rows: Sequence[LagRow]) -> str:
+    """Kafka's layout; in a terminal that this does not fit into, a heading and what differs from row to row."""
+    from odradek import lag
+
+    table, width = lag.format_table(rows), terminal_columns()
+    if width is None or all(len(line) <= width for line in table.splitlines()):
+        return table
+    head = ("TOPIC", "PARTITION", "CURRENT", "LOG-END", "LAG", "CLIENT-ID")
+    cells = [
+        tuple("-" if cell is None else str(cell) for cell in (*row[1:6], row.client_id))
+        for row in sorted(rows, key=lambda row: (row.topic, row.partition))
+    ]
+    return f"Group {rows[0].group}\n{fitting(head, cells, right=frozenset({1, 2, 3, 4}))}"
 
 
 def _as_json(one: Any) -> dict[str, Any]:
@@ -229,7 +248,7 @@ def _print_members(one: GroupDescription, verbose: bool) -> None:
     for m in sorted(one.members, key=lambda m: (-len(m.assignment), m.member_id)):
         middle = [m.instance_id or "-"] if static else []
         rows.append((one.group_id, m.member_id, *middle, m.host, m.client_id, str(len(m.assignment))))
-    print(f"\n{columns(tuple(head), rows)}")
+    print(f"\n{fitting(tuple(head), rows)}")
     if verbose:
         for m in one.members:
             print(f"{m.member_id}: {', '.join(map(str, sorted(m.assignment))) or '-'}")
@@ -264,7 +283,7 @@ def state(
         keys = ("group", "coordinator", "assignment_strategy", "state", "members")
         print(json.dumps([dict(zip(keys, (*row[:4], int(row[4])), strict=True)) for row in rows], indent=2))
         return
-    print(columns(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))
+    print(fitting(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))
 
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]

@@ -169,16 +169,18 @@ def produce(
     bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
     file: Annotated[Path | None, typer.Option(help="What to send. Default: standard input.")] = None,
     form: Annotated[str, typer.Option("--format", help="lines, json (lines), csv, parquet.")] = "lines",
+    as_json: Annotated[bool, typer.Option("--json", help="Say as JSON how many were sent.")] = False,
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
 ) -> None:
     """Send records and wait for the acknowledgements.
 
     Columns of CSV and Parquet, and fields of JSON: value, and where wanted key, headers, partition, timestamp. What
-    `odradek consume` has written as JSON or Parquet can be sent as it is.
+    `odradek consume` has written as JSON or Parquet can be sent as it is. Cells of CSV are text, empty ones null,
+    headers in them an object of JSON.
     """
     from odradek.cli.produce import run_produce
 
-    raise typer.Exit(run_produce(topic, file, form, bootstrap, command_config))
+    raise typer.Exit(run_produce(topic, file, form, bootstrap, command_config, as_json=as_json))
 
 
 @app.command(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout, connect
-from odradek.cli.terminal import error_line
+from odradek.cli.terminal import CommandError, error_line
+
+if TYPE_CHECKING:
+    from odradek.core.records import CoordinatorRecord, GroupRecord
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,32 +32,105 @@ def _offsets() -> None:
 @app.command(
     epilog="Examples:\n\n\b\n"
     "  odradek offsets dump -b 127.0.0.1:9092\n"
-    "  odradek offsets dump --group flight-lake --max 10 --json -b 127.0.0.1:9092",
+    "  odradek offsets dump --group flight-lake --type commits --max 10 --json -b 127.0.0.1:9092",
 )
 def dump(
     *,
     bootstrap: Bootstrap,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group's commits.")] = None,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group's records.")] = None,
+    kind: Annotated[
+        str, typer.Option("--type", metavar="all|commits|groups", help="Only commits, or only what is no commit.")
+    ] = "all",
     max_lines: Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many lines.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines, as Kafka 4's OffsetsMessageFormatter prints them.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines, as Kafka 4's formatters print them.")] = False,
     command_config: CommandConfig = None,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Print every commit that __consumer_offsets still holds, oldest first within each of its partitions.
+    """Print every record that __consumer_offsets still holds, oldest first within each of its partitions.
 
-    One line each: [group,topic,partition]::OffsetAndMetadata(...), and ::NULL for a deletion. Records of other
-    kinds (group memberships) are left out.
+    One line each: [group,topic,partition]::OffsetAndMetadata(...) for a commit, [group]::GroupMetadata(...) for a
+    generation of a classic group, and so on for the records of the newer protocols; ::NULL for a deletion.
     """
     from odradek.client import offsets_topic
-    from odradek.core.records import format_json, format_line
 
-    form = format_json if as_json else format_line
+    if kind not in _KINDS:
+        raise CommandError(f"--type {kind!r}: one of {', '.join(_KINDS)}")
+    form = _json if as_json else _line
     with connect(bootstrap, timeout_ms, command_config) as admin:
         if not offsets_topic.partitions(admin):
             error_line("this cluster has no __consumer_offsets topic yet: no group has ever asked for its coordinator")
             return
-        lines = (form(entry.key, entry.value) for entry in offsets_topic.entries(admin, group))
-        for line in islice((line for line in lines if line is not None), max_lines):
-            print(line)
+        entries = (e for e in offsets_topic.entries(admin, group) if kind == "all" or kind == _kind(e.key))
+        for entry in islice(entries, max_lines):
+            print(form(entry.key, entry.value))
+
+
+_KINDS = ("all", "commits", "groups")
+
+
+def _number(key: bytes | None) -> int:
+    return int.from_bytes(key[:2], "big", signed=True) if key is not None and len(key) >= 2 else -1
+
+
+def _kind(key: bytes | None) -> str:
+    from odradek.core.records import OFFSET_COMMIT_TYPES
+
+    return "commits" if _number(key) in OFFSET_COMMIT_TYPES else "groups"
+
+
+def _json(key: bytes | None, value: bytes | None) -> str:
+    from odradek.core.records import UnknownRecord, decode, format_json
+
+    if (told := format_json(key, value, (_number(key),))) is not None:
+        return told
+    record = decode(key, value)
+    reason = record.reason if isinstance(record, UnknownRecord) else "it cannot be read"
+    raw = {"key": {"type": _number(key), "bytes": _base64(key)}, "value": {"bytes": _base64(value)}}
+    return json.dumps(raw | {"unreadable": reason}, separators=(",", ":"))
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _line(key: bytes | None, value: bytes | None) -> str:
+    from odradek.core.records import CoordinatorRecord, GroupRecord, UnknownRecord, decode, format_line
+
+    record = decode(key, value)
+    if isinstance(record, GroupRecord):
+        return _group_line(record)
+    if isinstance(record, CoordinatorRecord):
+        return _coordinator_line(record, key, value)
+    if isinstance(record, UnknownRecord):
+        return f"[?]::Unreadable(type={record.key_type}, {record.reason})"
+    return format_line(key, value) or "[?]::Unreadable"
+
+
+def _group_line(record: GroupRecord) -> str:
+    from odradek.client.consumer_protocol import decode_assignment
+
+    head, content = f"[{record.key.group}]", record.value
+    if content is None:
+        return head + "::NULL"
+    members = []
+    for member in content.members:
+        try:
+            given = " ".join(map(str, decode_assignment(member.assignment))) or "-"
+        except ValueError:
+            given = f"{len(member.assignment)} bytes"  # of a protocol that is not the consumers'
+        members.append(f"{member.member_id} {member.client_host}: {given}")
+    return (
+        f"{head}::GroupMetadata(generation={content.generation}, protocolType={content.protocol_type}, "
+        f"protocol={content.protocol}, leader={content.leader}, "
+        f"currentStateTimestamp={content.current_state_timestamp_ms}, members=[{'; '.join(members)}])"
+    )
+
+
+def _coordinator_line(record: CoordinatorRecord, key: bytes | None, value: bytes | None) -> str:
+    head = f"[{','.join(str(part) for part in record.key.values())}]"
+    name = "".join(word.capitalize() for word in record.kind.name.split("_"))
+    if record.value is None:
+        return f"{head}::{name}::NULL"
+    fields = json.loads(_json(key, value))["value"]["data"]
+    shown = (f"{field}={json.dumps(content, separators=(',', ':'))}" for field, content in fields.items())
+    return f"{head}::{name}({', '.join(shown)})"

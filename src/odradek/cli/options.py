@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -101,6 +103,22 @@ def parse_partitions(arguments: list[str]) -> tuple[list[str], list[tuple[str, i
         else:
             topics.append(name)
     return topics, partitions
+
+
+def terminal_columns() -> int | None:
+    """How wide the terminal is that is printed to; None where a file or a program reads, which cuts nothing off."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fitting(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:
+    """``columns``; where those are wider than the terminal, a block of lines for each row."""
+    table = columns(head, rows, right=right)
+    width = terminal_columns()
+    if width is None or all(len(line) <= width for line in table.splitlines()):
+        return table
+    names = max(map(len, head))
+    blocks = ["\n".join(f"{name:<{names}}  {cell}" for name, cell in zip(head, row, strict=True)) for row in rows]
+    return "\n\n".join(blocks)
 
 
 def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:

@@ -5,6 +5,7 @@ What ``odradek consume --json`` and ``--output`` write can be sent again: topic,
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Iterator
@@ -28,7 +29,9 @@ Sized = Iterator["tuple[pa.RecordBatch, int]"]
 """Rows, and how much of the input they were: bytes of lines, rows of a table."""
 
 
-def run_produce(topic: str, file: Path | None, form: str, bootstrap: str, command_config: Path | None) -> int:
+def run_produce(
+    topic: str, file: Path | None, form: str, bootstrap: str, command_config: Path | None, *, as_json: bool = False
+) -> int:
     """Sends a file, or standard input as it comes, and waits until all of it is acknowledged."""
     from odradek.client.producer import Producer
 
@@ -43,6 +46,7 @@ def run_produce(topic: str, file: Path | None, form: str, bootstrap: str, comman
             Producer(client_config(bootstrap, 5_000, command_config)) as producer,
             progress("Sending", total, unit) as advance,
         ):
+            producer.partitions_for(topic)  # says at once what would be met by the first record
             for batch, size in batches:
                 producer.send_batch(topic, batch)
                 count += batch.num_rows
@@ -51,6 +55,9 @@ def run_produce(topic: str, file: Path | None, form: str, bootstrap: str, comman
         raise CommandError(f"--file {file}: {error.strerror or error}") from error
     except ValueError as error:
         raise CommandError(f"{file or 'standard input'}: {error}") from error
+    if as_json:
+        print(json.dumps({"topic": topic, "records": count}))
+        return 0
     note(f"{count:,} records sent to {topic}, each acknowledged.")
     return 0
 
@@ -67,8 +74,37 @@ def _input(file: Path | None, form: str) -> tuple[int, str, Sized]:
     if form == "csv":
         import pyarrow.csv as pc
 
-        return 0, "rows", _columns(pc.open_csv(file))
+        return 0, "rows", _columns(_csv(pc, file))
     return file.stat().st_size, "bytes", _lines(file.open("rb"), form)
+
+
+def _csv(pc: Any, file: Path) -> Iterator[pa.RecordBatch]:
+    """Cells are text, whatever they look like: 007 stays 007. An empty cell is null, "" an empty text."""
+    import pyarrow as pa
+
+    with file.open(newline="", encoding="utf-8") as opened:
+        names = next(csv.reader(opened), [])
+    kinds = {name: pa.int64() if name == "partition" else pa.string() for name in names}
+    options = pc.ConvertOptions(
+        column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+    )
+    for batch in pc.open_csv(file, convert_options=options):
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if "timestamp" in columns:
+            times = [_time(int(t) if t.isdecimal() else t) if t else None for t in columns["timestamp"].to_pylist()]
+            columns["timestamp"] = pa.array(times, pa.int64())
+        if "headers" in columns:
+            texts = columns["headers"].to_pylist()
+            columns["headers"] = pa.array(
+                [_headers(json.loads(text)) if text else None for text in texts], _headers_kind()
+            )
+        yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _headers_kind() -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def _columns(batches: Iterator[pa.RecordBatch]) -> Sized:
@@ -95,8 +131,7 @@ def _lines(source: BinaryIO, form: str) -> Sized:
 def _rows(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    kinds = (pa.binary(), pa.binary(), pa.list_(pair), pa.int32(), pa.int64())
+    kinds = (pa.binary(), pa.binary(), _headers_kind(), pa.int32(), pa.int64())
     used = set().union(*rows) | {"value"}
     schema = pa.schema([(name, kind) for name, kind in zip(COLUMNS, kinds, strict=True) if name in used])
     return pa.RecordBatch.from_pylist(rows, schema)
@@ -134,7 +169,10 @@ def _headers(value: Any) -> list[dict[str, Any]] | None:
     """From ``{"name": "text"}``, or from a list of ``{"key": …, "value": …}``, where a name may come twice."""
     if value is None:
         return None
-    pairs = value.items() if isinstance(value, dict) else [(pair["key"], pair["value"]) for pair in value]
+    try:
+        pairs = value.items() if isinstance(value, dict) else [(pair["key"], pair["value"]) for pair in value]
+    except (TypeError, KeyError):
+        raise ValueError(f"headers {value!r}: expected an object, or a list of objects with key and value") from None
     return [{"key": str(name), "value": _bytes(text)} for name, text in pairs]
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.cli.options import columns, parse_partitions
+from odradek.cli.options import fitting, parse_partitions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, note, progress
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _show(plans: list[GroupReset]) -> None:
         head = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "RECORDS")
         again = -sum(row.distance for row in plan.rows if row.distance < 0)
         skipped = sum(row.distance for row in plan.rows if row.distance > 0)
-        note(f"\nGroup {plan.group}\n{columns(head, lines, right=frozenset({1, 2, 3}))}")
+        note(f"\nGroup {plan.group}\n{fitting(head, lines, right=frozenset({1, 2, 3}))}")
         note(f"In all: {again:,} records read again, {skipped:,} skipped.")
 
 

@@ -15,8 +15,8 @@ from odradek.cli.options import (
     Bootstrap,
     CommandConfig,
     Timeout,
-    columns,
     connect,
+    fitting,
     names_given,
     parse_partitions,
 )
@@ -71,7 +71,7 @@ def list_(
         print(json.dumps([_summary(topic) for topic in found], indent=2))
         return
     rows = [(t.name, str(len(t.partitions)), str(_replicas(t)), "yes" if t.internal else "") for t in found]
-    print(columns(("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"), rows, right=frozenset({1, 2})))
+    print(fitting(("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"), rows, right=frozenset({1, 2})))
 
 
 def _replicas(topic: TopicDescription) -> int:
@@ -176,7 +176,7 @@ def _print_topic(topic: TopicDescription, rows: list[dict[str, object]], shown: 
         note(f"  {config.name}={'(secret)' if config.value is None else config.value}  ({config.source})")
     head = ("PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START", "LOG-END")
     lines = [tuple(_cell(value) for value in row.values()) for row in rows]
-    note(columns(head, lines, right=frozenset({0, 1, 4, 5})))
+    note(fitting(head, lines, right=frozenset({0, 1, 4, 5})))
 
 
 def _cell(value: object) -> str:
@@ -289,4 +289,4 @@ def delete_records(
         print(json.dumps([{"topic": t, "partition": p, "log_start": at} for (t, p), at in sorted(starts.items())]))
         return
     rows = [(tp.topic, str(tp.partition), str(at)) for tp, at in sorted(starts.items())]
-    print(columns(("TOPIC", "PARTITION", "LOG-START"), rows, right=frozenset({1, 2})))
+    print(fitting(("TOPIC", "PARTITION", "LOG-START"), rows, right=frozenset({1, 2})))
