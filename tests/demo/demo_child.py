@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from demo_runs import kill_tree, log_bytes
+from demo_runs import log_bytes
+from processes import kill_tree
 
 from odradek.cli import main
 from odradek.pipelines import lake, publish, reset_once
@@ -50,6 +51,18 @@ def after(place: Any, name: str, count: int) -> None:
     setattr(place, name, wrapped)
 
 
+def before_file(count: int) -> None:
+    """At the count-th file that is moved into the table."""
+    replace, times = Path.replace, itertools.count(1)
+
+    def wrapped(path: Path, target: Path) -> Path:
+        if path.suffix == ".parquet" and next(times) == count:
+            die()
+        return replace(path, target)
+
+    Path.replace = wrapped  # type: ignore[method-assign]
+
+
 def while_publishing(act: Callable[[], None]) -> None:
     """Acts when half of the events are handed to the producer and some are in the broker's log."""
     events = Flights.events
@@ -76,8 +89,9 @@ def interrupt() -> None:
 STEPS: dict[str, Callable[[int], None]] = {
     "interrupted": lambda n: while_publishing(interrupt),
     "publishing": lambda n: while_publishing(die),
-    "table-written": lambda n: after(lake.Lake, "take_in", n),  # Spark has not noted the batch as done
-    "moving-in": lambda n: before(lake, "_sync_file", n),  # between the removal of an earlier try and its last file
+    "table-written": lambda n: after(lake.Lake, "add", n),  # Spark has not noted the batch as done
+    "staged": lambda n: before(lake.ParquetTable, "take_in", n),  # nothing of the batch is in the table
+    "moving-in": before_file,  # the batch has its manifest, and a part of its files is in the table
     "rewind-noted": lambda n: before(reset_once, "execute_rewind", n),
     "rewound": lambda n: after(reset_once, "execute_rewind", n),
     "target-saved": lambda n: before(publish, "prepare_topic", n),

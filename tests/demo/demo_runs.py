@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import pyarrow.dataset as ds
+from processes import kill_tree
 
 RUN_S = 480.0  # a busy machine; a first run takes some 20 s on an idle one
 
@@ -68,41 +67,15 @@ def signal_demo_when(data_dir: Path, options: Sequence[str], reached: Callable[[
 def _run_in_files(line: list[str], place: Path, watch: Callable[[subprocess.Popen[str]], None]) -> Run:
     """Files, not pipes: children that outlive a killed run would hold a pipe open."""
     with (place / "out.txt").open("w+") as out, (place / "err.txt").open("w+") as err:
-        process = subprocess.Popen(line, stdout=out, stderr=err, text=True)
+        # The tests' own modules are found by a child, too.
+        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {"PYTHONPATH": path}
+        process = subprocess.Popen(line, stdout=out, stderr=err, text=True, env=environment)
         watch(process)
         code = process.wait(RUN_S)
         out.seek(0)
         err.seek(0)
         return Run(code, out.read(), err.read())
-
-
-def kill_tree(root: int, report: TextIO | None = None) -> None:
-    """kill -9 of all that a process has started, directly or not. None of them sees another die first."""
-    stopped: dict[int, str] = {}
-    while fresh := [pid for pid in _descendants(root) if pid not in stopped]:
-        for pid in fresh:
-            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-                stopped[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-                os.kill(pid, signal.SIGSTOP)
-    if report is not None:
-        print("\n".join(stopped.values()), file=report, flush=True)
-    for pid in stopped:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _descendants(root: int) -> list[int]:
-    parents: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            if state != "Z":
-                parents[int(path.parent.name)] = int(parent)
-    found, family = [], {root}
-    while fresh := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= fresh
-        found += sorted(fresh)
-    return found
 
 
 def log_bytes(data_dir: Path) -> int:

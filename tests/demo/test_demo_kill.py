@@ -39,11 +39,14 @@ def _assert_killed(run: Run, *programs: str) -> None:
 
 def _first_batches_killed(data_dir: Path) -> None:
     """Leaves the second of three batches half moved in."""
-    _assert_killed(run_until("table-written:2", data_dir, *SMALL), "serve", "java", "pyspark")
-    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 2
-    assert {path.name for path in (data_dir / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
+    _assert_killed(run_until("staged:2", data_dir, *SMALL), "serve", "java", "pyspark")
+    assert list(data_dir.glob("table/*/batch-000001-*")) == []
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
-    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 1, "the earlier try is gone, half of this one is in"
+    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 1, "half of it is in"
+    assert {path.name for path in (data_dir / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
+    _assert_killed(run_until("table-written:1", data_dir, *SMALL), "serve", "java", "pyspark")
+    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 2, "the rest has come"
+    assert {path.name for path in (data_dir / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
 
 
 def test_killed_at_every_step(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_spark_writes_and_reads_under_this_name(spark: Any, tmp_path: Path, name
     assert lake.add(spark.range(10).selectExpr(*columns), 0) == 10
     assert {path.parent.name for path in lake.files()} == {"month=0", "month=1"}
     assert tuple(vars(count_with_spark(spark, lake)).values()) == (10, 10, 70)
-    assert {path.name for path in (tmp_path / name).iterdir()} == {"table", "checkpoint", "staging"}
+    assert {path.name for path in (tmp_path / name).iterdir()} == {"table", "batches", "checkpoint", "staging"}
 
 
 def test_a_directory_that_java_does_not_find_is_said(spark: Any, tmp_path: Path) -> None:

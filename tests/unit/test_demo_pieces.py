@@ -17,14 +17,17 @@ from odradek.client.errors import UnknownTopic
 from odradek.client.model import EARLIEST, LATEST, ListedOffset
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.pipelines import lake as lake_module
 from odradek.pipelines.checks import CheckReport, Count, count_rows, judge, read_rows
 from odradek.pipelines.demo_state import DemoState, PendingRewind
 from odradek.pipelines.flights import Feed, Flights
-from odradek.pipelines.ingest import cause_of
-from odradek.pipelines.lake import Lake
+from odradek.pipelines.lake import Lake, query_id
+from odradek.pipelines.places import LocalPlace
 from odradek.pipelines.publish import event_number, missing_events
+from odradek.pipelines.queries import cause_of
 from odradek.pipelines.reset_once import Query, Reset, reset_once
 from odradek.pipelines.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, plan_rewind
+from odradek.pipelines.staging import staged_files
 
 TARGET = 600
 
@@ -375,28 +378,79 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def test_a_batch_that_comes_again_replaces_itself(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+def _take_in(lake: Lake, root: Path, tables: Mapping[str, pa.Table], prefix: str) -> int:
+    """As ``ParquetTable.add`` does it once Spark has written the batch."""
+    table = lake._table
+    if table._manifests.read_text(f"{prefix}.json") is None:
+        _stage(root / "staging" / "run", tables)
+        staged = staged_files(LocalPlace(root / "staging" / "run" / "staged"))
+        table.take_in("run/staged", staged, prefix)
+    return int(str(table._read(f"{prefix}.json")["rows"]))
+
+
+def _names(lake: Lake) -> list[str]:
+    return sorted(str(path.relative_to(lake.table)) for path in lake.table.glob("**/*.*"))
+
+
+def test_a_batch_is_taken_in_once(lake: Lake, feed: Feed, tmp_path: Path) -> None:
     first = {"month=1": _rows(feed, 0, 0, 10), "month=2": _rows(feed, 1, 0, 5)}
-    assert lake.take_in(_stage(tmp_path, first), "batch-000000-a") == 15
-    assert lake.take_in(_stage(tmp_path, {"month=1": _rows(feed, 0, 0, 10)}), "batch-000001-a") == 10
+    assert _take_in(lake, tmp_path, first, "batch-000000-a") == 15
+    assert _take_in(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000001-a") == 10
     again = {"month=1": _rows(feed, 0, 0, 10), "month=3": _rows(feed, 1, 0, 4)}
-    assert lake.take_in(_stage(tmp_path, again), "batch-000000-a") == 14
-    assert read_rows(lake).num_rows == 24
-    assert sorted(str(path.relative_to(lake.table)) for path in lake.table.glob("**/*.*")) == [
+    assert _take_in(lake, tmp_path, again, "batch-000000-a") == 15
+    assert read_rows(lake).num_rows == 25
+    assert _names(lake) == [
         "month=1/batch-000000-a-part-00000.parquet",
         "month=1/batch-000001-a-part-00000.parquet",
-        "month=3/batch-000000-a-part-00001.parquet",
+        "month=2/batch-000000-a-part-00001.parquet",
     ]
 
 
+def test_a_batch_with_a_manifest_is_moved_in_by_the_next_run(
+    lake: Lake, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves: list[str] = []
+    replace = Path.replace
+
+    def dies(self: Path, target: Path) -> Path:
+        moves.append(self.name)
+        if moves.count("part-00000-x.snappy.parquet") == 2:
+            raise OSError("killed")
+        return replace(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", dies)
+        with pytest.raises(StorageError, match="killed"):
+            _take_in(lake, tmp_path, {f"month={n}": _rows(feed, n, 0, 5) for n in (1, 2, 3)}, "batch-000000-a")
+    assert read_rows(lake).num_rows == 5
+    Lake(tmp_path, "month").prepare()
+    assert read_rows(lake).num_rows == 15
+    assert not (tmp_path / "staging" / "run").exists()
+
+
+def test_files_of_versions_without_manifests_are_replaced(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+    (lake.table / "month=2").mkdir()
+    pq.write_table(_rows(feed, 1, 0, 5), lake.table / "month=2" / "batch-000000-a-part-00007.parquet")
+    _take_in(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000000-a")
+    assert _names(lake) == ["month=1/batch-000000-a-part-00000.parquet"]
+
+
 def test_a_new_checkpoint_does_not_replace_old_batches(lake: Lake, feed: Feed, tmp_path: Path) -> None:
-    names = []
-    for query in ("11111111-x", "22222222-y"):
-        (lake.checkpoint / "metadata").write_text(json.dumps({"id": query}))
-        names.append(lake._prefix(4))
-        lake.take_in(_stage(tmp_path, {"month=1": _rows(feed, 0, 0, 3)}), names[-1])
-    assert names == ["batch-000004-11111111", "batch-000004-22222222"]
+    for query in ("11111111", "22222222"):
+        _take_in(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 3)}, f"batch-000004-{query}")
     assert read_rows(lake).num_rows == 6
+    (lake.checkpoint / "metadata").write_text(json.dumps({"id": "33333333-x"}))
+    assert query_id(LocalPlace(lake.checkpoint)) == "33333333-x"
+
+
+def test_manifests_of_long_ago_go_those_of_other_queries_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_module, "_MANIFESTS_KEPT", 2)
+    table = lake._table
+    for number in range(4):
+        table.take_in("run/staged", [], f"batch-{number:06d}-bbbbbbbb")
+    table.take_in("run/staged", [], "batch-000000-aaaaaaaa")
+    table._forget_old("bbbbbbbb-more")
+    assert table._names() == ["batch-000000-aaaaaaaa.json", "batch-000002-bbbbbbbb.json", "batch-000003-bbbbbbbb.json"]
 
 
 def test_what_a_killed_writer_left_is_never_seen_and_goes(lake: Lake, feed: Feed, tmp_path: Path) -> None:
@@ -412,7 +466,7 @@ def test_what_a_killed_writer_left_is_never_seen_and_goes(lake: Lake, feed: Feed
 
 
 def test_files_without_rows_stay_out(lake: Lake, feed: Feed, tmp_path: Path) -> None:
-    assert lake.take_in(_stage(tmp_path, {"month=1": _rows(feed, 0, 0, 0)}), "batch-000000-a") == 0
+    assert _take_in(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 0)}, "batch-000000-a") == 0
     assert list(lake.files()) == []
 
 

@@ -203,8 +203,8 @@ class _Job:
 
     def _rewind(self, state: DemoState) -> None:
         """Resets the group as asked for, or as a run that was killed had begun to."""
+        from odradek.pipelines.flight_lake import GROUP
         from odradek.pipelines.flights import TOPIC
-        from odradek.pipelines.ingest import GROUP
         from odradek.pipelines.reset_once import Query, reset_once
 
         asked = self._options.rewind
@@ -232,17 +232,20 @@ class _Job:
 
     def _ingest(self, starting: Future[SparkSession], feed: Feed) -> int:
         """Runs the Spark query to the end of the topic; returns how many events it processed."""
-        from odradek.pipelines.ingest import GROUP, MAX_OFFSETS_PER_TRIGGER, IngestError, IngestSource, ingest
+        from odradek.pipelines.flight_lake import GROUP, MAX_OFFSETS_PER_TRIGGER, fill, flight_source
+        from odradek.pipelines.queries import QueryFailed
+        from odradek.pipelines.sources import behind
 
         heading(f"3. Spark reads as group {GROUP}")
         with self._timing.step("start Spark (rest)"), waiting("starting Spark"):
             spark = starting.result()
         limit = self._options.batch_events or MAX_OFFSETS_PER_TRIGGER
-        source = IngestSource(self._bootstrap, feed.topic, max_offsets_per_trigger=limit)
-        with self._timing.step("ingest"), progress("reading", self._behind(GROUP, feed.topic), "events") as advance:
+        source = flight_source(self._bootstrap, feed.topic, limit)
+        unread = behind(self._admin, GROUP, self._admin.partitions(feed.topic))
+        with self._timing.step("ingest"), progress("reading", unread, "events") as advance:
             try:
-                done = self._workers.submit(ingest, spark, source, self._lake, advance).result()
-            except IngestError as error:
+                done = self._workers.submit(fill, spark, source, self._lake, advance).result()
+            except QueryFailed as error:
                 raise CommandError(f"{error} (Spark's log: {self._spark_log})", EXIT_FAILED) from error
         if done.batches:
             batches = "1 micro-batch" if done.batches == 1 else f"{done.batches} micro-batches"
@@ -251,17 +254,6 @@ class _Job:
             note("Nothing new: 0 events processed.")
         note(f"Table, partitioned by month: {self._lake.table}")
         return done.rows
-
-    def _behind(self, group: str, topic: str) -> int:
-        """How many records the group has not read."""
-        from odradek.client.model import EARLIEST, LATEST
-
-        partitions = self._admin.partitions(topic)
-        committed = self._admin.list_group_offsets(group, partitions)
-        starts = self._admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        ends = self._admin.list_offsets(dict.fromkeys(partitions, LATEST))
-        read = {place: committed[place].offset if place in committed else starts[place].offset for place in partitions}
-        return sum(max(0, ends[place].offset - read[place]) for place in partitions)
 
     def _check(self, spark: SparkSession, feed: Feed, state: DemoState) -> CheckReport:
         from odradek.pipelines.checks import check
@@ -295,7 +287,7 @@ class _Job:
         from odradek.client.offsets_topic import partitions
         from odradek.core.records import format_json, format_line
         from odradek.pipelines.commits import newest_commits
-        from odradek.pipelines.ingest import GROUP
+        from odradek.pipelines.flight_lake import GROUP
 
         heading(f"5. Offsets of group {GROUP}")
         with self._timing.step("offsets"):

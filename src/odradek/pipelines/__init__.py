@@ -1,0 +1,27 @@
+"""Pipelines on Spark: topics into tables (``ingest``), ranges of them once more (``replay``). Importing this package
+loads none of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.pipelines.ingesting import Ingested, ingest
+    from odradek.pipelines.replaying import Replayed, replay
+
+__all__ = ["Ingested", "Replayed", "ingest", "replay"]
+
+_PLACES = {
+    "Ingested": "odradek.pipelines.ingesting",
+    "Replayed": "odradek.pipelines.replaying",
+    "ingest": "odradek.pipelines.ingesting",
+    "replay": "odradek.pipelines.replaying",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        from importlib import import_module
+
+        return getattr(import_module(_PLACES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,8 +18,8 @@ import pyarrow.dataset
 from odradek.core.errors import OdradekError
 from odradek.pipelines.demo_state import Range
 from odradek.pipelines.flights import Feed, Integers
-from odradek.pipelines.ingest import cause_of
 from odradek.pipelines.lake import Lake
+from odradek.pipelines.queries import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

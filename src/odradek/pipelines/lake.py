@@ -1,90 +1,172 @@
 """A table of Parquet files that micro-batches are added to exactly once, for readers that know nothing of Spark.
 
-Each batch is written beside the table and moved in file by file, under names that say which batch it was:
-``month=7/batch-000012-1a2b3c4d-part-00001.parquet`` (the middle is the query's id). A batch that comes again, because
-the process died before Spark noted it as done, first removes what it had moved in. So the table holds each batch once,
-only whole files are ever visible in it, and pyarrow or DuckDB count what Spark counts.
+How a batch gets in:
+
+1. Spark writes it beside the table (``staging``), and the files are synced.
+2. A manifest, ``batches/batch-000012-1a2b3c4d.json`` (the last part is the query's id), names these files and what
+   they will be called in the table. It appears whole: from here on the batch is in, whatever dies.
+3. The files are moved in, as ``month=7/batch-000012-1a2b3c4d-part-00001.parquet``.
+
+A batch that comes again, because the process died before Spark noted it as done, has a manifest, and then it is not
+computed again: what was not moved yet is moved. Without one nothing of it was in the table. So the table holds each
+batch once, only whole files are ever visible in it, no row that was visible goes away again, and pyarrow or DuckDB
+count what Spark counts. Nothing but files with rows is under the table that ends in ``.parquet``: DuckDB's ``**``
+finds what Spark and pyarrow pass over, so batches are staged elsewhere.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.demo_state import sync_directory
+from odradek.pipelines.places import LocalPlace, Place
+from odradek.pipelines.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Only the newest batch can come again. Older manifests tell what happened, for a while.
+_MANIFESTS_KEPT = 200
+
+
+class Added(NamedTuple):
+    """What a batch brought: ``bad`` of its rows have a value that could not be read."""
+
+    rows: int
+    bad: int
+
+
+class ParquetTable:
+    """``table`` is what readers see; ``manifests`` and ``staging`` are the writer's."""
+
+    def __init__(self, table: Place, manifests: Place, staging: Place, partition_by: Sequence[str] = ()) -> None:
+        self._table = table
+        self._manifests = manifests
+        self._staging = Staging(staging)
+        self._partition_by = tuple(partition_by)
+        self._looked_for_leftovers = False
+
+    def prepare(self) -> None:
+        """Creates what is missing, finishes what a killed writer had begun, removes the rest. Raises StorageError."""
+        self._table.make()
+        runs = set(self._staging.root.children())
+        for name in self._names():
+            manifest = self._read(name)
+            staged = str(manifest["staged"])
+            if staged.partition("/")[0] in runs and self._staging.root.child(staged).children():
+                self._move_in(manifest)
+        self._staging.root.remove()
+        self._staging.root.make()
+
+    def close(self) -> None:
+        """Removes the writer's own folder; the table stays."""
+        self._staging.root.remove()
+
+    def has_batches(self) -> bool:
+        """Whether a query has added anything."""
+        return any(name.startswith("batch-") for name in self._names())
+
+    def holds(self, batch_id: int, query_id: str) -> bool:
+        """Whether a batch is in the table."""
+        return self._manifests.read_text(f"{prefix_of(batch_id, query_id)}.json") is not None
+
+    def add(
+        self, batch: DataFrame, batch_id: int, query_id: str, check: Callable[[DataFrame], None] | None = None
+    ) -> Added:
+        """Puts a batch into the table, unless it is there; returns what it has brought. ``check`` sees the rows before
+        that. Raises StorageError, and what ``check`` raises.
+        """
+        prefix = prefix_of(batch_id, query_id)
+        if not self.holds(batch_id, query_id):
+            staged = self._staging.stage(batch, batch_id, self._partition_by, check)
+            self.take_in(self._staging.batch(batch_id), staged, prefix)
+            self._forget_old(query_id)
+        manifest = self._read(f"{prefix}.json")
+        self._move_in(manifest)
+        return Added(int(str(manifest["rows"])), int(str(manifest["bad"])))
+
+    def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str) -> None:
+        """Writes the manifest of a batch that stands ready in a folder of the staging place, and moves it in."""
+        self._remove_leftovers(prefix)
+        moves = [(file.name, named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
+        manifest = {
+            "version": 1,
+            "staged": staged_in,
+            "moves": moves,
+            "rows": sum(file.rows for file in staged),
+            "bad": sum(file.bad for file in staged),
+        }
+        self._manifests.write_text(f"{prefix}.json", json.dumps(manifest) + "\n")
+        self._move_in(manifest)
+
+    def _forget_old(self, query_id: str) -> None:
+        own = [name for name in self._names() if name.endswith(f"-{query_id[:8]}.json")]
+        for old in own[:-_MANIFESTS_KEPT]:
+            self._manifests.delete(old)
+
+    def _move_in(self, manifest: dict[str, object]) -> None:
+        staged, moves = self._staging.root.child(str(manifest["staged"])), manifest["moves"]
+        assert isinstance(moves, list)
+        self._table.move_here(staged, [(name, target) for name, target in moves])
+        staged.remove()
+
+    def _names(self) -> list[str]:
+        return [name for name in self._manifests.children() if name.endswith(".json")]
+
+    def _read(self, name: str) -> dict[str, object]:
+        text = self._manifests.read_text(name)
+        try:
+            manifest = json.loads(text or "")
+            if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
+                raise ValueError("it is of another version")
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(f"{self._manifests.child(name).uri} is no manifest of a batch: {error}") from error
+        found: dict[str, object] = manifest
+        return found
+
+    def _remove_leftovers(self, prefix: str) -> None:
+        """Versions of odradek before manifests left the files of a half-done batch in the table."""
+        if self._looked_for_leftovers or not isinstance(self._table, LocalPlace):
+            return
+        self._looked_for_leftovers = True
+        for old in self._table.path.glob(f"**/{prefix}-*.parquet"):
+            old.unlink()
+
 
 class Lake:
-    """One table under ``root``: ``table/`` is what readers see, ``staging/`` and ``checkpoint/`` are the writer's."""
+    """The demo's table under ``root``: ``table/`` is what readers see, the rest is the writer's."""
 
     def __init__(self, root: Path, partition_by: str) -> None:
         self.table = root / "table"
         self.checkpoint = root / "checkpoint"
-        self._staging = root / "staging"
-        self._partition_by = partition_by
-        # A writer that was killed may leave a Java process that finishes its files a moment later: those land in the
-        # directory of that run, never in ours.
-        self._run = self._staging / uuid.uuid4().hex
+        table, batches, staging = (LocalPlace(root / name) for name in ("table", "batches", "staging"))
+        self._table = ParquetTable(table, batches, staging, (partition_by,))
 
     def prepare(self) -> None:
-        """Creates what is missing and removes what killed writers left. Raises StorageError."""
-        try:
-            shutil.rmtree(self._staging, ignore_errors=True)
-            for directory in (self.table, self._run):
-                directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"{self.table.parent} cannot hold a table: {error}") from error
+        """Creates what is missing and finishes what killed writers left. Raises StorageError."""
+        self._table.prepare()
 
     def add(self, batch: DataFrame, batch_id: int) -> int:
-        """Writes a batch and puts it into the table, in place of an earlier try; returns its rows."""
-        staged = self._run / f"batch-{batch_id}"
-        batch.write.mode("overwrite").partitionBy(self._partition_by).parquet(str(staged))
-        return self.take_in(staged, self._prefix(batch_id))
-
-    def take_in(self, staged: Path, prefix: str) -> int:
-        """Moves the whole Parquet files of a staged directory into the table; returns their rows.
-
-        Files of the table with this prefix belong to an earlier try of the same batch and go first.
-        """
-        rows, touched = 0, set()
-        for old in self.table.glob(f"**/{prefix}-*.parquet"):
-            old.unlink()
-            touched.add(old.parent)
-        for number, file in enumerate(sorted(_whole_files(staged))):
-            file_rows = pq.read_metadata(file).num_rows
-            if not file_rows:
-                continue
-            folder = self.table / file.parent.relative_to(staged)
-            folder.mkdir(parents=True, exist_ok=True)
-            _sync_file(file)
-            file.replace(folder / f"{prefix}-part-{number:05d}.parquet")
-            touched.add(folder)
-            rows += file_rows
-        for folder in touched:
-            sync_directory(folder)
-        sync_directory(self.table)
-        shutil.rmtree(staged, ignore_errors=True)
-        return rows
+        """Writes a batch and puts it into the table, unless it is there; returns its rows."""
+        return self._table.add(batch, batch_id, query_id(LocalPlace(self.checkpoint))).rows
 
     def files(self) -> Iterable[Path]:
         """The table's data files."""
-        return _whole_files(self.table)
+        return [self.table / file.name for file in LocalPlace(self.table).data_files()]
 
-    def _prefix(self, batch_id: int) -> str:
-        """Batch numbers start anew with a new checkpoint, so the query's id goes with them."""
-        metadata = json.loads((self.checkpoint / "metadata").read_text(encoding="utf-8"))
-        return f"batch-{batch_id:06d}-{metadata['id'][:8]}"
+
+def query_id(checkpoint: Place) -> str:
+    """The id that Spark gave the query of this checkpoint: batch numbers start anew with a new one.
+
+    Raises StorageError.
+    """
+    try:
+        return str(json.loads(checkpoint.read_text("metadata") or "")["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{checkpoint.uri} is no checkpoint of a query: {error}") from error
 
 
 def check_spark_sees(spark: SparkSession, directory: Path) -> None:
@@ -97,16 +179,16 @@ def check_spark_sees(spark: SparkSession, directory: Path) -> None:
     assert jvm is not None
     if not jvm.java.io.File(str(directory)).isDirectory():
         raise ConfigError(
-            f"Spark's Java does not find {directory} under this locale: set LC_ALL=C.UTF-8 or use a plain --data-dir"
+            f"Spark's Java does not find {directory} under this locale: set LC_ALL=C.UTF-8 or use another directory"
         )
 
 
-def _whole_files(root: Path) -> list[Path]:
-    """Spark's own rule: what begins with an underscore or a dot, file or directory, is not data."""
-    found = root.glob("**/*.parquet")
-    return [path for path in found if not any(part[0] in "_." for part in path.relative_to(root).parts)]
+def prefix_of(batch_id: int, query_id: str) -> str:
+    """How the names of a batch's files begin: a query's batches have numbers, a replay is one batch with an id."""
+    return query_id[:23] if query_id.startswith("replay-") else f"batch-{batch_id:06d}-{query_id[:8]}"
 
 
-def _sync_file(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+def named_for(name: str, prefix: str, number: int) -> str:
+    """What a staged file is called in the table: the folder stays, the name says which batch it is of."""
+    folder, _, _ = name.rpartition("/")
+    return f"{folder}/{prefix}-part-{number:05d}.parquet".lstrip("/")

@@ -1,0 +1,185 @@
+"""``odradek pipeline ingest``: options to a job, a bar while it runs, and what it came to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from odradek.cli.options import read_properties
+from odradek.cli.terminal import EXIT_OK, CommandError, note, progress, waiting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from odradek.pipelines.ingesting import Ingest, Ingested
+    from odradek.pipelines.lake import Added
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The command line, as it was given."""
+
+    bootstrap: str
+    group: str
+    topics: str | None
+    pattern: str | None
+    output: str
+    table_format: str
+    value_format: str
+    schema: str | None
+    framing: str
+    writer_schemas: Sequence[str]
+    columns: Mapping[str, bool]
+    on_bad: str
+    partition_by: str | None
+    files_per_batch: int | None
+    checkpoint: str | None
+    available_now: bool
+    trigger: str | None
+    start: str
+    max_offsets: int | None
+    options: Sequence[str]
+    storage_options: Sequence[str]
+    master: str
+    conf: Sequence[str]
+    as_json: bool
+    command_config: Path | None
+
+
+def run_ingest_command(asked: Asked) -> int:
+    """Returns the exit code. Raises OdradekError."""
+    check_pyspark()
+    job = _job(asked)
+    stop = threading.Event()
+    with waiting("looking at the cluster"):
+        unread = job.check()
+    conf = pairs(asked.conf, "--conf")
+    # Java takes Ctrl-C badly when it meets it: so it always meets the main thread, which works on nothing.
+    workers = ThreadPoolExecutor(1, "pipeline")
+    try:
+        # One that goes on has no end to draw a bar towards: it tells of each batch.
+        with progress("reading", unread if asked.trigger is None else 0, "records") as bar:
+
+            def advance(added: Added) -> None:
+                bar(added.rows)
+                _tell_batch(asked, added)
+
+            done = _finished(workers.submit(_run, job, asked.master, conf, stop, advance), stop, job)
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
+    _tell(asked, done)
+    return EXIT_OK
+
+
+def _run(job: Ingest, master: str, conf: Mapping[str, str], stop: threading.Event, advance: Any) -> Ingested:
+    from odradek.pipelines.ingesting import run_ingest, start_spark
+
+    def get_spark() -> SparkSession:
+        return start_spark(master, conf)
+
+    return run_ingest(job, get_spark, stop, advance)
+
+
+def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> T:
+    """What the job returns; Ctrl-C ends one that would go on for ever in good order, any other at once."""
+    try:
+        return running.result()
+    except KeyboardInterrupt:
+        if job.trigger is None:
+            raise
+        stop.set()
+        return running.result()
+
+
+def _job(asked: Asked) -> Ingest:
+    from odradek.pipelines.ingesting import Ingest, Target, make_values
+    from odradek.pipelines.sources import Source
+
+    if asked.available_now and asked.trigger is not None:
+        raise CommandError("--available-now ends at the present end, --trigger goes on: leave out one of them")
+    options = {"kafka.client.id": "odradek-pipeline"}
+    if asked.command_config is not None:
+        options |= {f"kafka.{name}": value for name, value in read_properties(asked.command_config).items()}
+    if asked.start != "earliest":
+        options["kafka.auto.offset.reset"] = asked.start
+    if asked.max_offsets is not None:
+        options["maxOffsetsPerTrigger"] = str(asked.max_offsets)
+    options |= pairs(asked.options, "--option")
+    source = Source(asked.bootstrap, asked.group, names(asked.topics), asked.pattern, options)
+    target = Target(
+        output=asked.output,
+        table_format=asked.table_format,
+        values=make_values(
+            asked.value_format,
+            asked.schema,
+            framing=asked.framing,
+            writer_schemas=_writer_schemas(asked.writer_schemas),
+            **asked.columns,
+        ),
+        partition_by=names(asked.partition_by),
+        checkpoint=asked.checkpoint,
+        on_bad=asked.on_bad,
+        files_per_batch=asked.files_per_batch,
+        storage_options=pairs(asked.storage_options, "--storage-option"),
+    )
+    return Ingest(source, target, asked.trigger)
+
+
+def _tell_batch(asked: Asked, added: Added) -> None:
+    if asked.trigger is None:
+        return
+    if asked.as_json:
+        note(json.dumps({"rows": added.rows, "bad": added.bad}))
+    else:
+        note(f"{added.rows:,} records" + (f", {added.bad:,} unreadable" if added.bad else ""))
+
+
+def _tell(asked: Asked, done: Ingested) -> None:
+    if asked.as_json:
+        note(json.dumps({"output": asked.output, "group": asked.group, **dataclasses.asdict(done)}))
+        return
+    batches = "1 batch" if done.batches == 1 else f"{done.batches:,} batches"
+    what = f"{done.rows:,} records in {batches}" if done.batches else "Nothing new: 0 records"
+    note(f"{what} ({done.seconds:.1f} s), into {asked.output}; group {asked.group} is committed.")
+    if done.bad:
+        note(f"{done.bad:,} of them have a value that could not be read: see columns error and raw.")
+
+
+def check_pyspark() -> None:
+    """Raises CommandError where the extra is missing: better said before anything is looked at."""
+    import importlib.util
+
+    if importlib.util.find_spec("pyspark") is None:
+        raise CommandError("pipelines need PySpark: pip install 'odradek[spark]'")
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """A list with commas, without blanks and repetition."""
+    return tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
+
+
+def pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    """NAME=VALUE arguments. Raises CommandError."""
+    found: dict[str, str] = {}
+    for argument in given:
+        name, equals, value = argument.partition("=")
+        if not name or not equals:
+            raise CommandError(f"{option} {argument!r}: expected NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _writer_schemas(given: Sequence[str]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for name, value in pairs(given, "--writer-schema").items():
+        if not (name.isascii() and name.isdigit()):
+            raise CommandError(f"--writer-schema {name}={value}: expected ID=FILE, the id a number")
+        found[int(name)] = value
+    return found

@@ -1,0 +1,214 @@
+"""Avro values of records as columns, decoded by fastavro in Spark's Python workers.
+
+Spark's own ``from_avro`` is in a jar (spark-avro) that PySpark does not bring. So there is one way for those with the
+jar and those without, and one that tells more: why a value cannot be read, and that bytes are left over, which
+``from_avro`` passes over. Types are those that spark-avro makes of a schema: enums and UUIDs are strings, fixed is
+binary, ``time-*`` stays a number, a union with null is a nullable column. Unions of several types are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from odradek.core.errors import ConfigError
+from odradek.pipelines.staging import ERROR
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MAGIC, _HEADER = 0, 5
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+# As fastavro leaves them without their logical type: numbers, which Arrow takes in the unit it is told.
+_TIMES = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("ms", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+# Unions of numbers that one column holds.
+_WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
+
+
+class Decoder:
+    """Reads values of one schema, maybe written with older ones. Pickled as text: workers parse it themselves.
+
+    Raises ConfigError for a schema that is none, or holds what a column cannot.
+    """
+
+    def __init__(self, schema: str, framing: str = "none", writer_schemas: Mapping[int, str] | None = None) -> None:
+        self.schema = schema
+        self.framing = framing
+        self.writer_schemas = dict(writer_schemas or {})
+        self._parsed = _parse(schema)
+        self._writers = {number: _parse(text) for number, text in self.writer_schemas.items()}
+        self.decoded = _arrow_type(_parse(schema, times=True), {}, ())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"schema": self.schema, "framing": self.framing, "writer_schemas": self.writer_schemas}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def read(self, records: DataFrame) -> DataFrame:
+        """Of a frame that ends with ``value`` the columns before it, then ``value`` read, ``raw`` and ``error``."""
+        from pyspark.sql.pandas.types import from_arrow_type
+        from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+        kept = records.drop("value").schema.fields
+        value = from_arrow_type(in_micros(self.decoded))
+        last = [StructField("value", value), StructField("raw", BinaryType()), StructField(ERROR, StringType())]
+        return records.mapInArrow(self._decode_batches, StructType([*kept, *last]))
+
+    def _decode_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            raw = batch.column("value")
+            values, errors = self.decode(raw)
+            kept = [(name, batch.column(name)) for name in batch.schema.names if name != "value"]
+            columns = dict([*kept, ("value", values), ("raw", raw.cast(pa.binary())), (ERROR, errors)])
+            yield pa.RecordBatch.from_pydict(columns)
+
+    def decode(self, raw: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Values and errors of a column of bytes; where a value could not be read it is null and the error is not."""
+        values: list[Any] = []
+        errors: list[str | None] = []
+        for data in raw.to_pylist():
+            value, error = (None, None) if data is None else self._decode_one(data)
+            values.append(value)
+            errors.append(error)
+        try:
+            return self._column(values), pa.array(errors, pa.string())
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            return self._column_with_care(values, errors)
+
+    def _decode_one(self, data: bytes) -> tuple[Any, str | None]:
+        import fastavro
+
+        start, writer = 0, self._parsed
+        if self.framing == "confluent":
+            if len(data) < _HEADER or data[0] != _MAGIC:
+                return None, "it does not begin with Confluent's five bytes"
+            start, number = _HEADER, int.from_bytes(data[1:_HEADER], "big")
+            if self._writers:
+                if number not in self._writers:
+                    return None, f"its writer's schema, id {number}, is not known"
+                writer = self._writers[number]
+        stream = io.BytesIO(data)
+        stream.seek(start)
+        try:
+            value = fastavro.schemaless_reader(stream, writer, self._parsed)
+        except EOFError:
+            return None, "it ends too early for the schema"
+        # Whatever bytes of strangers make fastavro raise: they fit no schema.
+        except Exception as error:
+            return None, " ".join(f"it does not fit the schema: {type(error).__name__}: {error}".split())[:200]
+        if stream.tell() != len(data):
+            return None, f"{len(data) - stream.tell()} bytes are left over behind it"
+        return value, None
+
+    def _column(self, values: list[Any]) -> pa.Array:
+        return pa.array(values, self.decoded).cast(in_micros(self.decoded))
+
+    def _column_with_care(self, values: list[Any], errors: list[str | None]) -> tuple[pa.Array, pa.Array]:
+        """One by one, since a value is out of its column's range: a time, or a decimal number."""
+        for at, value in enumerate(values):
+            try:
+                self._column([value])
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                values[at] = None
+                errors[at] = " ".join(f"it holds a value out of range: {error}".split())[:200]
+        return self._column(values), pa.array(errors, pa.string())
+
+
+def _parse(text: str, *, times: bool = False) -> Any:
+    """The schema with names in full, and with the logical types of times where asked for. Raises ConfigError."""
+    try:
+        import fastavro
+        from fastavro.schema import SchemaParseException, UnknownType
+    except ImportError as error:
+        raise ConfigError("value format avro needs fastavro: pip install 'odradek[lake]'") from error
+    try:
+        schema = json.loads(text)
+        return fastavro.parse_schema(schema if times else _without_times(schema))
+    except (ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"the schema is no Avro schema: {error or type(error).__name__}: {text[:80]!r}") from error
+
+
+def _without_times(schema: Any) -> Any:
+    """Without logical types but decimal: fastavro would make an object of each date, which Arrow takes as a number."""
+    if isinstance(schema, list):
+        return [_without_times(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _without_times(item) if name in ("type", "items", "values", "fields") else item
+        for name, item in schema.items()
+        if name != "logicalType" or item == "decimal"
+    }
+
+
+def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> pa.DataType:
+    """The column that values of a schema make, times in the unit they are written in. Raises ConfigError."""
+    if isinstance(schema, list):
+        kinds = [kind for kind in schema if kind != "null"]
+        names = frozenset(kind if isinstance(kind, str) else str(kind.get("type")) for kind in kinds)
+        if len(kinds) > 1 and names in _WIDER:
+            return _PLAIN[_WIDER[names]]
+        if len(kinds) != 1:
+            raise ConfigError(f"the schema has a union of several types, which no column can hold: {schema}")
+        return _arrow_type(kinds[0], named, within)
+    if isinstance(schema, str):
+        schema = named.get(schema, {"type": schema})
+    kind, name = schema["type"], schema.get("name")
+    if isinstance(kind, dict | list):
+        return _arrow_type(kind, named, within)
+    if name is not None:
+        if name in within:
+            raise ConfigError(f"the schema's type {name} holds itself, which no column can")
+        named[name] = schema
+        within = (*within, name)
+    match kind:
+        case "record" | "error":
+            return pa.struct([(item["name"], _arrow_type(item["type"], named, within)) for item in schema["fields"]])
+        case "array":
+            return pa.list_(_arrow_type(schema["items"], named, within))
+        case "map":
+            return pa.map_(pa.string(), _arrow_type(schema["values"], named, within))
+        case "enum":
+            return pa.string()
+        case _ if schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+            return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        case "fixed":
+            return pa.binary()
+        case _ if schema.get("logicalType") in _TIMES and kind in ("int", "long"):
+            return _TIMES[schema["logicalType"]]
+        case _ if kind in _PLAIN:
+            return _PLAIN[kind]
+    if kind in named:
+        return _arrow_type(named[kind], named, within)
+    raise ConfigError(f"the schema's type {kind!r} is none that a column can hold")
+
+
+def in_micros(kind: pa.DataType) -> pa.DataType:
+    """The same type with times in microseconds, the unit of Spark."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, in_micros(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), in_micros(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(in_micros(kind.value_type))
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind

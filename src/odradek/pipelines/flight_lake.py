@@ -1,0 +1,61 @@
+"""The demo's table of flights: from its topic, as a consumer group, with the events' fields as columns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.pipelines.flights import EVENT_SCHEMA
+from odradek.pipelines.lake import Lake
+from odradek.pipelines.queries import run_query
+from odradek.pipelines.sources import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GROUP = "flight-lake"
+MAX_OFFSETS_PER_TRIGGER = 60_000
+
+
+@dataclass(frozen=True)
+class Filled:
+    """``rows`` went into the table in ``batches`` micro-batches; it took ``seconds``."""
+
+    rows: int
+    batches: int
+    seconds: float
+
+
+def flight_source(bootstrap: str, topic: str, max_offsets_per_trigger: int = MAX_OFFSETS_PER_TRIGGER) -> Source:
+    """The topic as the demo's group reads it, following the group when somebody resets it."""
+    options = {"onGroupReset": "follow", "maxOffsetsPerTrigger": str(max_offsets_per_trigger)}
+    return Source(bootstrap, GROUP, topics=(topic,), options=options)
+
+
+def parse_events(records: DataFrame) -> DataFrame:
+    """The event's fields with their types, then the record's key, partition, offset and timestamp."""
+    from pyspark.sql import functions as f
+
+    event = f.from_json(f.col("value").cast("string"), EVENT_SCHEMA).alias("e")
+    parsed = records.select(event, f.col("key").cast("string"), "partition", "offset", "timestamp")
+    return parsed.select("e.*", "key", "partition", "offset", "timestamp")
+
+
+def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int], None]) -> Filled:
+    """Reads all there is for the group into the table; calls ``advance`` with each batch's rows.
+
+    Raises QueryFailed.
+    """
+    lake.prepare()
+    batches: list[int] = []
+
+    def add(batch: DataFrame, batch_id: int) -> None:
+        rows = lake.add(parse_events(batch).coalesce(2), batch_id)
+        batches.append(rows)
+        advance(rows)
+
+    started = time.monotonic()
+    run_query(source.stream(spark), add, str(lake.checkpoint))
+    return Filled(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)

@@ -1,0 +1,87 @@
+"""A streaming query that hands each micro-batch to a function, run to its end or until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from odradek.core.errors import OdradekError
+from odradek.spark.errors import reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_POLL_S = 0.5
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+
+
+class QueryFailed(OdradekError):
+    """A Spark query failed; the message is its cause."""
+
+
+def run_query(
+    stream: DataFrame,
+    add: Callable[[DataFrame, int], None],
+    checkpoint: str,
+    *,
+    trigger: str | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Calls ``add`` with each batch and its number: all there is now, or, with ``trigger`` (``10 seconds``), again and
+    again until ``stop`` is set. Raises QueryFailed.
+    """
+    with failures_told("the Spark query stopped"), plain_timestamps(stream.sparkSession):
+        writer = stream.writeStream.foreachBatch(add).option("checkpointLocation", checkpoint)
+        chosen = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
+        query = chosen.start()
+        try:
+            while not query.awaitTermination(_POLL_S):
+                if stop is not None and stop.is_set():
+                    query.stop()
+                    return
+        finally:
+            if query.isActive:
+                query.stop()
+
+
+@contextlib.contextmanager
+def plain_timestamps(spark: SparkSession) -> Iterator[None]:
+    """Parquet with timestamps as all readers have them; Spark's default is a 96-bit type others only tolerate."""
+    before = spark.conf.get(_TIMESTAMPS)
+    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        if before is not None:
+            spark.conf.set(_TIMESTAMPS, before)
+
+
+@contextlib.contextmanager
+def failures_told(what: str) -> Iterator[None]:
+    """Turns what Spark raises into QueryFailed with its cause in one line."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:  # the latter two: Java has gone
+        raise QueryFailed(f"{what}: {cause_of(error)}") from error
+
+
+# The line that ends a Python traceback; Java's exceptions have a package and therefore dots in their names.
+_PYTHON = re.compile(r"^(\w+(?:Error|Exception): .+)$", re.MULTILINE)
+
+
+def cause_of(error: BaseException) -> str:
+    """The one line of a Spark error that says what went wrong: the last of ours, else of Python's, else its first."""
+    ours = reason(error)
+    if ours is not None:
+        return ours
+    text = str(error)
+    if found := _PYTHON.findall(text):
+        return str(found[-1])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,389 @@
+"""Ranges of topics once more: into a table, each replay once, or into a topic, at least once.
+
+What is read is looked up first (``find``) and can be shown without reading anything. Into a table a replay is one
+batch, known by its ranges: the same one again adds nothing, so that a run that was killed can simply be repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig
+from odradek.client.model import EARLIEST, LATEST
+from odradek.core.errors import ConfigError
+from odradek.core.ids import NO_OFFSET, TopicPartition
+from odradek.pipelines.ingesting import Target, make_values, opened, start_spark
+from odradek.pipelines.queries import failures_told, plain_timestamps
+from odradek.pipelines.ranges import (
+    RangeGone,
+    ReadByGroup,
+    commits_of,
+    legs,
+    merge,
+    parse_ranges,
+    read_between,
+    time_ms,
+)
+from odradek.pipelines.sources import check_topics, quick
+from odradek.spark import loss
+from odradek.spark.lookups import Lookups
+from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.plan import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+REPLAYED_FROM = "odradek-replayed-from"
+"""Header of a record that was replayed into a topic: where it came from, ``events-3@1027``."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to read, in one of three ways: ``offsets``; ``start`` and ``end`` (earliest, latest, an offset, a time) of
+    ``topics``; or what ``read_by``, a group, read of them (or of all) between its commits at ``since`` and ``until``.
+    """
+
+    topics: tuple[str, ...] = ()
+    offsets: str | None = None
+    start: str = "earliest"
+    end: str = "latest"
+    read_by: str | None = None
+    since: str | None = None
+    until: str | None = None
+    allow_missing: bool = False
+
+    def check(self) -> None:
+        """Raises ConfigError."""
+        by_place = (self.start, self.end) != ("earliest", "latest")
+        ways = [self.offsets is not None, self.read_by is not None, by_place]
+        if sum(ways) > 1:
+            raise ConfigError("say in one way what to read: offsets, from and to, or what a group read")
+        if self.read_by is None and (self.since is not None or self.until is not None):
+            raise ConfigError("since and until are times of a group's commits: they go with read by")
+        if self.offsets is not None:
+            if self.topics:
+                raise ConfigError("offsets name their topics themselves: leave out topics")
+            parse_ranges(self.offsets)
+        elif self.read_by is None and not self.topics:
+            raise ConfigError("say what to read: topics, offsets, or what a group read")
+        if self.read_by == "":
+            raise ConfigError("read by: a group's name cannot be empty")
+        self.times()
+        _place(self.start, "from")
+        _place(self.end, "to")
+
+    def times(self) -> tuple[int | None, int | None]:
+        """``since`` and ``until`` in milliseconds since 1970. Raises ConfigError."""
+        since = None if self.since is None else time_ms(self.since, "since")
+        return since, None if self.until is None else time_ms(self.until, "until")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The ranges of a replay. ``gone``: what is missing, where that is allowed; ``read``: of a group, by partition."""
+
+    ranges: tuple[Range, ...]
+    gone: tuple[str, ...] = ()
+    read: Mapping[TopicPartition, ReadByGroup] = field(default_factory=dict)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets they span: as many records, or fewer where a topic is compacted or has transactions."""
+        return sum(piece.size for piece in self.ranges)
+
+    def digest(self, salt: str = "") -> str:
+        text = json.dumps([[*piece.partition, piece.start, piece.end] for piece in self.ranges]) + salt
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic to replay into. ``keep_partitions``: each record into the partition of the same number, else by its key;
+    ``keep_timestamps``: with its own time, by which retention may remove it soon, else the time of sending.
+    """
+
+    name: str
+    keep_partitions: bool = False
+    keep_timestamps: bool = False
+    mark: bool = True
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """``rows`` of ``offsets`` were written, ``bad`` of them unreadable; ``already``: an earlier run had done it all."""
+
+    offsets: int
+    rows: int
+    bad: int
+    already: bool
+    seconds: float
+
+
+def find(config: ClientConfig, chosen: Selection) -> Found:
+    """Looks the ranges up. Raises ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
+    chosen.check()
+    with Admin(quick(config)) as admin:
+        read: dict[TopicPartition, ReadByGroup] = {}
+        missing: list[str] = []
+        if chosen.read_by is not None:
+            read, missing = _read_by(admin, config, chosen)
+            wanted = merge(piece for found in read.values() for piece in found.ranges)
+        elif chosen.offsets is not None:
+            wanted = parse_ranges(chosen.offsets)
+            check_topics(admin, sorted({piece.partition.topic for piece in wanted}))
+        else:
+            wanted = _between_places(admin, chosen)
+        held, gone = _held(admin, config, wanted)
+    missing += gone
+    if missing and not chosen.allow_missing:
+        raise RangeGone("; ".join(missing))
+    return Found(tuple(held), tuple(missing), read)
+
+
+def _read_by(
+    admin: Admin, config: ClientConfig, chosen: Selection
+) -> tuple[dict[TopicPartition, ReadByGroup], list[str]]:
+    from odradek.history import read_offset_history
+
+    assert chosen.read_by is not None
+    described = admin.describe_topics()
+    check_topics(admin, chosen.topics)
+    ids = {name: topic.topic_id.bytes if topic.topic_id else None for name, topic in described.items()}
+    commits = commits_of(read_offset_history(config, group=chosen.read_by), ids)
+    wanted = {tp: found for tp, found in commits.items() if not chosen.topics or tp.topic in chosen.topics}
+    if not wanted:
+        of = f" for {', '.join(chosen.topics)}" if chosen.topics else ""
+        raise RangeGone(f"__consumer_offsets holds no commit of group {chosen.read_by}{of}")
+    since, until = chosen.times()
+    read: dict[TopicPartition, ReadByGroup] = {}
+    missing: list[str] = []
+    for tp, found in sorted(wanted.items()):
+        try:
+            one = read_between(tp, found, since, until)
+        except RangeGone as error:
+            missing.append(str(error))
+            one = read_between(tp, found, None, until)
+        if one is not None:
+            read[tp] = one
+    return read, missing
+
+
+def _place(text: str, option: str) -> str | int | None:
+    """``earliest``, ``latest``, an offset as int, or None for a time. Raises ConfigError."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return word
+    if word.isascii() and word.isdigit() and len(word) < 19:
+        return int(word)
+    try:
+        time_ms(text, option)
+    except ConfigError:
+        example = "for example 2026-01-31T12:00:00"
+        raise ConfigError(f"{option} {text!r} is neither earliest, latest, an offset nor a time, {example}") from None
+    return None
+
+
+def _between_places(admin: Admin, chosen: Selection) -> list[Range]:
+    partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
+    starts = _resolved(admin, partitions, chosen.start, "from")
+    ends = _resolved(admin, partitions, chosen.end, "to")
+    return [Range(tp, starts[tp], ends[tp]) for tp in partitions if starts[tp] < ends[tp]]
+
+
+def _resolved(admin: Admin, partitions: Sequence[TopicPartition], text: str, option: str) -> dict[TopicPartition, int]:
+    place = _place(text, option)
+    if isinstance(place, int):
+        return dict.fromkeys(partitions, place)
+    if place is not None:
+        found = admin.list_offsets(dict.fromkeys(partitions, EARLIEST if place == "earliest" else LATEST))
+        return {tp: found[tp].offset for tp in partitions}
+    found = admin.list_offsets(dict.fromkeys(partitions, time_ms(text, option)))
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    return {tp: ends[tp].offset if found[tp].offset == NO_OFFSET else found[tp].offset for tp in partitions}
+
+
+def _held(admin: Admin, config: ClientConfig, wanted: Sequence[Range]) -> tuple[list[Range], list[str]]:
+    """What the logs hold of the ranges, and what they do not."""
+    there = {tp for name in {piece.partition.topic for piece in wanted} for tp in _partitions(admin, name)}
+    asked = sorted({piece.partition for piece in wanted} & there)
+    starts = admin.list_offsets(dict.fromkeys(asked, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(asked, LATEST))
+    causes = Lookups(_options(config, asked)) if asked else None
+    held: list[Range] = []
+    gone: list[str] = []
+    try:
+        for tp, low, high in wanted:
+            if tp not in there:
+                gone.append(f"{tp} is not there: it was deleted, or never was")
+                continue
+            start, end = starts[tp].offset, ends[tp].offset
+            if low < start:
+                assert causes is not None
+                gone.append(loss.removed(tp, low, start, causes, end=high))
+            if high > end:
+                gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} are not there (its log ends at {end})")
+            held.append(Range(tp, max(low, start), min(high, end)))
+    finally:
+        if causes is not None:
+            causes.close()
+    return merge(held), gone
+
+
+def _partitions(admin: Admin, topic: str) -> Sequence[TopicPartition]:
+    return admin.partitions(topic) if topic in admin.describe_topics([topic], missing_ok=True) else ()
+
+
+def _options(config: ClientConfig, asked: Sequence[TopicPartition]) -> ReadOptions:
+    assigned = {name: [tp.partition for tp in asked if tp.topic == name] for name in {tp.topic for tp in asked}}
+    given = {"kafka.bootstrap.servers": config.bootstrap_servers, "assign": json.dumps(assigned)}
+    return dataclasses.replace(parse_options(given, streaming=False), client=config)
+
+
+# --- doing it -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Replay:
+    """``options``: of ``format("odradek")``, beside those that say what is read. ``again``: also if it is done."""
+
+    bootstrap: str
+    found: Found
+    into: Target | Topic
+    options: Mapping[str, str] = field(default_factory=dict)
+    again: bool = False
+
+    def frame(self, spark: SparkSession, headers: bool) -> DataFrame:
+        """The records of the ranges. Several ranges of a partition are read by several tasks, in no order."""
+        from odradek.spark.source import register
+
+        register(spark)
+        frames = []
+        for leg in legs(self.found.ranges):
+            names = sorted({piece.partition.topic for piece in leg})
+            starts, ends = (
+                {name: {str(p.partition.partition): p[at] for p in leg if p.partition.topic == name} for name in names}
+                for at in (1, 2)
+            )
+            assigned = {name: [int(number) for number in starts[name]] for name in names}
+            options = {
+                "kafka.bootstrap.servers": self.bootstrap,
+                **self.options,
+                "assign": json.dumps(assigned),
+                "startingOffsets": json.dumps(starts),
+                "endingOffsets": json.dumps(ends),
+                "includeHeaders": str(headers).lower(),
+            }
+            frames.append(spark.read.format("odradek").options(**options).load())
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def run_replay(job: Replay, get_spark: Callable[[], SparkSession]) -> Replayed:
+    """Raises ConfigError, StorageError, UnknownTopic, QueryFailed."""
+    if not job.found.ranges:
+        return Replayed(0, 0, 0, already=False, seconds=0.0)
+    if isinstance(job.into, Topic):
+        return _into_topic(job, job.into, get_spark)
+    job.into.check()
+    query = f"replay-{job.found.digest(uuid.uuid4().hex if job.again else '')}"
+    with opened(job.into, get_spark) as (table, spark):
+        started = time.monotonic()
+        already = table.holds(query)
+        with failures_told("the replay stopped"), plain_timestamps(spark):
+            added = table.add(job.frame(spark, job.into.values.headers), 0, query)
+        return Replayed(job.found.offsets, added.rows, added.bad, already, time.monotonic() - started)
+
+
+def _into_topic(job: Replay, into: Topic, get_spark: Callable[[], SparkSession]) -> Replayed:
+    from pyspark.sql import functions as f
+
+    config = parse_options(
+        {"kafka.bootstrap.servers": job.bootstrap, "subscribe": into.name, **job.options}, streaming=False
+    ).client
+    with Admin(quick(config)) as admin:
+        check_topics(admin, [into.name])
+        count = len(admin.partitions(into.name))
+    most = max(piece.partition.partition for piece in job.found.ranges)
+    if into.keep_partitions and most >= count:
+        raise ConfigError(f"topic {into.name} has {count} partitions: there is no partition {most} to keep")
+    spark = get_spark()
+    started = time.monotonic()
+    frame = job.frame(spark, headers=True)
+    place = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))
+    mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), place.cast("binary").alias("value")))
+    headers = f.col("headers")
+    if into.mark:
+        none = f.array().cast("array<struct<key:string,value:binary>>")
+        headers = f.concat(f.coalesce(headers, none), mark)
+    columns = ["key", "value", headers.alias("headers")]
+    columns += ["partition"] if into.keep_partitions else []
+    columns += ["timestamp"] if into.keep_timestamps else []
+    before = _ends(config, into.name)
+    writer = frame.select(*columns).write.format("odradek").mode("append").option("topic", into.name)
+    writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
+    writer = writer.option("includeTimestamp", str(into.keep_timestamps).lower())
+    with failures_told("the replay stopped"):
+        writer.save()
+    rows = _ends(config, into.name) - before
+    return Replayed(job.found.offsets, rows, 0, already=False, seconds=time.monotonic() - started)
+
+
+def _ends(config: ClientConfig, topic: str) -> int:
+    with Admin(config) as admin:
+        found = admin.list_offsets(dict.fromkeys(admin.partitions(topic), LATEST))
+    return sum(end.offset for end in found.values())
+
+
+def replay(
+    bootstrap_servers: str,
+    *,
+    topics: str | Sequence[str] = (),
+    offsets: str | None = None,
+    start: str = "earliest",
+    end: str = "latest",
+    read_by: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    allow_missing: bool = False,
+    output: str | Path | None = None,
+    to_topic: str | None = None,
+    table_format: str = "parquet",
+    value_format: str = "raw",
+    schema: str | None = None,
+    partition_by: Sequence[str] = (),
+    keep_partitions: bool = False,
+    keep_timestamps: bool = False,
+    options: Mapping[str, str] | None = None,
+    again: bool = False,
+    dry_run: bool = False,
+    spark: SparkSession | None = None,
+    master: str = "local[*]",
+) -> Found | Replayed:
+    """Reads ranges of topics once more, into the table ``output`` or the topic ``to_topic``.
+
+    ``dry_run`` returns what would be read. Raises ConfigError, StorageError, UnknownTopic, RangeGone, QueryFailed.
+    """
+    names = [name.strip() for name in topics.split(",")] if isinstance(topics, str) else list(topics)
+    chosen = Selection(tuple(filter(None, names)), offsets, start, end, read_by, since, until, allow_missing)
+    given = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": "any", **(options or {})}
+    found = find(parse_options(given, streaming=False).client, chosen)
+    if dry_run:
+        return found
+    into: Target | Topic
+    if (output is None) == (to_topic is None):
+        raise ConfigError("say where to: either a table or a topic")
+    if to_topic is not None:
+        into = Topic(to_topic, keep_partitions, keep_timestamps)
+    else:
+        into = Target(str(output), table_format, make_values(value_format, schema), tuple(partition_by))
+    job = Replay(bootstrap_servers, found, into, options or {}, again)
+    return run_replay(job, lambda: spark or start_spark(master))

@@ -1,0 +1,113 @@
+"""What a pipeline reads: topics of a cluster, on behalf of a group, looked at before Spark is started."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig
+from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
+from odradek.client.model import EARLIEST, LATEST, MemberDescription
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+from odradek.spark.options import parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A command says soon that nobody answers; a query, once it runs, waits as long as Kafka's clients do.
+_LOOK_MS = 10_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """``topics`` or ``pattern``; ``options``: further ones of ``format("odradek")``, which win over ours."""
+
+    bootstrap: str
+    group: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def all_options(self) -> dict[str, str]:
+        """The options of the streaming source. Raises ConfigError for those that contradict each other."""
+        if bool(self.topics) == (self.pattern is not None):
+            raise ConfigError("say what to read: either topics or a pattern of their names")
+        if not self.group:
+            raise ConfigError("a group's name cannot be empty: the table's offsets are committed to it")
+        subscription = {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": self.pattern or ""}
+        ours = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "kafka.group.id": self.group,
+            "startingOffsets": "committed",
+        }
+        chosen = ours | subscription | dict(self.options)
+        parse_options(chosen, streaming=True)
+        return chosen
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The records from the group's offsets on."""
+        from odradek.spark.source import register
+
+        register(spark)
+        return spark.readStream.format("odradek").options(**self.all_options()).load()
+
+    def look(self) -> int:
+        """Whether there is what is to be read; returns how many records the group has not read.
+
+        Raises UnknownTopic, GroupNotEmpty, BrokerUnreachable.
+        """
+        found = parse_options(self.all_options(), streaming=True)
+        with Admin(quick(found.client)) as admin:
+            topics = check_topics(admin, self.topics, self.pattern)
+            members = _members(admin, self.group) if found.commit_offsets else []
+            if members:
+                names = ", ".join(sorted({member.client_id for member in members})[:3])
+                raise GroupNotEmpty(
+                    f"group {self.group} has members ({names}): its offsets belong to them; stop them, or take another"
+                )
+            return behind(admin, self.group, [tp for topic in topics for tp in admin.partitions(topic)])
+
+
+def _members(admin: Admin, group: str) -> Sequence[MemberDescription]:
+    try:
+        return admin.describe_groups([group])[group].members
+    except GroupIdNotFound:
+        return ()
+
+
+def quick(config: ClientConfig) -> ClientConfig:
+    """The same cluster, asked by somebody who waits at a terminal."""
+    import dataclasses
+
+    return dataclasses.replace(
+        config,
+        default_api_timeout_ms=min(_LOOK_MS, config.default_api_timeout_ms),
+        bootstrap_timeout_ms=0,
+        socket_connection_setup_timeout_ms=min(4_000, config.socket_connection_setup_timeout_ms),
+    )
+
+
+def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None) -> list[str]:
+    """The topics that are there. Raises UnknownTopic, with the nearest name, for one that is not."""
+    known = admin.topics()
+    if pattern is not None:
+        return [name for name in known if re.fullmatch(pattern, name)]
+    for name in topics:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise UnknownTopic(f"topic {name}" + (f" (did you mean {near[0]}?)" if near else ""))
+    return list(topics)
+
+
+def behind(admin: Admin, group: str, partitions: Sequence[TopicPartition]) -> int:
+    """How many offsets of these partitions the group has not read."""
+    committed = admin.list_group_offsets(group, partitions)
+    starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    read = {tp: committed[tp].offset if tp in committed else starts[tp].offset for tp in partitions}
+    return sum(max(0, ends[tp].offset - max(read[tp], starts[tp].offset)) for tp in partitions)

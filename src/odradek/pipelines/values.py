@@ -1,0 +1,181 @@
+"""What becomes of a record in a table: its coordinates, its key as bytes, and its value read as it was said to be.
+
+Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``headers`` where asked for, ``value``. A value
+that is to be read may be unreadable, and that is never silent: then ``value`` is null, ``error`` says why and ``raw``
+holds its bytes. Where ``error`` is null, ``value`` is the record's value, null for a tombstone.
+
+JSON is read by Spark's ``from_json``, which alone would pass over much: it takes the first of several values and leaves
+the rest, turns an empty text into null, and puts U+FFFD where bytes are no UTF-8. So the text is read a second time, as
+the one element of an array, and its bytes are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.core.errors import ConfigError, OdradekError
+from odradek.pipelines.staging import ERROR
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key")
+RAW = "raw"
+# Strict: what Jackson would take beside JSON is refused.
+_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "mode": "PERMISSIVE"}
+_BAD = "_odradek_unreadable"
+
+
+class ValueFormat(StrEnum):
+    """How a topic's values are to be read."""
+
+    RAW = "raw"
+    JSON = "json"
+    AVRO = "avro"
+
+
+class Framing(StrEnum):
+    """What stands before an Avro value: nothing, or Confluent's five bytes (0, and the id of the writer's schema)."""
+
+    NONE = "none"
+    CONFLUENT = "confluent"
+
+
+class BadRecords(OdradekError):
+    """Values that could not be read, where that is to end the query."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """``schema``: fields of JSON objects as Spark's DDL or JSON, or an Avro schema; text. ``flat``: fields of ``value``
+    become columns. ``keep_raw``: ``raw`` holds the bytes of every value. ``writer_schemas``: Avro schemas by
+    Confluent's ids; an id that is not among them is unreadable, unless there are none: then all are ``schema``.
+    """
+
+    format: ValueFormat = ValueFormat.RAW
+    schema: str | None = None
+    framing: Framing = Framing.NONE
+    writer_schemas: Mapping[int, str] = field(default_factory=dict)
+    flat: bool = False
+    headers: bool = False
+    keep_raw: bool = False
+
+    def check(self) -> None:
+        """Raises ConfigError for what contradicts itself."""
+        if self.format is ValueFormat.AVRO:
+            from odradek.pipelines.avro import Decoder
+
+            if self.schema is None:
+                raise ConfigError("value format avro needs a schema: the Avro schema, or a file that holds it")
+            Decoder(self.schema, self.framing, self.writer_schemas)
+        elif self.framing is not Framing.NONE or self.writer_schemas:
+            raise ConfigError(f"framing and writers' schemas are for value format avro, not {self.format}")
+        if self.format is ValueFormat.RAW and (self.schema is not None or self.keep_raw):
+            raise ConfigError("value format raw keeps bytes as they are: a schema is for json and avro")
+        if self.flat and (self.format is ValueFormat.RAW or self.schema is None):
+            raise ConfigError("flat columns need fields: a schema, and value format json or avro")
+
+    def table(self, records: DataFrame) -> DataFrame:
+        """The columns of the table from those of the source. Raises ConfigError."""
+        names = [*RECORD_COLUMNS, *(["headers"] if self.headers else [])]
+        match self.format:
+            case ValueFormat.RAW:
+                return records.select(*names, "value")
+            case ValueFormat.JSON:
+                read = _read_json(records, names, self.schema)
+            case ValueFormat.AVRO:
+                from odradek.pipelines.avro import Decoder
+
+                assert self.schema is not None
+                read = Decoder(self.schema, self.framing, self.writer_schemas).read(records.select(*names, "value"))
+        return self._shaped(read, names)
+
+    def _shaped(self, read: DataFrame, names: list[str]) -> DataFrame:
+        """From ``names``, ``value``, ``raw`` (the bytes) and ``error``."""
+        from pyspark.sql import functions as f
+
+        raw = f.col(RAW) if self.keep_raw else f.when(f.col(ERROR).isNotNull(), f.col(RAW)).alias(RAW)
+        if not self.flat:
+            return read.select(*names, "value", raw, ERROR)
+        fields = read.schema["value"].dataType.names
+        taken = sorted({name.lower() for name in fields} & {*names, RAW, ERROR})
+        if taken:
+            raise ConfigError(f"flat columns: a field {taken[0]!r} would take the place of the record's own column")
+        return read.select("value.*", *names, raw, ERROR)
+
+
+def _read_json(records: DataFrame, names: list[str], schema: str | None) -> DataFrame:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    text = f.col("value").cast("string")
+    wrapped = f.concat(f.lit("["), text, f.lit("]"))
+    # Objects without fields are cheap to read; where no schema is given any JSON value will do.
+    one = "array<string>" if schema is None else "array<struct<_odradek_none:string>>"
+    count = f.size(f.from_json(wrapped, one, _JSON)).alias("_odradek_count")
+    value: Column = text
+    problem = f.when(f.col("value").isNull(), None).when(~f.is_valid_utf8("value"), "it is no UTF-8 text")
+    if schema is not None:
+        fields = StructType([*json_fields(schema).fields, StructField(_BAD, StringType())])
+        value = f.from_json(text, fields, _JSON | {"columnNameOfCorruptRecord": _BAD})
+    columns = (value.alias("_odradek_read"), count, f.col("value").alias(RAW))
+    read = records.select(*names, "value", *columns)
+    problem = problem.when(f.coalesce("_odradek_count", f.lit(0)) != 1, _what_it_should_be(schema))
+    whole = f.col("_odradek_read")
+    if schema is not None:
+        problem = problem.when(whole.isNull() | whole[_BAD].isNotNull(), "it does not fit the schema")
+        whole = whole.dropFields(_BAD)
+    error = problem.alias(ERROR)
+    read = read.select(*names, whole.alias("value"), RAW, error)
+    return read.withColumn("value", f.when(f.col(ERROR).isNull() & f.col(RAW).isNotNull(), f.col("value")))
+
+
+def _what_it_should_be(schema: str | None) -> str:
+    return "it is not one JSON value" if schema is None else "it is not one JSON object"
+
+
+def json_fields(schema: str) -> StructType:
+    """The fields that a schema's text names: Spark's DDL (``id bigint, name string``) or Spark's JSON.
+
+    Needs a running Spark. Raises ConfigError.
+    """
+    import json
+
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        text = schema.strip()
+        fields = StructType.fromJson(json.loads(text)) if text.startswith("{") else StructType.fromDDL(text)
+        if not isinstance(fields, StructType) or not fields.names:
+            raise ConfigError(f"the schema {schema!r} names no fields")
+    except (PySparkException, ValueError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"the schema {schema!r} is neither DDL, as 'id bigint, name string', nor Spark's JSON: {reason}"
+        ) from error
+    lowered = [name.lower() for name in fields.names]
+    if len(set(lowered)) != len(lowered):
+        raise ConfigError(f"the schema {schema!r} names a field twice (Spark tells no capitals)")
+    return fields
+
+
+def read_schema(given: str) -> str:
+    """A schema's text, or that of the file which ``given`` names. Raises ConfigError."""
+    try:
+        is_file = Path(given).is_file()
+    except (OSError, ValueError):  # too long for a name, or no name at all
+        is_file = False
+    if not is_file:
+        if given.endswith((".avsc", ".json", ".ddl", ".sql")):
+            raise ConfigError(f"the schema's file {given} is not there")
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the schema's file {given} cannot be read: {error}") from error

@@ -1,0 +1,28 @@
+"""One Spark session for all tests of pipelines in a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from odradek.client.admin import Admin
+
+
+@pytest.fixture(scope="session")
+def spark(bootstrap: str) -> Iterator[Any]:
+    """Depends on the broker, so that the broker, started first, outlives it."""
+    from odradek.spark.session import session
+    from odradek.spark.source import register
+
+    running = session("odradek pipeline tests")
+    register(running)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with Admin(bootstrap) as client:
+        yield client

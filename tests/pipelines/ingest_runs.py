@@ -1,0 +1,82 @@
+"""What the tests of ingest and replay share: a table as readers see it that know nothing of Spark, and the group."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from odradek.client.admin import Admin
+from odradek.client.model import LATEST
+from odradek.core.ids import TopicPartition
+
+Place = tuple[str, int, int]
+
+
+def parquet(output: Path) -> pa.Table:
+    """By pyarrow, folders as columns."""
+    return ds.dataset(output, partitioning="hive").to_table()
+
+
+def delta(output: Path) -> pa.Table:
+    from deltalake import DeltaTable
+
+    return DeltaTable(output).to_pyarrow_dataset().to_table()
+
+
+def places(table: pa.Table) -> Counter[Place]:
+    """How often each record is there."""
+    columns = (table.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    return Counter(zip(*columns, strict=True))
+
+
+def by_place(table: pa.Table) -> dict[tuple[int, int], dict[str, Any]]:
+    return {(row["partition"], row["offset"]): row for row in table.to_pylist()}
+
+
+def duckdb_count(output: Path) -> int:
+    """Every file below the table that ends in .parquet: DuckDB passes over no hidden folder."""
+    ((count,),) = duckdb.sql(f"SELECT count(*) FROM read_parquet('{output}/**/*.parquet')").fetchall()
+    return int(count)
+
+
+def expected(admin: Admin, *topics: str) -> Counter[Place]:
+    """Each record of the topics once."""
+    found: Counter[Place] = Counter()
+    for tp, end in ends(admin, *topics).items():
+        found.update((tp.topic, tp.partition, offset) for offset in range(end))
+    return found
+
+
+def ends(admin: Admin, *topics: str) -> dict[TopicPartition, int]:
+    partitions = [tp for topic in topics for tp in admin.partitions(topic)]
+    return {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(partitions, LATEST)).items()}
+
+
+def committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    return {tp: commit.offset for tp, commit in admin.list_group_offsets(group).items()}
+
+
+def checkpoint_end(checkpoint: Path) -> dict[TopicPartition, int]:
+    """Where the last batch that Spark noted as done ends, by the checkpoint itself."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    offset = json.loads((checkpoint / "offsets" / str(last)).read_text().splitlines()[2])
+    return {
+        TopicPartition(topic, int(number)): end
+        for topic, partitions in offset.items()
+        if not topic.startswith("$")
+        for number, end in partitions.items()
+    }
+
+
+def forget_that_the_last_batch_was_done(checkpoint: Path) -> int:
+    """What a kill between a batch's work and Spark's note of it leaves behind."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    for name in (str(last), f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    return last

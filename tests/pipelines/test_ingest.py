@@ -1,0 +1,283 @@
+"""Topics into tables: each record once, for readers that know nothing of Spark too, and the group where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import unique
+from ingest_runs import (
+    by_place,
+    checkpoint_end,
+    committed,
+    delta,
+    duckdb_count,
+    ends,
+    expected,
+    forget_that_the_last_batch_was_done,
+    parquet,
+    places,
+)
+from publish import consumer, create_topic, publish
+
+from odradek.client.admin import Admin
+from odradek.client.errors import GroupNotEmpty, UnknownTopic
+from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.pipelines import Ingested, ingest
+from odradek.pipelines.ingesting import Table, Target, parse_trigger
+from odradek.pipelines.queries import QueryFailed
+from odradek.pipelines.table_state import bind
+from odradek.pipelines.values import ValueFormat, Values
+
+SCHEMA = "id bigint, name string"
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    name = unique("ingest")
+    create_topic(bootstrap, name, 2)
+    publish(bootstrap, name, [b'{"id":%d,"name":"x"}' % n for n in range(40)], partition=0)
+    publish(bootstrap, name, [b'{"id":1}', b"nope", None], partition=1, key="k")
+    return name
+
+
+def _done(done: Ingested) -> tuple[int, int, int]:
+    return done.rows, done.batches, done.bad
+
+
+def test_a_parquet_table_holds_each_record_once(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    # claims 102, 103
+    output = tmp_path / "lake" / "events"
+
+    def run(**more: Any) -> Ingested:
+        return ingest(
+            bootstrap,
+            topics=topic,
+            group=group,
+            output=output,
+            value_format="json",
+            schema=SCHEMA,
+            flat=True,
+            options={"maxOffsetsPerTrigger": "30"},
+            spark=spark,
+            **more,
+        )
+
+    heard: list[int] = []
+    assert _done(run(advance=lambda added: heard.append(added.rows))) == (43, 2, 1)
+    assert sum(heard) == 43
+    table = parquet(output)
+    assert places(table) == expected(admin, topic)
+    assert duckdb_count(output) == spark.read.parquet(str(output)).count() == 43
+    rows = by_place(table)
+    assert rows[0, 7] | {"timestamp": None, "key": None} == {
+        "id": 7,
+        "name": "x",
+        "topic": topic,
+        "partition": 0,
+        "offset": 7,
+        "timestamp": None,
+        "key": None,
+        "raw": None,
+        "error": None,
+    }
+    assert (rows[1, 1]["raw"], rows[1, 1]["error"]) == (b"nope", "it is not one JSON object")
+    assert (rows[1, 2]["id"], rows[1, 2]["error"], rows[1, 2]["key"]) == (None, None, b"k")
+
+    # A batch that Spark did not note as done is not read again: it is in the table, whatever has come since.
+    checkpoint = output / "_odradek" / "checkpoint"
+    before = sorted(path.stat().st_mtime_ns for path in output.glob("*.parquet"))
+    forget_that_the_last_batch_was_done(checkpoint)
+    publish(bootstrap, topic, [b'{"id":-1}'] * 5, partition=1)
+    assert run().rows > 5
+    assert set(before) < {path.stat().st_mtime_ns for path in output.glob("*.parquet")}
+    assert places(parquet(output)) == expected(admin, topic)
+    assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
+    assert _done(run()) == (0, 0, 0)
+    assert sorted(path.name for path in output.parent.iterdir()) == ["events"], "nothing is left beside the table"
+
+
+def test_a_delta_table_holds_each_record_once(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    output, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
+
+    def run(**more: Any) -> Ingested:
+        return ingest(
+            bootstrap,
+            subscribe_pattern=topic,
+            group=group,
+            output=output,
+            table_format="delta",
+            value_format="json",
+            schema=SCHEMA,
+            partition_by=["partition", "key"],
+            checkpoint=checkpoint,
+            headers=True,
+            spark=spark,
+            **more,
+        )
+
+    assert _done(run()) == (43, 1, 1)
+    forget_that_the_last_batch_was_done(checkpoint)
+    assert _done(run()) == (43, 1, 1), "it is in the table's log, and is told from there"
+    publish(bootstrap, topic, [b"{}"] * 5, partition=1, key="a/b %41:ü", headers=[("h", b"1")])
+    assert run().rows == 5
+    table = delta(output)
+    assert places(table) == expected(admin, topic)
+    assert by_place(table)[1, 4]["key"] == "a/b %41:ü".encode()
+    assert by_place(table)[1, 4]["headers"] == [{"key": "h", "value": b"1"}]
+    assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
+    with pytest.raises(QueryFailed, match="is partitioned by partition, key"):
+        ingest(
+            bootstrap,
+            topics=topic,
+            group=unique("other"),
+            output=_without_state(output),
+            table_format="delta",
+            value_format="json",
+            schema=SCHEMA,
+            headers=True,
+            spark=spark,
+        )
+
+
+def _without_state(output: Path) -> Path:
+    (output / "_odradek").rename(output.parent / "state")
+    return output
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_a_place_behind_a_uri(
+    table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Through Hadoop's file systems, as a cluster's tables are."""
+    output = tmp_path / "far"
+
+    def run() -> Ingested:
+        return ingest(
+            bootstrap,
+            topics=topic,
+            group=group,
+            output=f"file://{output}",
+            table_format=table_format,
+            value_format="json",
+            partition_by=["partition"],
+            spark=spark,
+        )
+
+    assert _done(run()) == (43, 1, 1)
+    forget_that_the_last_batch_was_done(output / "_odradek" / "checkpoint")
+    assert _done(run()) == (43, 1, 1)
+    assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
+    assert [path.name for path in tmp_path.iterdir()] == ["far"]
+
+
+def test_a_rewound_group_is_followed(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    def run() -> Ingested:
+        return ingest(bootstrap, topics=topic, group=group, output=tmp_path / "t", spark=spark)
+
+    run()
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(30)})
+    assert run().rows == 10
+    again = places(parquet(tmp_path / "t")) - expected(admin, topic)
+    assert again == {(topic, 0, offset): 1 for offset in range(30, 40)}
+
+
+def test_a_batch_with_a_bad_record_can_stop_the_query(
+    spark: Any, bootstrap: str, topic: str, group: str, admin: Admin, tmp_path: Path
+) -> None:
+    with pytest.raises(QueryFailed, match=f"{topic}-1, offset 1: its value cannot be read: it is not one JSON object"):
+        ingest(
+            bootstrap,
+            topics=topic,
+            group=group,
+            output=tmp_path / "t",
+            value_format="json",
+            schema=SCHEMA,
+            on_bad="fail",
+            spark=spark,
+        )
+    assert list((tmp_path / "t").glob("*.parquet")) == []
+    assert committed(admin, group) == {}
+
+
+# --- refused before Spark is asked for -------------------------------------------------------------------------------
+
+
+def _never() -> Any:
+    raise AssertionError("Spark was asked for")
+
+
+def test_what_is_not_there_is_refused_first(bootstrap: str, topic: str, group: str, tmp_path: Path) -> None:
+    def run(**more: Any) -> None:
+        ingest(bootstrap, **({"topics": topic, "group": group, "output": tmp_path / "t"} | more))
+
+    for wrong, error, says in (
+        ({"topics": topic + "x"}, UnknownTopic, f"did you mean {topic}"),
+        ({"topics": ""}, ConfigError, "either topics or a pattern"),
+        ({"group": ""}, ConfigError, "cannot be empty"),
+        ({"table_format": "iceberg"}, ConfigError, "none of parquet, delta"),
+        ({"value_format": "xml"}, ConfigError, "none of raw, json, avro"),
+        ({"framing": "x"}, ConfigError, "none of none, confluent"),
+        ({"on_bad": "x"}, ConfigError, "neither keep nor fail"),
+        ({"trigger": "soon"}, ConfigError, "expected an interval"),
+        ({"output": ""}, ConfigError, "needs a place"),
+        ({"options": {"maxOfsetsPerTrigger": "1"}}, ConfigError, "did you mean maxOffsetsPerTrigger"),
+    ):
+        with pytest.raises(error, match=says):
+            run(**wrong)
+    assert list(tmp_path.iterdir()) == []
+    member = consumer(bootstrap, group, client_id="somebody")
+    member.subscribe([topic])
+    member.poll(5)
+    try:
+        with pytest.raises(GroupNotEmpty, match="has members"):
+            run()
+    finally:
+        member.close()
+
+
+def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
+    target = Target(str(tmp_path / "t"))
+    table = Table(target, None)
+    with pytest.raises(StorageError, match="another pipeline is writing"):
+        Table(target, None)
+    table.bind()
+    table.close()
+    Table(target, None).close()
+    with pytest.raises(ConfigError, match="begun with value format raw, not json"):
+        Table(Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON)), None)
+
+    for mark in ("offsets", "odradek-table"):
+        other = tmp_path / f"of-another-{mark}"
+        (other / mark).mkdir(parents=True) if mark == "offsets" else other.mkdir()
+        if mark != "offsets":
+            (other / mark).write_text("another")
+        table = Table(Target(str(tmp_path / "t"), checkpoint=str(other)), None)
+        with pytest.raises(ConfigError, match="is of another query"):
+            table.bind()
+        table.close()
+
+    table = Table(Target(str(tmp_path / "t"), checkpoint=str(tmp_path / "new")), None)
+    with pytest.raises(ConfigError, match="holds batches of a query whose checkpoint is not"):
+        bind(table.checkpoint, table.place, "id", has_batches=True)
+    table.close()
+
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    with pytest.raises(ConfigError, match=r"something else than a table of odradek's: notes\.txt"):
+        Table(Target(str(tmp_path / "full")), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "means"), [("10s", 10_000), ("10 seconds", 10_000), ("500ms", 500), ("2m", 120_000), ("1 hour", 3_600_000)]
+)
+def test_triggers(text: str, means: int) -> None:
+    assert parse_trigger(text) == f"{means} milliseconds"

@@ -1,0 +1,214 @@
+"""Ranges once more: which they are, and that a table gets them once and a topic all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from brokers import unique
+from ingest_runs import delta, parquet, places
+from publish import commit, committed, create_topic, publish
+
+from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig
+from odradek.client.errors import UnknownTopic
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines import Replayed, replay
+from odradek.pipelines.ranges import Commit, Range, RangeGone, commits_of, legs, merge, parse_ranges, read_between
+from odradek.pipelines.replaying import Found, Selection, find
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+# --- ranges ---------------------------------------------------------------------------------------------------------
+
+
+def test_ranges_by_hand() -> None:
+    assert parse_ranges('{"t":{"1":[5,9],"0":[[3,5],[1,3],[7,8]]}}') == [
+        Range(T0, 1, 5),
+        Range(T0, 7, 8),
+        Range(T1, 5, 9),
+    ]
+    for wrong in ("", "[]", "{}", '{"t":{"0":[3,3]}}', '{"t":{"0":[1]}}', '{"t":{"x":[1,2]}}', '{"t":{"0":["1",2]}}'):
+        with pytest.raises(ConfigError, match="expected for example"):
+            parse_ranges(wrong)
+
+
+def test_ranges_of_one_partition_are_read_after_each_other() -> None:
+    pieces = [Range(T0, 7, 8), Range(T1, 5, 9), Range(T0, 1, 5), Range(T0, 2, 6), Range(T0, 6, 6)]
+    merged = merge(pieces)
+    assert merged == [Range(T0, 1, 6), Range(T0, 7, 8), Range(T1, 5, 9)]
+    assert legs(merged) == [[Range(T0, 1, 6), Range(T1, 5, 9)], [Range(T0, 7, 8)]]
+
+
+def test_what_a_group_read_is_what_lies_between_its_commits() -> None:
+    commits = [Commit(at * 10, offset) for at, offset in enumerate((5, 10, 3, 8, None, 20, 25))]
+    everything = read_between(T0, commits, None, None)
+    assert everything is not None
+    assert everything.ranges == (Range(T0, 3, 10), Range(T0, 20, 25)), "5 to 10, 3 to 8; then deleted; 20 to 25"
+    assert (everything.first, everything.last, everything.rewinds) == (commits[0], commits[-1], 1)
+    some = read_between(T0, commits, 29, 45)
+    assert some is not None
+    assert (some.ranges, some.first) == ((Range(T0, 3, 8),), commits[2])
+    assert read_between(T0, commits, None, -1) is None
+    with pytest.raises(RangeGone, match=r"t-0: .*the oldest that is kept, offset 10, is of 1970-01-01T00:00:00.010Z"):
+        read_between(T0, commits[1:], 5, None)
+
+
+def test_commits_of_a_topic_that_was_deleted_since_mean_nothing() -> None:
+    from datetime import UTC, datetime
+
+    at = datetime.fromtimestamp(1, UTC)
+    row = {
+        "kind": "offset_commit",
+        "topic": "t",
+        "partition": 0,
+        "committed_offset": 7,
+        "is_tombstone": False,
+        "commit_timestamp": at,
+        "record_timestamp": at,
+    }
+    rows = [row | {"record_offset": n, "topic_id": topic_id} for n, topic_id in ((3, b"new"), (1, b"old"), (2, None))]
+    rows.append(row | {"record_offset": 4, "topic_id": b"new", "is_tombstone": True, "commit_timestamp": None})
+    rows.append(row | {"record_offset": 5, "topic_id": None, "kind": "group_metadata", "topic": None})
+    found = commits_of(pa.Table.from_pylist(rows), {"t": b"new"})
+    assert found == {T0: [Commit(1000, 7), Commit(1000, 7), Commit(1000, None)]}
+
+
+def test_one_way_to_say_what_to_read() -> None:
+    for wrong, says in (
+        (Selection(), "say what to read"),
+        (Selection(("t",), start="5", read_by="g"), "in one way"),
+        (Selection(("t",), offsets='{"t":{"0":[1,2]}}'), "leave out topics"),
+        (Selection(("t",), since="2026-01-01"), "go with read by"),
+        (Selection(read_by="g", since="then"), "since 'then' is no time"),
+        (Selection(("t",), start="soon"), "neither earliest, latest, an offset nor a time"),
+        (Selection(read_by=""), "cannot be empty"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            wrong.check()
+
+
+# --- looked up ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """Partition 0 with offsets 0 to 19, a second apart from 1000 s on; partition 1 with offsets 0 to 4."""
+    name = unique("replay")
+    create_topic(bootstrap, name, 2, retention_ms="-1")
+    times = range(1_000_000, 1_020_000, 1000)
+    publish(bootstrap, name, [b"%d" % n for n in range(20)], partition=0, key="k", timestamps_ms=times)
+    publish(bootstrap, name, [b"x"] * 5, partition=1, timestamps_ms=[2_000_000] * 5)
+    return name
+
+
+def _look(bootstrap: str, **chosen: Any) -> Found:
+    return find(ClientConfig(bootstrap), Selection(**chosen))
+
+
+def _spans(found: Found) -> list[tuple[int, int, int]]:
+    return [(piece.partition.partition, piece.start, piece.end) for piece in found.ranges]
+
+
+def test_places_and_times(bootstrap: str, topic: str) -> None:
+    topics = (topic,)
+    assert _spans(_look(bootstrap, topics=topics)) == [(0, 0, 20), (1, 0, 5)]
+    assert _spans(_look(bootstrap, topics=topics, start="3", end="5")) == [(0, 3, 5), (1, 3, 5)]
+    # 1003.5 s: record 4 is the first as young; nothing in partition 1 is older than 1010 s.
+    between = _look(bootstrap, topics=topics, start="1970-01-01T00:16:43.500", end="1970-01-01T00:16:50")
+    assert _spans(between) == [(0, 4, 10)]
+    assert _spans(_look(bootstrap, topics=topics, start="2100-01-01")) == []
+    with pytest.raises(UnknownTopic, match=f"did you mean {topic}"):
+        _look(bootstrap, topics=(topic + "x",))
+
+
+def test_ranges_that_are_gone_are_named(bootstrap: str, topic: str, admin: Admin) -> None:
+    admin.delete_records({TopicPartition(topic, 0): 8})
+    wanted = f'{{"{topic}":{{"0":[5,30],"1":[0,5],"7":[0,1]}}}}'
+    with pytest.raises(RangeGone) as error:
+        _look(bootstrap, offsets=wanted)
+    assert f"{topic}-0: offsets 5 to 7 are gone (its log starts at 8), removed by DeleteRecords" in str(error.value)
+    assert f"{topic}-0: offsets 20 to 29 are not there (its log ends at 20)" in str(error.value)
+    assert f"{topic}-7 is not there" in str(error.value)
+    left = _look(bootstrap, offsets=wanted, allow_missing=True)
+    assert (_spans(left), len(left.gone)) == ([(0, 8, 20), (1, 0, 5)], 3)
+
+
+def test_what_a_group_read_by_its_commits(bootstrap: str, topic: str, group: str) -> None:
+    for offset in (2, 9, 4, 6, 15):
+        commit(bootstrap, group, {(topic, 0): offset})
+    assert committed(bootstrap, group) == {(topic, 0): 15}
+    found = _look(bootstrap, read_by=group)
+    assert _spans(found) == [(0, 2, 15)]
+    assert found.read[TopicPartition(topic, 0)].rewinds == 1
+    assert _spans(_look(bootstrap, read_by=group, since="2100-01-01")) == []
+    with pytest.raises(RangeGone, match="the oldest that is kept, offset 2"):
+        _look(bootstrap, read_by=group, since="2020-01-01")
+    with pytest.raises(RangeGone, match="holds no commit of group"):
+        _look(bootstrap, read_by=group + "x")
+
+
+# --- read and written -----------------------------------------------------------------------------------------------
+
+
+def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    offsets = f'{{"{topic}":{{"0":[[1,3],[5,9]],"1":[0,5]}}}}'
+    wanted = {(topic, 0, n): 1 for n in (1, 2, 5, 6, 7, 8)} | {(topic, 1, n): 1 for n in range(5)}
+    for table_format, read in (("parquet", parquet), ("delta", delta)):
+        output = tmp_path / table_format
+
+        def run(output: Path = output, table_format: str = table_format, **more: Any) -> Replayed:
+            done = replay(bootstrap, offsets=offsets, output=output, table_format=table_format, spark=spark, **more)
+            assert isinstance(done, Replayed)
+            return done
+
+        first, second = run(), run()
+        assert (first.offsets, first.rows, first.already) == (11, 11, False)
+        assert (second.rows, second.already) == (11, True)
+        assert places(read(output)) == wanted
+    assert run(again=True).already is False
+    assert places(delta(output)) == dict.fromkeys(wanted, 2)
+    nothing = replay(bootstrap, topics=topic, start="2100-01-01", output=tmp_path / "none", spark=spark)
+    assert isinstance(nothing, Replayed)
+    assert nothing.rows == 0
+
+
+def test_into_a_topic(spark: Any, bootstrap: str, topic: str) -> None:
+    into = unique("again")
+    create_topic(bootstrap, into, 2)
+    done = replay(
+        bootstrap, topics=topic, end="4", to_topic=into, keep_partitions=True, keep_timestamps=True, spark=spark
+    )
+    assert isinstance(done, Replayed)
+    assert (done.offsets, done.rows) == (8, 8)
+    copies = (
+        spark.read.format("odradek")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", into)
+        .option("includeHeaders", "true")
+        .load()
+        .where("partition = 0")
+        .selectExpr(
+            "unix_millis(timestamp) AS at", "string(key) AS key", "string(value) AS value", "headers[0] AS mark"
+        )
+        .orderBy("at")
+        .collect()
+    )
+    assert [row.at for row in copies] == [1_000_000, 1_001_000, 1_002_000, 1_003_000]
+    assert [(row.key, row.value) for row in copies] == [("k", str(n)) for n in range(4)]
+    assert [bytes(row.mark.value).decode() for row in copies] == [f"{topic}-0@{n}" for n in range(4)]
+    assert {row.mark.key for row in copies} == {"odradek-replayed-from"}
+    with pytest.raises(UnknownTopic):
+        replay(bootstrap, topics=topic, to_topic=unique("nowhere"), spark=spark)
+    with pytest.raises(ConfigError, match="either a table or a topic"):
+        replay(bootstrap, topics=topic, spark=spark)
+
+
+def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:
+    found = replay(bootstrap, topics=topic, dry_run=True)
+    assert isinstance(found, Found)
+    assert found.offsets == 25
