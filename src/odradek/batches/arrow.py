@@ -29,7 +29,7 @@ from odradek.batches.decode import (
 from odradek.batches.header import CONTROL_BIT
 from odradek.core.errors import CorruptRecord
 
-CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 2 << 20
 """Roughly how many bytes of records go into one RecordBatch at most."""
 # Spark's own names and nullability, so that its Arrow batches need no cast.
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))

@@ -1,0 +1,382 @@
+"""``python -m bench.spark``: ``format("odradek")`` beside Spark's built-in Kafka connector.
+
+One Spark session (``local[2]``), one Apache Kafka, the same topics; both sides in every round, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+
+from bench import report
+from bench.apache import SPARK_CONNECTOR_VERSION, ApacheBroker, class_path, spark_connector
+from bench.load import create_topic
+from bench.sides import CONFIG, cpu_seconds, with_descendants
+from odradek.client.admin import Admin
+from odradek.client.model import LATEST
+from odradek.client.producer import Producer
+from odradek.spark import register
+from odradek.spark.session import session
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+PARTITIONS = 4
+OURS, THEIRS = "odradek", "kafka"
+SIDES = (OURS, THEIRS)
+T0 = 1_700_000_000_000
+BATCH_ROWS = 10_000
+FEW = 40
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the report: ``aim`` is how many times better than the connector it is to be, 0 where none is set."""
+
+    title: str
+    unit: str
+    higher_is_better: bool = True
+    aim: float = 0
+
+
+FIGURES: dict[str, Figure] = {}
+for _size in ("100 B", "1 KB"):
+    for _codec in ("none", "lz4"):
+        _name = f"{_size}, {_codec}"
+        FIGURES[f"noop {_name}"] = Figure(f"into noop, {_name}", "rows/s", aim=3)
+        FIGURES[f"noop {_name} cpu"] = Figure("… CPU of Spark and its workers per million rows", "s", False)
+        FIGURES[f"parquet {_name}"] = Figure(f"into Parquet, {_name}", "rows/s", aim=1.5)
+        FIGURES[f"parquet {_name} cpu"] = Figure("… CPU of Spark and its workers per million rows", "s", False)
+FIGURES |= {
+    "batch": Figure(f"a micro-batch of {FEW} records that are there, into noop", "ms", False, aim=1 / 1.2),
+    "live": Figure(f"… of {FEW} records that just came", "ms", False, aim=1 / 1.2),
+    "live tuned": Figure("… the same, kafka.fetch.max.wait.ms=10 on both sides", "ms", False, aim=1 / 1.2),
+    "now": Figure(f"a run of AvailableNow with {FEW} new records, from load() to the end", "ms", False),
+    "range": Figure("1 % of a topic by a filter on timestamp, count", "s", False, aim=20),
+}
+
+
+class Bench:
+    """The session, the broker and the topics that are filled so far."""
+
+    def __init__(self, bootstrap: str, work: Path, scale: float) -> None:
+        self.bootstrap, self.work, self.scale = bootstrap, work, scale
+        jars = ",".join(map(str, spark_connector()))
+        log = str(work / "spark.log")
+        config = {
+            "spark.jars": jars,
+            "spark.odradek.log.file": log,
+            "spark.driver.memory": "2g",
+            "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        }
+        self.spark = session("bench", config=config)
+        register(self.spark)
+        self.admin = Admin(bootstrap)
+
+    def close(self) -> None:
+        self.admin.close()
+        self.spark.stop()
+
+    def filled(self, topic: str, rows: int, size: int, codec: str, step_ms: float = 0.1) -> str:
+        """A topic of ``rows`` records of ``size`` bytes; one that is there from an earlier run is used again."""
+        topic = f"{topic}-{rows}"
+        if topic in self.admin.topics():
+            partitions = self.admin.partitions(topic)
+            held = sum(listed.offset for listed in self.admin.list_offsets(dict.fromkeys(partitions, LATEST)).values())
+            if held == rows:
+                return topic
+            raise RuntimeError(f"topic {topic} holds {held} records instead of {rows}: remove the directory")
+        create_topic(self.bootstrap, topic, PARTITIONS, {"retention.ms": "-1"})
+        fill(self.bootstrap, topic, rows, size, codec, step_ms)
+        return topic
+
+    def read(self, kind: str, topic: str, **options: str) -> Any:
+        chosen = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic} | options
+        return self.spark.read.format(kind).options(**chosen).load()
+
+
+def fill(bootstrap: str, topic: str, rows: int, size: int, codec: str, step_ms: float) -> None:
+    """JSON that compresses as such events do; keys of eight bytes, record ``n`` is from T0 + ``step_ms`` · n."""
+    values = []
+    for n in range(BATCH_ROWS):
+        number = n * 2_654_435_761 % (1 << 32)
+        head = f'{{"id":{number},"user":"user-{number % 9973}","action":"{["view", "buy", "leave"][n % 3]}","at":'
+        values.append((head + f"{T0 + n}" + ',"note":"' + f"{number:x}" * 200)[: size - 10].encode() + b'"}')
+    keys = [b"%08d" % (n % 5000) for n in range(BATCH_ROWS)]
+    columns: dict[str, Any] = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+    numbers = pa.array(range(BATCH_ROWS), pa.int32())
+    columns["partition"] = pa.array([n % PARTITIONS for n in range(BATCH_ROWS)], pa.int32())
+    with Producer(bootstrap, compression_type=codec, buffer_memory=256 << 20) as producer:
+        for first in range(0, rows, BATCH_ROWS):
+            count = min(BATCH_ROWS, rows - first)
+            times = [T0 + int((first + n) * step_ms) for n in range(len(numbers))]
+            columns["timestamp"] = pa.array(times, pa.timestamp("ms", tz="UTC"))
+            producer.send_batch(topic, pa.RecordBatch.from_pydict(columns).slice(0, count))
+        producer.flush()
+
+
+@contextmanager
+def timed() -> Iterator[Figures]:
+    """Seconds, and CPU seconds of this process's descendants: Spark's Java and the Python workers."""
+    told: Figures = {}
+    cpu, began = cpu_seconds(with_descendants([os.getpid()])), time.perf_counter()
+    yield told
+    told["s"] = time.perf_counter() - began
+    told["cpu"] = cpu_seconds(with_descendants([os.getpid()])) - cpu
+
+
+def throughput(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
+    """Whole topics into noop and into Parquet. Round 0 warms up."""
+    figures: Figures = {}
+    for size, title, full in ((100, "100 B", 4_000_000), (1000, "1 KB", 1_000_000)):
+        for codec in ("none", "lz4"):
+            rows = int(full * bench.scale)
+            for sink in ("noop", "parquet"):
+                if f"{sink}-{size}" not in only:
+                    continue
+                topic = bench.filled(f"bench-{size}-{codec}", rows, size, codec)
+                key = f"{sink} {title}, {codec}"
+                told = _written(bench, kind, topic, sink, check=rows if number == 0 else None)
+                figures[key] = rows / told["s"]
+                figures[f"{key} cpu"] = told["cpu"] / rows * 1e6
+    return figures
+
+
+def _written(bench: Bench, kind: str, topic: str, sink: str, check: int | None) -> Figures:
+    path = bench.work / "parquet"
+    shutil.rmtree(path, ignore_errors=True)
+    with timed() as told:
+        writer = bench.read(kind, topic).write
+        if sink == "noop":
+            writer.format("noop").mode("overwrite").save()
+        else:
+            writer.parquet(str(path))
+    if check is not None and sink == "parquet":
+        found = bench.spark.read.parquet(str(path)).count()
+        if found != check:
+            raise RuntimeError(f"{kind} wrote {found} rows of {check}")
+    return told
+
+
+def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
+    """Small batches: of records that are there, of records that come, and one a run, as scheduled jobs have them."""
+    topic = f"bench-batch-{uuid.uuid4().hex[:8]}"
+    create_topic(bench.bootstrap, topic, PARTITIONS)
+    batches = max(3, int(40 * bench.scale))
+    warm = max(3, int((50 if number == 0 else 15) * bench.scale))
+    with Producer(bench.bootstrap, linger_ms=0) as producer:
+        for _ in range(warm + batches):
+            _send(producer, topic, FEW)
+        done = FEW * (warm + batches)
+        query = _started(bench, kind, topic, "waiting", maxOffsetsPerTrigger=str(FEW))
+        progress = _progress_until(query, topic, done)
+        figures = _told(progress[warm:])
+        for name, tuned in (("live", {}), ("live tuned", {"kafka.fetch.max.wait.ms": "10"})):
+            query = _started(bench, kind, topic, name, **tuned)
+            _wait_for(query, topic, done)
+            for _ in range(12):
+                _send(producer, topic, FEW)
+                done += FEW
+                _wait_for(query, topic, done)
+            progress = [one for one in _progress_until(query, topic, done) if one["numInputRows"] == FEW]
+            # What was planned while records came holds some of them, the next batch the others: these are left out.
+            figures[name] = median(one["durationMs"]["triggerExecution"] for one in progress[2:])
+        runs = [_available_now(bench, kind, topic, producer) for _ in range(6)]
+    figures["now"] = median(runs[1:]) * 1000
+    return figures
+
+
+def _send(producer: Producer, topic: str, count: int) -> None:
+    for n in range(count):
+        producer.send(topic, b"x" * 100, partition=n % PARTITIONS)
+    producer.flush()
+
+
+def _started(bench: Bench, kind: str, topic: str, name: str, **options: str) -> Any:
+    """A query from the topic's start, under way."""
+    frame = bench.spark.readStream.format(kind).options(**_options(bench, kind, topic) | options).load()
+    checkpoint = bench.work / f"checkpoint-{topic}-{name}"
+    return frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+
+
+def _options(bench: Bench, kind: str, topic: str) -> dict[str, str]:
+    options = {"kafka.bootstrap.servers": bench.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    return options | ({"kafka.group.id": f"bench-{uuid.uuid4().hex[:8]}"} if kind == OURS else {})
+
+
+def _progress_until(query: Any, topic: str, done: int) -> list[dict[str, Any]]:
+    """Lets a query come so far, ends it, and returns its reports."""
+    try:
+        _wait_for(query, topic, done)
+        progress = [json.loads(one.json()) for one in query._jsq.recentProgress()]
+    finally:
+        query.stop()
+    return [one for one in progress if one["numInputRows"]]
+
+
+def _told(progress: list[dict[str, Any]]) -> Figures:
+    parts = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+    figures = {f"part {name}": median(one["durationMs"].get(name, 0) for one in progress) for name in parts}
+    return {"batch": median(one["durationMs"]["triggerExecution"] for one in progress)} | figures
+
+
+def _wait_for(query: Any, topic: str, done: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        progress = query._jsq.lastProgress()
+        if progress is not None:
+            end = json.loads(progress.json())["sources"][0]["endOffset"]
+            if isinstance(end, dict) and sum(end.get(topic, {}).values()) == done:
+                return
+        if query.exception() is not None:
+            raise query.exception()
+        time.sleep(0.02)
+    raise TimeoutError(f"the query did not reach {done} records")
+
+
+def _available_now(bench: Bench, kind: str, topic: str, producer: Producer) -> float:
+    _send(producer, topic, FEW)
+    began = time.perf_counter()
+    options = _options(bench, kind, topic) | ({"kafka.group.id": f"bench-now-{topic}"} if kind == OURS else {})
+    frame = bench.spark.readStream.format(kind).options(**options).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(bench.work / f"checkpoint-{topic}-now"))
+    query = writer.trigger(availableNow=True).start()
+    if not query.awaitTermination(60):
+        raise TimeoutError("a run of AvailableNow did not end")
+    return time.perf_counter() - began
+
+
+def time_range(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
+    """One hundredth of a topic, from the middle of it, by a filter on ``timestamp``."""
+    rows = int(50_000_000 * bench.scale)
+    topic = bench.filled("bench-times", rows, 100, "none", step_ms=1)
+    low, high = T0 + rows // 2, T0 + rows // 2 + rows // 100
+    options = {"pushFilters": "true", "maxTimestampDisorder": "1s"} if kind == OURS else {}
+    filters = f"timestamp >= timestamp_millis({low}) AND timestamp < timestamp_millis({high})"
+    with timed() as told:
+        found = bench.read(kind, topic, **options).where(filters).count()
+    if found != high - low:
+        raise RuntimeError(f"{kind} found {found} rows instead of {high - low}")
+    return {"range": told["s"]}
+
+
+Measure = Callable[[Bench, str, int, list[str]], Figures]
+MEASURES: dict[str, Measure] = {
+    "noop-100": throughput, "noop-1000": throughput, "parquet-100": throughput, "parquet-1000": throughput,
+    "batches": micro_batches, "range": time_range,
+}  # fmt: skip
+
+
+def table(rounds: dict[str, list[Figures]]) -> str:
+    names = f"odradek {version('odradek')} | spark-sql-kafka-0-10 {SPARK_CONNECTOR_VERSION}"
+    lines = [
+        f"| figure | {names} | times better | aim |",
+        "|---|---|---|---|---|",
+    ]
+    shown = dict(FIGURES)
+    for key in rounds[OURS][0]:
+        if key.startswith("part "):
+            shown[key] = Figure(f"… of the first of these: {key.removeprefix('part ')}", "ms", False)
+    for key, figure in shown.items():
+        mine, other = ([values[key] for values in rounds[kind] if key in values] for kind in SIDES)
+        if not mine:
+            continue
+        times = report.ratios(mine, other, higher_is_better=figure.higher_is_better)
+        aim = ""
+        if figure.aim:
+            told = f"≥ {figure.aim:g} ×" if figure.aim >= 1 else f"≤ {1 / figure.aim:.2g} × its time"
+            aim = f"{told} ({'met' if median(times) >= figure.aim else 'missed'})"
+        ratio = f"{report.spread(times)} ×" if times else "–"
+        lines.append(
+            f"| {figure.title}, {figure.unit} | {report.spread(mine)} | {report.spread(other)} | {ratio} | {aim} |"
+        )
+    return "\n".join(lines)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser.add_argument("--only", action="append", choices=list(MEASURES), help="only this measure (repeatable)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of both sides (default 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try things out")
+    parser.add_argument("--directory", type=Path, help="keep the broker's data here, for the next run")
+    parser.add_argument("--fill", action="store_true", help="only fill the topics, with --directory")
+    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--bootstrap", help="measure against this Apache Kafka instead of one started here")
+    told = parser.parse_args()
+    told.only = told.only or list(MEASURES)
+    return told
+
+
+def fill_all(bench: Bench, only: list[str]) -> None:
+    """Fills what the chosen measures read, so that filling is no part of a measured run."""
+    for size, rows in ((100, 4_000_000), (1000, 1_000_000)):
+        if {f"noop-{size}", f"parquet-{size}"} & set(only):
+            for codec in ("none", "lz4"):
+                bench.filled(f"bench-{size}-{codec}", int(rows * bench.scale), size, codec)
+    if "range" in only:
+        bench.filled("bench-times", int(50_000_000 * bench.scale), 100, "none", step_ms=1)
+
+
+def measure(bench: Bench, told: argparse.Namespace) -> dict[str, list[Figures]]:
+    """Round 0 warms both sides up and is not told."""
+    rounds: dict[str, list[Figures]] = {kind: [] for kind in SIDES}
+    functions = list(dict.fromkeys(MEASURES[name] for name in told.only))
+    for number in range(told.rounds + 1):
+        for kind in SIDES if number % 2 == 0 else SIDES[::-1]:
+            figures: Figures = {}
+            for function in functions:
+                if number or function is not time_range or kind == OURS:
+                    figures |= function(bench, kind, number, told.only)
+            line = "  ".join(f"{key}: {report.shown(value)}" for key, value in figures.items())
+            print(f"round {number} {kind}: {line}", flush=True)
+            if number:
+                rounds[kind].append(figures)
+    return rounds
+
+
+def main() -> int:
+    told = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    work = Path(tempfile.mkdtemp(prefix="odradek-bench-spark-"))
+    broker = None
+    if not told.bootstrap:
+        broker = ApacheBroker(told.directory or work / "kafka", CONFIG | {"log.retention.hours": "-1"}, cp=class_path())
+        broker.start()
+    try:
+        bench = Bench(told.bootstrap or broker.bootstrap, work, told.scale)
+        try:
+            fill_all(bench, told.only)
+            if told.fill:
+                return 0
+            rounds = measure(bench, told)
+        finally:
+            bench.close()
+    finally:
+        if broker is not None:
+            broker.stop()
+        shutil.rmtree(work, ignore_errors=True)
+    command = " ".join(["python -m bench.spark", *(word for word in sys.argv[1:])])
+    used = f"PySpark {version('pyspark')}, {ApacheBroker.name}, kafka-clients 3.9.1, pyarrow {version('pyarrow')}"
+    text = f"{report.head(told.rounds, command)} · {used}\n\n{table(rounds)}"
+    report.write(told.out, text, "spark " + ", ".join(told.only))
+    print(f"\n{text}\n\nwritten to {told.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
