@@ -14,11 +14,13 @@ from contextlib import ExitStack
 import pytest
 import scenarios_groups
 import scenarios_groups_admin
+import scenarios_groups_by_hand
 import scenarios_groups_chance
 import scenarios_groups_classic
 import scenarios_groups_commits
 import scenarios_groups_consumer
 import scenarios_groups_expiry
+import scenarios_groups_later
 import scenarios_groups_migration
 import scenarios_groups_restarts
 import scenarios_groups_static
@@ -44,7 +46,9 @@ SUITES = {
 CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
 # Suites with settings of their own.
 APART = {
+    "groups_by_hand": scenarios_groups_by_hand,
     "groups_expiry": scenarios_groups_expiry,
+    "groups_later": scenarios_groups_later,
     "groups_restarts": scenarios_groups_restarts,
     "groups_timeouts": scenarios_groups_timeouts,
 }
@@ -68,6 +72,10 @@ _HALF_GONE = (
     "A classic join that is refused makes Kafka forget an empty KIP-848 group whose records stay in the log, to come "
     "back with the next start; here they are taken out when the group becomes a classic one."
 )
+_NO_TOPIC = (
+    "Here a load deletes what was committed for topics that are gone, since a crash may have come between a topic's "
+    "end and that of its offsets; Kafka keeps such offsets, which only a hand can have written otherwise."
+)
 _GONE = "Kafka leaves the sync of a member that is removed unanswered for good; here it is told that it is no member."
 DEVIATIONS: dict[str, list[tuple[str, str]]] = {
     "a_member_that_syncs_leaves": [(r"\"<no answer>\" found .*unknown_member_id", _GONE)],
@@ -78,6 +86,11 @@ DEVIATIONS: dict[str, list[tuple[str, str]]] = {
     "subscriptions_that_claim_too_much": [
         (r"join_group .*\"<no answer>\" found .*error_code\": \"none", _UNREADABLE),
         (r"group_state: expected \"PreparingRebalance\" found \"CompletingRebalance", _UNREADABLE),
+    ],
+    "the_offsets_topic_is_written_by_hand": [
+        (r"^3 offset_fetch .*committed_offset: expected 7 found -1$", _NO_TOPIC),
+        (r"^3 offset_fetch .*metadata: expected \"by hand\" found \"\"$", _NO_TOPIC),
+        (r"^7 offset_fetch .*\"no-such-topic\"", _NO_TOPIC),
     ],
     "syncs_twice_at_once": [(r"^6 .*\"<no answer>\" found .*rebalance_in_progress", _AGAIN)],
 }
@@ -125,6 +138,8 @@ def test_groups_live_and_expire_as_in_apache_kafka(
     # behaviour 15 (topics_nobody_reads_expire); behaviour 16 (offsets_of_a_simple_group_expire)
     # behaviour 17 (nothing_expires_while_a_group_rebalances); behaviour 18 (groups_without_offsets_vanish)
     # behaviour 6 (signs_of_life); behaviour 44 (a_follower_does_not_sync); behaviour 46 (a_full_group)
+    # claim 81 (the_offsets_topic_is_deleted, the_offsets_topic_grows); claim 87 (the_offsets_topic_is_written_by_hand)
+    # behaviour 28 (epochs_after_a_restart); behaviour 14 (retention_goes_on)
     # behaviour 20 (groups_without_members_are_found_again); behaviour 38 (groups_that_changed_sides_are_found_again)
     broker = apart(suite)
 

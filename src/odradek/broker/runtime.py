@@ -40,6 +40,7 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from time import perf_counter
@@ -55,7 +56,7 @@ from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 from odradek.groups.commit_plan import CommitBlock
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import Surroundings
-from odradek.groups.messages import Request
+from odradek.groups.messages import JoinGroup, Request
 from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import GroupShard
 
@@ -464,12 +465,13 @@ class _Shard:
         """Answers everybody with ``error`` and forgets everything."""
         self.error = error
         self.timers.clear()
-        waiting: list[_Answer] = [(*parked, None) for parked in self._parked.values()]
-        waiting += self._answers
+        parked = [(request, promise, _dropped(request, error)) for request, promise in self._parked.values()]
+        waiting = self._answers
         for _, answers in self._uncommitted:
             waiting += answers
         self._parked, self._records, self._answers, self._uncommitted = {}, [], [], []
         self._record_bytes = BATCH_HEADER_BYTES
+        _resolve(parked)
         _fail(waiting, error)
 
     def _restart(self, error: ErrorCode) -> None:
@@ -590,6 +592,13 @@ def _resolve(answers: list[_Answer]) -> None:
             promise.resolve(reply)
         except Exception:  # whoever asked cannot take it; the others of the batch can
             log.exception("the answer to %s went nowhere", type(request).__name__)
+
+
+def _dropped(request: Request, error: ErrorCode) -> Any:
+    """What somebody is told who has been waiting: who joins, under which id."""
+    if isinstance(request, JoinGroup):
+        return replace(request.failed(error), member_id=request.member_id or request.new_member_id)
+    return request.failed(error)
 
 
 def _fail(answers: list[_Answer], error: ErrorCode) -> None:

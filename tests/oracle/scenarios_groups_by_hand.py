@@ -1,0 +1,253 @@
+"""What groups answer when somebody lays hands on `__consumer_offsets`: it is deleted, grown, narrowed, written to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_talk import (
+    ADD_PARTITIONS,
+    ALTER_CONFIGS,
+    DELETE_TOPICS,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    FIND,
+    OFFSETS_TOPIC,
+    Consumer,
+    Member,
+    Talk,
+    stable,
+)
+from recording import Run, Scenario
+from scenarios_groups_admin import reader
+
+from odradek.batches.encode import encode_batch
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import partition_for_group
+from odradek.core.records import OffsetCommitValue, group_key, offset_key, offset_value
+
+CONFIG = {
+    "num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
+}
+RESTARTS = True
+PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
+TOPIC_RESOURCE = 2
+
+
+def delete(run: Run) -> None:
+    reply = run.quietly(DELETE_TOPICS, 6, {"topics": [{"name": OFFSETS_TOPIC, "topic_id": None}], "timeout": 10_000})
+    assert reply.responses[0].error_code is ErrorCode.none, reply
+    run.gone(OFFSETS_TOPIC)
+
+
+def is_forgotten(run: Run, *talks: Talk) -> None:
+    """Waits until nobody is these groups' coordinator any more."""
+    for talk in talks:
+        asked = {"groups": [talk.group], "include_authorized_operations": False}
+        run.until(DESCRIBE, 4, asked, lambda reply: reply.groups[0].error_code is ErrorCode.not_coordinator)
+
+
+def sets(run: Run, name: str, value: str) -> None:
+    """A setting of the offsets topic, which its broker knows on return."""
+    resource: dict[str, Any] = {"resource_type": TOPIC_RESOURCE, "resource_name": OFFSETS_TOPIC}
+    configs = [{"name": name, "config_operation": 0, "value": value}]
+    reply = run.quietly(ALTER_CONFIGS, 1, {"resources": [resource | {"configs": configs}], "validate_only": False})
+    assert reply.responses[0].error_code is ErrorCode.none, reply
+    asked = {"include_synonyms": False, "include_documentation": False}
+    asked |= {"resources": [resource | {"configuration_keys": [name]}]}
+    run.until(DESCRIBE_CONFIGS, 4, asked, lambda reply: reply.results[0].configs[0].value == value)
+
+
+def the_offsets_topic_is_deleted(run: Run) -> None:
+    joining, syncing, simple, new = (Talk(run, label) for label in ("joining", "syncing", "simple", "new"))
+    topic = new.known_topic("a", 2)
+    a, b, d, e = (Member(joining, "a"), Member(joining, "b"), Member(syncing, "d"), Member(syncing, "e"))
+    m = Consumer(new, "m", topic)
+    stable(joining, a)
+    stable(syncing, d)
+    m.join()
+    a.commit((topic, 0, 1))
+    m.commit((topic, 0, 2))
+    simple.commit((topic, 0, 3))
+    comes = e.come()
+    syncing.in_state("PreparingRebalance")
+    d.join()
+    e.came(comes)
+    waits, follows = b.come(), e.syncing()
+    joining.in_state("PreparingRebalance")
+    delete(run)
+    is_forgotten(run, joining, syncing, simple, new)
+    waits.receive()
+    follows.receive()
+    a.beat()
+    a.commit((topic, 0, 4))
+    a.join()
+    d.sync({d: b"1", e: b"2"})
+    a.leave()
+    m.beat()
+    m.commit((topic, 0, 5))
+    simple.fetch()
+    simple.fetch(version=7)
+    simple.fetch(version=1, topics={topic: [0]})
+    simple.commit((topic, 0, 6), version=2)
+    simple.describe()
+    new.inspect()
+    simple.delete()
+    simple.delete_offsets({topic: [0]})
+    simple.listed()
+    for talk in (joining, syncing, simple, new):
+        talk.is_served()
+    new.knows(topic, 2)
+    simple.listed(joining.group, syncing.group, simple.group, new.group)
+    a.beat()
+    a.commit((topic, 0, 7))
+    a.commit((topic, 0, 7), version=8)
+    d.sync()
+    m.beat()
+    m.commit((topic, 0, 8))
+    m.commit((topic, 0, 8), version=8)
+    for talk in (joining, new, simple):
+        talk.fetch()
+        talk.describe()
+    new.inspect()
+    a.id = ""
+    a.join()
+    m.join()
+    simple.commit((topic, 0, 9))
+    simple.fetch()
+
+
+def the_offsets_topic_grows(run: Run) -> None:
+    talk, other = Talk(run), Talk(run, "other")
+    topic = talk.topic()
+    a = Member(talk, "a")
+    stable(talk, a)
+    a.commit((topic, 0, 1))
+    row = {"name": OFFSETS_TOPIC, "count": 60, "assignments": None}
+    run.call(ADD_PARTITIONS, 3, {"topics": [row], "timeout": 10_000, "validate_only": False})
+    run.led(OFFSETS_TOPIC, 60)
+    a.beat()
+    a.commit((topic, 0, 2))
+    other.commit((topic, 0, 3))
+    talk.fetch()
+    other.fetch()
+    talk.listed(talk.group, other.group)
+    talk.log()
+    delete(run)
+    is_forgotten(run, talk, other)
+    talk.is_served()
+    run.led(OFFSETS_TOPIC, 50)
+
+
+def the_offsets_topic_takes_small_batches(run: Run) -> None:
+    talk, simple, new = Talk(run), Talk(run, "simple"), Talk(run, "new")
+    topic = talk.topic(partitions=4)
+    new.knows(topic, 4)
+    a = Member(talk, "a")
+    stable(talk, a)
+    sets(run, "max.message.bytes", "600")
+    simple.commit((topic, 0, 1, "x" * 1000))
+    simple.commit(*((topic, index, 2, "x" * 200) for index in range(4)))
+    simple.fetch()
+    simple.commit((topic, 0, 3, "x" * 100))
+    simple.fetch()
+    a.join()
+    a.sync({a: b"all" * 300})
+    a.beat()
+    talk.describe()
+    m = Consumer(new, "m", *(f"{topic}-{number}" for number in range(30)))
+    m.join()
+    new.inspect()
+    sets(run, "max.message.bytes", "1048588")
+    simple.commit((topic, 0, 4, "x" * 1000))
+    simple.fetch()
+    m.join()
+    a.join()
+    a.sync({a: b"all" * 300})
+    a.beat()
+    talk.log()
+
+
+def the_offsets_topic_is_written_by_hand(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic(partitions=2)
+    talk.commit((topic, 0, 1))
+    value = OffsetCommitValue(7, -1, "by hand", 1_600_000_000_000, 4_000_000_000_000, None)
+    written = [
+        Record(b"\x00\x63" + b"of a kind to come", b"\x00\x00?"),
+        Record(b"\x00\x63" + b"of a kind to come", None),
+        Record(offset_key(talk.group, topic, 1), offset_value(value)),
+        Record(offset_key(talk.group, "no-such-topic", 0), offset_value(value)),
+        Record(group_key("gone-long-since"), None),
+    ]
+    partition = partition_for_group(talk.group, 50)
+    asked = {"transactional_id": None, "acks": -1, "timeout": 10_000}
+    rows = [{"index": partition, "records": encode_batch(written, now_ms=1_600_000_000_000)}]
+    said = asked | {"topic_data": [{"name": OFFSETS_TOPIC, "partition_data": rows}]}
+    reply = run.quietly(PRODUCE, 9, said, client="__admin_client")
+    assert reply.responses[0].partition_responses[0].error_code is ErrorCode.none, reply
+    refused = run.quietly(PRODUCE, 9, said, client="somebody")
+    run.note("produce", "by somebody", refused.responses[0].partition_responses[0].error_code)
+    talk.fetch({topic: [0, 1], "no-such-topic": [0]})
+    run.restart()
+    talk.is_served()
+    run.led(topic, 2)
+    talk.fetch({topic: [0, 1], "no-such-topic": [0]})
+    talk.describe()
+    talk.listed(talk.group, "gone-long-since")
+    talk.commit((topic, 1, 8))
+    talk.fetch()
+
+
+def asking_for_the_offsets_topic_makes_it(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    delete(run)
+    is_forgotten(run, talk)
+    asked = {"topics": [{"topic_id": None, "name": OFFSETS_TOPIC}], "include_topic_authorized_operations": False}
+    asked |= {"include_cluster_authorized_operations": False, "allow_auto_topic_creation": True}
+    run.until(METADATA, 12, asked, lambda reply: reply.topics[0].error_code is ErrorCode.none)
+    run.led(OFFSETS_TOPIC, 50)
+    talk.is_served()
+    talk.commit((topic, 0, 1))
+    talk.commit((OFFSETS_TOPIC, 0, 2), (OFFSETS_TOPIC, 50, 3))
+    talk.fetch()
+    delete(run)
+    is_forgotten(run, talk)
+    row = {"name": OFFSETS_TOPIC, "num_partitions": 50, "replication_factor": 1, "assignments": [], "configs": []}
+    made = run.quietly(CREATE_TOPICS, 7, {"topics": [row], "timeout": 10_000, "validate_only": False})
+    run.note("create_topics", "by hand", made.topics[0].error_code)
+    run.led(OFFSETS_TOPIC, 50)
+    run.until(FIND, 2, {"key": talk.group, "key_type": 0}, lambda reply: reply.error_code is ErrorCode.none)
+    talk.is_served()
+    talk.fetch()
+    talk.commit((topic, 0, 4))
+    talk.fetch()
+
+
+def members_of_a_topic_deleted_with_the_offsets(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.topic()
+    a = reader(run, talk, "a", topic)
+    stable(talk, a)
+    a.commit((topic, 0, 1))
+    delete(run)
+    is_forgotten(run, talk)
+    run.restart()
+    run.led(topic)
+    talk.is_served()
+    talk.describe()
+    a.beat()
+    talk.fetch()
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    the_offsets_topic_is_deleted,
+    the_offsets_topic_grows,
+    the_offsets_topic_takes_small_batches,
+    the_offsets_topic_is_written_by_hand,
+    asking_for_the_offsets_topic_makes_it,
+    members_of_a_topic_deleted_with_the_offsets,
+)

@@ -1,0 +1,275 @@
+"""What becomes of timeouts, epochs, patterns and retention when the broker restarts in between."""
+
+from __future__ import annotations
+
+from group_talk import Consumer, Talk, stable
+from recording import Run, Scenario
+from scenarios_groups_admin import reader
+from scenarios_groups_migration import classic, rejoin
+from scenarios_groups_restarts import restart
+from scenarios_groups_timeouts import pass_ms
+
+CONFIG = {
+    "num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "1000",
+    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.assignment.interval.ms": "0",
+}
+RESTARTS = True
+
+
+def again(run: Run, topic: str, partitions: int, *talks: Talk) -> None:
+    """Restarts the broker; the coordinators know the topic when this returns."""
+    restart(run, *talks)
+    run.led(topic, partitions)
+    for talk in talks:
+        talk.knows(topic, partitions)
+
+
+def two(talk: Talk, topic: str) -> tuple[Consumer, Consumer]:
+    """Members that share a topic, each with what it shall have."""
+    m, n = Consumer(talk, "m", topic), Consumer(talk, "n", topic)
+    m.join()
+    n.join()
+    m.beat()
+    m.confirm()
+    n.beat()
+    n.confirm()
+    return m, n
+
+
+def sessions_of_consumers_begin_anew(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m, n = two(talk, topic)
+    again(run, topic, 2, talk)
+    talk.written()
+    pass_ms(run, 2500, m)
+    talk.inspect()
+    run.pass_ms(2500)
+    talk.inspect()
+    m.beat()
+    n.beat()
+    m.commit((topic, 0, 1))
+    talk.inspect()
+    talk.log()
+
+
+def a_group_whose_members_are_all_gone(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m, n = two(talk, topic)
+    m.commit((topic, 0, 3))
+    again(run, topic, 2, talk)
+    talk.written()
+    run.pass_ms(6000)
+    talk.inspect()
+    talk.fetch()
+    m.beat()
+    m.commit((topic, 0, 4))
+    n.join()
+    talk.inspect()
+    talk.log()
+
+
+def a_session_of_its_own_length(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    talk.set_group(consumer_session_timeout_ms="12000", consumer_heartbeat_interval_ms="700")
+    m = Consumer(talk, "m", topic)
+    m.join()
+    again(run, topic, 2, talk)
+    run.pass_ms(6000)
+    m.beat()
+    talk.inspect()
+
+
+def time_to_give_up_begins_anew(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m, n = Consumer(talk, "m", topic, rebalance_timeout=3000), Consumer(talk, "n", topic)
+    m.join()
+    n.join()
+    owned = dict(m.assigned)
+    m.beat()
+    again(run, topic, 2, talk)
+    talk.written()
+    m.beat(owned=owned)
+    n.beat()
+    talk.inspect()
+    pass_ms(run, 4000, n)
+    m.beat(owned=owned)
+    n.beat()
+    talk.inspect()
+    talk.log()
+
+
+def gives_up_after_the_restart(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 4)
+    m, n = Consumer(talk, "m", topic, rebalance_timeout=3000), Consumer(talk, "n", topic)
+    m.join()
+    n.join()
+    m.beat()
+    again(run, topic, 4, talk)
+    m.confirm()
+    n.beat()
+    n.confirm()
+    pass_ms(run, 4000, m, n)
+    talk.inspect()
+
+
+def a_static_consumer_is_still_away(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m, n = Consumer(talk, "m", topic, instance_id="i1"), Consumer(talk, "n", topic)
+    m.join()
+    n.join()
+    m.beat()
+    m.confirm()
+    n.beat()
+    n.confirm()
+    m.leave(-2)
+    again(run, topic, 2, talk)
+    talk.written()
+    pass_ms(run, 2000, n)
+    talk.inspect()
+    pass_ms(run, 3000, n)
+    n.beat()
+    talk.inspect()
+    m.beat()
+    Consumer(talk, "twin", topic, instance_id="i1").join()
+    talk.log()
+
+
+def epochs_after_a_restart(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 2)
+    m, n = two(talk, topic)
+    before = m.epoch - 1
+    again(run, topic, 2, talk)
+    for epoch in (m.epoch + 1, before, before - 1):
+        talk.heartbeat("m", epoch, client="m")
+        m.commit((topic, 0, epoch + 10), generation=epoch)
+        m.fetch(epoch=epoch)
+    talk.heartbeat("m", before, client="m", owned=m.assigned)
+    talk.heartbeat("m", before, client="m", owned={})
+    m.beat()
+    n.commit((topic, 1, 7))
+    n.join()
+    talk.fetch()
+    talk.inspect()
+
+
+def patterns_after_a_restart(run: Run) -> None:
+    talk = Talk(run)
+    one = talk.known_topic("one")
+    tail = one.rpartition("-")[2]
+    run.call_it(tail, "tag")
+    m = Consumer(talk, "m", subscribed_topic_regex=f"topic(one|two)-{tail}")
+    m.join()
+    talk.reaches(2)
+    m.beat()
+    m.confirm()
+    again(run, one, 1, talk)
+    m.beat()
+    talk.inspect()
+    talk.known_topic("two")
+    pass_ms(run, 11_000, m)
+    m.beat()
+    talk.reaches(3)
+    m.beat()
+    talk.inspect()
+    Consumer(talk, "n", subscribed_topic_regex=f"topic(one|two)-{tail}").join()
+
+
+def a_topic_that_came_meanwhile(run: Run) -> None:
+    talk = Talk(run)
+    topic, later = talk.known_topic("a", 2), run.topic("b")
+    m = Consumer(talk, "m", topic, later)
+    m.join()
+    run.create(later, 1)
+    again(run, topic, 2, talk)
+    run.led(later)
+    talk.knows(later, 1)
+    m.beat()
+    m.beat()
+    talk.inspect()
+
+
+def classic_members_among_consumers_after_a_restart(run: Run) -> None:
+    talk = Talk(run)
+    topic = talk.known_topic("a", 3)
+    m = Consumer(talk, "m", topic)
+    m.join()
+    a = classic(talk, "a", topic, session_ms=5000, rebalance_ms=30_000)
+    a.join()
+    a.sync()
+    m.beat()
+    m.confirm()
+    again(run, topic, 3, talk)
+    a.beat()
+    rejoin(a, topic)
+    a.sync()
+    talk.inspect()
+    pass_ms(run, 3000, m)
+    talk.inspect()
+    pass_ms(run, 4000, m)
+    a.beat()
+    m.beat()
+    talk.inspect()
+
+
+def retention_goes_on(run: Run) -> None:
+    quiet, simple, empty = Talk(run, "quiet"), Talk(run, "simple"), Talk(run, "empty")
+    topic = quiet.known_topic("a", 2)
+    empty.knows(topic, 2)
+    a, m = reader(run, quiet, "a", topic), Consumer(empty, "m", topic)
+    stable(quiet, a)
+    m.join()
+    a.commit((topic, 0, 1))
+    simple.commit((topic, 0, 2))
+    simple.commit((topic, 1, 2), version=4, retention_ms=600_000)
+    m.commit((topic, 0, 3))
+    run.pass_ms(2000)
+    a.leave()
+    m.leave()
+    run.pass_ms(28_000)
+    again(run, topic, 2, quiet, simple, empty)
+    for talk in (quiet, simple, empty):
+        talk.fetch()
+        talk.written()
+    run.pass_ms(36_000)
+    for talk in (quiet, simple, empty):
+        talk.fetch()
+        talk.log(unordered=True)
+    quiet.describe()
+    empty.inspect()
+    quiet.listed(quiet.group, simple.group, empty.group)
+    again(run, topic, 2, quiet, simple, empty)
+    quiet.listed(quiet.group, simple.group, empty.group)
+    a.id = ""
+    a.join(version=3)  # at once: an id given out may be forgotten with the empty group
+    m.join()
+    empty.inspect()
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    sessions_of_consumers_begin_anew,
+    a_group_whose_members_are_all_gone,
+    a_session_of_its_own_length,
+    time_to_give_up_begins_anew,
+    gives_up_after_the_restart,
+    a_static_consumer_is_still_away,
+    epochs_after_a_restart,
+    patterns_after_a_restart,
+    a_topic_that_came_meanwhile,
+    classic_members_among_consumers_after_a_restart,
+    retention_goes_on,
+)
