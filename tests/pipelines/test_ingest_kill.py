@@ -1,0 +1,171 @@
+"""kill -9 during ingest, of the driver, of a Python worker, of the broker, at moments chosen by chance: after each
+round every record is in the table exactly once, by pyarrow, DuckDB and Spark, and the group is at the checkpoint's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from brokers import RunningBroker
+from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, places
+from processes import command_of, descendants, kill_tree
+from publish import create_topic, publish
+
+from odradek.client.admin import Admin
+
+TOPIC, GROUP = "events", "event-lake"
+RECORDS_PER_ROUND = 400
+BATCH_RECORDS = 60
+RUN_S = 300.0
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a process's children through /proc")
+
+
+class Run(NamedTuple):
+    """How a run of the command ended, and who was killed."""
+
+    code: int
+    err: str
+    killed: str
+
+
+class Rounds:
+    """A table that is filled in rounds, of which each is disturbed once."""
+
+    def __init__(self, broker: RunningBroker, place: Path, table_format: str) -> None:
+        self.broker = broker
+        self.output = place / "table"
+        self.table_format = table_format
+        self._files = place
+        create_topic(broker.bootstrap, TOPIC, 4)
+
+    def publish(self) -> None:
+        for partition in range(4):
+            values = [b'{"id":%d}' % n for n in range(RECORDS_PER_ROUND // 4)]
+            publish(self.broker.bootstrap, TOPIC, values, partition=partition)
+
+    def run(self, disturb: Callable[[int], str | None] = lambda pid: "") -> Run:
+        """``disturb`` is called again and again with the command's process id until it says what it did."""
+        line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", self.broker.bootstrap]
+        line += ["--topics", TOPIC, "--group", GROUP, "--output", str(self.output)]
+        line += ["--table-format", self.table_format, "--value-format", "json", "--schema", "id bigint"]
+        line += ["--max-offsets", str(BATCH_RECORDS), "--master", "local[2,2]", "--option", "failOnDataLoss=true"]
+        # Files, not pipes: children that outlive a killed run would hold a pipe open.
+        with (self._files / "out.txt").open("w+") as out, (self._files / "err.txt").open("w+") as err:
+            process = subprocess.Popen(line, stdout=out, stderr=err, text=True)
+            killed: str | None = None
+            while killed is None and process.poll() is None:
+                killed = disturb(process.pid)
+                time.sleep(0.002)
+            code = process.wait(RUN_S)
+            err.seek(0)
+            return Run(code, err.read(), killed or "")
+
+    def steps(self) -> int:
+        """How far the run is: grows with every file of the query's logs, every staged and every written one."""
+        hidden = self.output.parent / f".{self.output.name}.staging"
+        state = self.output / "_odradek"
+        looked = (state / "batches", state / "checkpoint" / "offsets", state / "checkpoint" / "commits", self.output)
+        count = 0
+        for folder in looked:
+            with contextlib.suppress(FileNotFoundError):
+                count += sum(1 for path in folder.iterdir() if path.suffix != ".crc")
+        with contextlib.suppress(FileNotFoundError):
+            count += sum(1 for _ in hidden.glob("**/*.parquet"))
+        return count
+
+    def check(self, spark: Any) -> None:
+        with Admin(self.broker.bootstrap) as admin:
+            wanted, log_ends, group = expected(admin, TOPIC), ends(admin, TOPIC), committed(admin, GROUP)
+        assert group == log_ends == checkpoint_end(self.output / "_odradek" / "checkpoint")
+        if self.table_format == "delta":
+            assert places(delta(self.output)) == wanted
+            return
+        assert places(parquet(self.output)) == wanted
+        assert duckdb_count(self.output) == wanted.total()
+        frame = spark.read.parquet(str(self.output))
+        assert frame.count() == frame.select("topic", "partition", "offset").distinct().count() == wanted.total()
+
+
+def a_driver(rounds: Rounds, chance: random.Random, pid: int) -> str:
+    """Python, Java and workers in one blow, or Python alone: Java then finds out by itself."""
+    whole = chance.random() < 0.6
+    if whole:
+        kill_tree(pid)
+    os.kill(pid, signal.SIGKILL)
+    return "driver with all its children" if whole else "driver"
+
+
+def a_worker(rounds: Rounds, chance: random.Random, pid: int) -> str | None:
+    workers = []
+    for child in descendants(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if "pyspark" in command_of(child) and "java" not in command_of(child).split()[0]:
+                workers.append(child)
+    if not workers:
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(chance.choice(workers), signal.SIGKILL)
+        return "worker"
+    return None
+
+
+def the_broker(rounds: Rounds, chance: random.Random, pid: int) -> str:
+    rounds.broker.kill()
+    rounds.broker.start()
+    return "broker"
+
+
+VICTIMS = (a_driver, a_worker, the_broker)
+
+
+def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
+    """Rounds by chance; returns who was killed, round by round."""
+    chance = random.Random(seed)
+    killed: list[str] = []
+    for number in range(count):
+        victim = VICTIMS[(seed + number) % len(VICTIMS)]
+        rounds.publish()
+        at = rounds.steps() + chance.randrange(1, 30)
+
+        def disturb(pid: int, at: int = at, victim: Any = victim) -> str | None:
+            return victim(rounds, chance, pid) if rounds.steps() >= at else None  # type: ignore[no-any-return]
+
+        first = rounds.run(disturb)
+        killed.append(first.killed)
+        assert first.code == -signal.SIGKILL or not first.killed.startswith("driver"), first
+        # Spark may have tried a lost worker's task again, and the client may have waited for the broker.
+        assert first.code in (0, 1, -signal.SIGKILL), first
+        assert first.err.count("\n") <= 1, first
+        if first.code != 0:
+            last = rounds.run()
+            assert (last.code, last.err) == (0, ""), (seed, number, first, last)
+        rounds.check(spark)
+        print(f"seed {seed} round {number}: {first.killed or 'nobody (too late)'}, then code {first.code}", flush=True)
+    return killed
+
+
+def test_two_rounds(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path) -> None:
+    # claims 102, 103
+    rounds = Rounds(own_broker(), tmp_path, "parquet")
+    killed = play(rounds, spark, seed=3, count=2)
+    assert killed[0].startswith("driver")
+    assert killed[1] == "worker"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_thirty_rounds(seed: int, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path) -> None:
+    # claims 102, 103
+    rounds = Rounds(own_broker(), tmp_path, "delta" if seed % 3 == 2 else "parquet")
+    assert len(play(rounds, spark, seed, 3)) == 3
