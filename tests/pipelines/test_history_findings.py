@@ -81,6 +81,11 @@ def finding(played: Played, group: str) -> dict[str, Any]:
     return found
 
 
+def history_of(played: Played, group: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = read_offset_history(played.bootstrap, group=f"h-{group}").to_pylist()
+    return found
+
+
 def test_findings_say_why(played: Played) -> None:
     assert {group: finding(played, group)["cause"] for group in ("reset", "query", "redone", "seek-back")} == {
         "reset": "reset",
@@ -100,7 +105,9 @@ def test_expiry_is_when_the_broker_forgets(played: Played) -> None:
     assert (found["to_timestamp"] - commit).days == 7
     rows = {row["group"]: row for row in played.analysis.expiry.to_pylist()}
     assert rows["h-reset"]["counted_from"] == "empty"  # from when it became empty, not from the tool's commit
-    assert rows["h-reset"]["since_timestamp"] < rows["h-reset"]["commit_timestamp"]
+    became_empty = finding(played, "reset")["proof"][1]
+    states = {row["record_offset"]: row["state_timestamp"] for row in history_of(played, "reset")}
+    assert rows["h-reset"]["since_timestamp"] == states[became_empty["record_offset"]]
     assert rows["h-stall"]["counted_from"] == "commit"
     assert rows["h-expiring"]["expires_at"] == found["to_timestamp"]
 

@@ -15,8 +15,10 @@ from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.history import read_offset_history
+from odradek.history.analysis import analyse_offset_history
+from odradek.history.findings import Rules
 from odradek.history.views import SCHEMAS, view
-from odradek.pipelines.history import offset_history, stream_offset_history
+from odradek.pipelines.history import analyse_on_spark, offset_history, stream_offset_history, table_of
 from odradek.spark.offsets_source import parse_history_options
 
 BROKER = {"kafka.bootstrap.servers": "h:1"}
@@ -113,3 +115,43 @@ def test_defaults_are_those_of_a_history() -> None:
         )  # fmt: skip
     given = parse_history_options(BROKER | {"startingOffsets": "latest"}, streaming=True)
     assert given.read.starting.kind.value == "latest"
+
+
+def test_the_analysis_on_spark_finds_what_it_finds_here(spark: Any, admin: Admin, bootstrap: str) -> None:
+    """Group by group on workers, or all at once on this machine: the same findings, expiry and lag."""
+    topic, group = committed(admin, bootstrap)
+    rules = Rules(expires_within_ms=8 * 86_400_000)
+    frames = analyse_on_spark(spark, bootstrap, rules=rules)
+    try:
+        here = analyse_offset_history(bootstrap, rules=rules)
+        assert [row["text"] for row in of_group(frames.findings, group) if row["kind"] == "rewind"] == [
+            f"{topic}-0: from 7 back to 6: records 6 to 6 are read again. The reader itself went there"
+        ]
+        for name in ("kind", "from_offset", "to_offset", "certainty", "history_complete", "proof"):
+            ours = sorted(repr(row[name]) for row in of_group(frames.findings, group))
+            assert ours == sorted(repr(row[name]) for row in here.findings.to_pylist() if row["group"] == group)
+        assert order(of_group(frames.expiry, group)) == order(
+            [row for row in here.expiry.to_pylist() if row["group"] == group]
+        )
+        newest = max(of_group(frames.lag, group), key=lambda row: (row["timestamp"], -row["partition"]))
+        assert (newest["partition"], newest["committed_offset"], newest["log_end_offset"]) == (0, 6, 0)
+        for table in ("commits", "tombstones", "generations"):
+            of_records = [row for row in in_spark(table_of(frames.records, table)) if row["group"] == group]
+            assert order(of_records) == order(in_client(bootstrap, table, group)), table
+    finally:
+        frames.records.unpersist()
+
+
+def of_group(frame: Any, group: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = frame.where(frame["group"] == group).toArrow().to_pylist()
+    return rows
+
+
+def test_one_group_on_spark(spark: Any, admin: Admin, bootstrap: str) -> None:
+    _, group = committed(admin, bootstrap)
+    frames = analyse_on_spark(spark, bootstrap, group=group)
+    try:
+        assert [row["kind"] for row in frames.findings.toArrow().to_pylist()] == ["rewind"]
+        assert {row["group"] for row in frames.expiry.toArrow().to_pylist()} == {group}
+    finally:
+        frames.records.unpersist()

@@ -179,13 +179,14 @@ class Writers:
         """Writes a decoded batch's rows, those not older than ``since_us``, into the tables of the records."""
         if self._directory is None:
             return
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         from odradek.history.columns import TIME
         from odradek.history.views import view
 
         if since_us is not None:
-            since = pc.scalar(since_us).cast(TIME)
+            since = pa.scalar(since_us, TIME)
             batch = batch.filter(pc.greater_equal(batch.column("record_timestamp"), since))
         for name in TABLES:
             rows = view(batch, name)

@@ -10,7 +10,7 @@ Groups have nothing to do with each other, so on a cluster the same functions ru
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
-from odradek.core.ids import TopicPartition
 from odradek.history.findings import Evidence, Finding, Rules, as_table, gather
 from odradek.history.journal import Journal
 from odradek.history.logs import Logs, TimesOf, look_up, record_times
@@ -128,24 +127,20 @@ def finish(
 ) -> Analysis:
     """Asks the cluster for the logs that were committed, and analyses a journal that has taken in everything."""
     now_us = max(int(time.time() * 1e6), journal.latest_us) if now_us is None else now_us
-    begin_us = journal.first_commit_us() if since_us is None else since_us
+    moments = journal.moments(since_us, now_us, points)
     with Admin(config) as admin:
-        logs = look_up(admin, journal.partitions(), begin_us, now_us, points=points, advance=advance)
+        logs = look_up(admin, journal.partitions(), moments, now_us, advance=advance)
     return analyse(journal, logs, partial(record_times, config), rules, since_us=since_us)
 
 
-def analyse_table(records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules) -> Analysis:
+def analyse_table(
+    records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules, incomplete_below: Mapping[int, int]
+) -> Analysis:
     """As ``analyse``, of decoded records (``journal.COLUMNS``) that hold all there is about their groups, in any order.
 
-    Whether records are missing between them cannot be told from some groups' alone.
+    ``incomplete_below`` cannot be told from some groups' records alone.
     """
-    journal = Journal()
+    journal = Journal(incomplete_below=dict(incomplete_below))
     for batch in records.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")]).to_batches():
         journal.add(batch)
     return analyse(journal, logs, times_of, rules)
-
-
-def partitions_of(analysis: Analysis) -> set[TopicPartition]:
-    """The partitions that groups have committed."""
-    rows = analysis.expiry.select(["topic", "partition"]).to_pylist()
-    return {TopicPartition(row["topic"], row["partition"]) for row in rows}

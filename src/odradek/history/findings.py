@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from odradek.history.columns import TIME
 from odradek.history.journal import Commits, GroupEvent, Journal
-from odradek.history.logs import Logs, TimesOf
+from odradek.history.logs import Logs, Place, TimesOf
 
 KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
 MOST_PROOFS = 100
@@ -144,6 +144,17 @@ def event_proof(event: GroupEvent) -> Proof:
     }
 
 
+def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, int]:
+    """From when the records at these offsets are: as far as the time index has told that already, else read."""
+    known: dict[Place, int] = {}
+    for tp, offset in places:
+        log = evidence.logs.by_partition.get(tp)
+        told = None if log is None else log.time_of(offset)
+        if told is not None and told[1] == 0:
+            known[tp, offset] = told[0]
+    return known | dict(evidence.times_of([place for place in places if place not in known]))
+
+
 def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: Rules) -> Evidence:
     """Arranges the journal, which takes nothing in afterwards."""
     return Evidence(journal.arranged(), journal.events, journal.incomplete_below, logs, times_of, rules)
@@ -171,8 +182,10 @@ def _row(one: Finding) -> dict[str, Any]:
 
 
 def told_us(us: int) -> str:
-    """A duration in words of its size: 2.5 s, 40 min, 3.1 h, 2.0 d."""
+    """A duration in a unit of its size: 12 ms, 2.5 s, 40.0 min, 3.1 h, 2.0 d."""
     seconds = us / 1e6
+    if seconds < 1:
+        return f"{us / 1000:.0f} ms"
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size or (unit == "min" and seconds >= 120):
             return f"{seconds / size:.1f} {unit}"

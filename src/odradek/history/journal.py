@@ -232,9 +232,11 @@ class Journal:
         """The partitions that were committed."""
         return {key.topic_partition for key in self._keys}
 
-    def first_commit_us(self) -> int:
-        """The earliest time of a commit; 0 where there is none."""
-        return min((int(part["times"].min()) for part in self._parts), default=0)
+    def moments(self, since_us: int | None, now_us: int, points: int) -> Array:
+        """Moments to look at, in microseconds since 1970: half of them evenly spread from ``since_us`` (None: the
+        first commit) to ``now_us``, half of them where most commits are."""
+        times = np.concatenate([part["times"] for part in self._parts]) if self._parts else np.empty(0, np.int64)
+        return moments(times, since_us, now_us, points)
 
     def arranged(self) -> Commits:
         """All commits by key, in the log's order; to be called once, at the end."""
@@ -247,6 +249,15 @@ class Journal:
         counts = np.bincount(whole["key"], minlength=len(self._keys))
         starts = np.concatenate(([0], np.cumsum(counts)))
         return Commits(list(self._keys), starts, **{name: column[order] for name, column in whole.items()})
+
+
+def moments(times: Array, since_us: int | None, now_us: int, points: int) -> Array:
+    """``Journal.moments``, from the times of commits or some of them."""
+    begin = since_us if since_us is not None else int(times.min()) if len(times) else now_us
+    times = times[(times >= begin) & (times <= now_us)]
+    even = np.linspace(min(begin, now_us), now_us, max(2, points // 2)).astype(np.int64)
+    busy = np.quantile(times, np.linspace(0, 1, points - len(even)), method="higher") if len(times) else even
+    return np.unique(np.concatenate((even, busy.astype(np.int64))))
 
 
 def _plain_text(column: pa.Array) -> pa.Array:

@@ -78,15 +78,13 @@ class Logs:
 def look_up(
     admin: Admin,
     partitions: Iterable[TopicPartition],
-    since_us: int,
+    moments: Array,
     now_us: int,
     *,
-    points: int = 120,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Logs:
-    """Asks for the partitions' logs at ``points`` moments from ``since_us`` to ``now_us``, and for the retention of
-    offsets. ``advance`` is told each moment that is done. Partitions that are gone are left out."""
-    moments = np.linspace(min(since_us, now_us), now_us, points).astype(np.int64)
+    """Asks where the partitions' logs ended at these moments (microseconds since 1970, ascending), and for the
+    retention of offsets. ``advance`` is told each moment that is done. Partitions that are gone are left out."""
     retention_ms, is_known = retention(admin)
     there = _existing(admin, partitions)
     if not there:

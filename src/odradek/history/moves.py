@@ -7,24 +7,27 @@ A commit says how far a group has come, not who moved it there. What tells a res
 * The offset was deleted or expired in between: whoever reads begins anew.
 * The topic has another id: its offsets have nothing to do with the old ones, and nothing is told.
 * A reader itself can seek. Backwards is a rewind whoever did it; forward is told only where it passed more records than
-  it can have read: ``jump_factor`` times faster than ever while records were waiting for it.
+  it can have read: ``jump_factor`` times faster than in any step for which all records had been waiting.
 Resets that follow one another count as one, from where reading stopped to where it was to go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from odradek.history.findings import Evidence, Finding, event_proof, told_us
-from odradek.history.journal import Array, Commits, GroupEvent
-from odradek.history.logs import Log
+from odradek.history.findings import Evidence, Finding, Rules, event_proof, told_us, waiting_since
+from odradek.history.journal import Array, Commits, GroupEvent, Key
+from odradek.history.logs import Place
 
 READER_RUN = 5
+MOST_LOOKED_UP = 5_000
+"""So many records at most are read to judge steps by; what is left then is not told."""
 _STEPS_NEEDED = 5
+_COMPARED = 20
 _AT_ONCE_US = 1_000_000
 
 
@@ -191,48 +194,91 @@ def _reason(old: int, new: int, cause: str, commits: int) -> str:
 # --- forward, by the reader itself --------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Steps:
+    """Steps of one key from a commit to the next, as they went on: ``rows`` they end at, records each, per second."""
+
+    key: Key
+    rows: Array
+    advanced: Array
+    rates: Array
+
+    def suspects(self, rules: Rules) -> list[int]:
+        """Steps that are far, and faster than nearly all others."""
+        far = np.flatnonzero(self.advanced >= max(rules.jump_records, 1)).tolist()
+        moved = self.advanced > 0
+        if moved.sum() <= _STEPS_NEEDED:
+            return []
+        return [
+            i for i in far if self.rates[i] > rules.jump_factor * _usual_best(self.rates[moved & _all_but(moved, i)])
+        ]
+
+    def compared(self, suspects: list[int]) -> list[int]:
+        """The steps to hold them against: the fastest others, and some of the rest."""
+        order = [i for i in np.argsort(-self.rates).tolist() if self.advanced[i] > 0 and i not in suspects]
+        rest = order[_COMPARED:]
+        return order[:_COMPARED] + rest[:: max(1, len(rest) // _COMPARED)]
+
+
+def _all_but(rows: Array, i: int) -> Array:
+    others: Array = np.arange(len(rows)) != i
+    return others
+
+
+def _usual_best(rates: Array) -> float:
+    """The fastest rates but for a tenth, among which may be other jumps."""
+    return float(np.quantile(rates, 0.9)) if len(rates) else np.inf
+
+
 def _too_fast(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
     """Steps in which a reader cannot have read what it passed over."""
-    commits, rules = evidence.commits, evidence.rules
+    budget = MOST_LOOKED_UP
+    for steps in _steps(evidence, rows):
+        suspects = steps.suspects(evidence.rules)
+        if not suspects or budget <= 0:
+            continue
+        compared = steps.compared(suspects)
+        places = sorted({place for i in (*suspects, *compared) for place in _ends_of(evidence, steps, i)})
+        budget -= len(places)
+        waits_since = waiting_since(evidence, places)
+        capable = [i for i in compared if _had_backlog(evidence, steps, i, waits_since)]
+        if len(capable) < _STEPS_NEEDED:
+            continue
+        fastest = _usual_best(steps.rates[capable])
+        for i in suspects:
+            begin, _ = _ends_of(evidence, steps, i)
+            waited = waits_since.get(begin, np.inf) <= evidence.commits.times[steps.rows[i] - 1]
+            if waited and steps.rates[i] > evidence.rules.jump_factor * fastest:
+                yield _fast(evidence, rows, int(steps.rows[i]), fastest)
+
+
+def _steps(evidence: Evidence, rows: _Rows) -> Iterator[_Steps]:
+    """The steps of each key that has one far enough to be a jump."""
+    commits = evidence.commits
     at = np.arange(len(commits))
     is_step = (rows.before == at - 1) & (rows.before >= 0) & ~commits.is_tombstone & ~rows.is_reset
     advanced = np.where(is_step, commits.offsets - commits.offsets[rows.before], 0)
-    passed = advanced >= max(rules.jump_records, 1)
-    for number in np.unique(commits.key[passed]).tolist():
+    far = advanced >= max(evidence.rules.jump_records, 1)
+    for number in np.unique(commits.key[far]).tolist():
         key = commits.keys[number]
-        log = evidence.logs.by_partition.get(key.topic_partition)
-        steps = np.flatnonzero(is_step[commits.rows_of(number)]) + commits.starts[number]
-        if log is None or len(steps) <= _STEPS_NEEDED:
+        chosen = np.flatnonzero(is_step[commits.rows_of(number)]) + commits.starts[number]
+        if key.topic_partition not in evidence.logs.by_partition or len(chosen) <= _STEPS_NEEDED:
             continue
-        for step, fastest in _outliers(evidence, log, steps, advanced[steps]):
-            yield _fast(evidence, rows, step, fastest)
+        took = (commits.times[chosen] - commits.times[chosen - 1]).astype(np.float64)
+        took = np.maximum(took, max(float(np.median(took)), 1000.0))
+        yield _Steps(key, chosen, advanced[chosen], advanced[chosen] / took * 1e6)
 
 
-def _outliers(evidence: Evidence, log: Log, steps: Array, advanced: Array) -> Iterator[tuple[int, float]]:
-    """Steps far faster than the others that had a backlog before and after, and how fast those were, per second."""
-    commits, rules = evidence.commits, evidence.rules
-    took = (commits.times[steps] - commits.times[steps - 1]).astype(np.float64)
-    took = np.maximum(took, max(float(np.median(took)), 1000.0))
-    rates = advanced / took * 1e6
-    is_behind = _backlog(evidence, log, commits.times[steps - 1], commits.offsets[steps - 1]) > 0
-    stays_behind = is_behind & (_backlog(evidence, log, commits.times[steps], commits.offsets[steps]) > 0)
-    for i in np.flatnonzero((advanced >= rules.jump_records) & is_behind).tolist():
-        others = np.delete(rates, i)[np.delete(stays_behind & (advanced > 0), i)]
-        if len(others) >= _STEPS_NEEDED and rates[i] > rules.jump_factor * (fastest := float(_usual_best(others))):
-            yield int(steps[i]), fastest
+def _ends_of(evidence: Evidence, steps: _Steps, i: int) -> tuple[Place, Place]:
+    """Where a step begins and where it ends."""
+    row, tp = int(steps.rows[i]), steps.key.topic_partition
+    return (tp, int(evidence.commits.offsets[row - 1])), (tp, int(evidence.commits.offsets[row]))
 
 
-def _usual_best(rates: Array) -> Any:
-    """The fastest rates but for a tenth, among which may be other jumps."""
-    return np.quantile(rates, 0.9)
-
-
-def _backlog(evidence: Evidence, log: Log, times: Array, offsets: Array) -> Array:
-    """How many records there were at least behind these offsets at these times."""
-    at = np.searchsorted(evidence.logs.moments, times, side="right") - 1
-    known = np.where(at >= 0, log.ends[np.maximum(at, 0)], -1)
-    backlog: Array = np.where(known >= 0, known - offsets, 0)
-    return backlog
+def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping[Place, int]) -> bool:
+    """Whether all it read, and more, was there when it began: then nothing but the reader limited its rate."""
+    _, end = _ends_of(evidence, steps, i)
+    return bool(waits_since.get(end, np.inf) <= evidence.commits.times[steps.rows[i] - 1])
 
 
 def _fast(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Finding:

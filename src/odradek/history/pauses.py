@@ -7,12 +7,12 @@ who is there to commit: a member that reads the topic, or, where a group has non
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from odradek.history.findings import Evidence, Finding, Proof, event_proof, told_us
+from odradek.history.findings import Evidence, Finding, Proof, event_proof, told_us, waiting_since
 from odradek.history.journal import Array, Key
 from odradek.history.logs import Place
 
@@ -41,17 +41,6 @@ def pauses(evidence: Evidence) -> Iterator[Finding]:
         yield from _stall(evidence, pause, waits_since)
     for pause in gaps:
         yield from _gap(evidence, pause, waits_since)
-
-
-def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, int]:
-    """From when the records at these offsets are: as far as the time index has told that already, else read."""
-    known: dict[Place, int] = {}
-    for tp, offset in places:
-        log = evidence.logs.by_partition.get(tp)
-        told = None if log is None else log.time_of(offset)
-        if told is not None and told[1] == 0:
-            known[tp, offset] = told[0]
-    return known | dict(evidence.times_of([place for place in places if place not in known]))
 
 
 def _place(evidence: Evidence, pause: _Pause) -> Place | None:

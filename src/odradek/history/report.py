@@ -48,6 +48,8 @@ h3 { font-size: 16px; margin: 0 0 4px; overflow-wrap: anywhere; }
 .tile.none b { color: #8a93a2; } .tile span { color: #566173; font-size: 13px; }
 .card { background: #fff; border: 1px solid #dde1e7; border-radius: 8px; padding: 16px 18px; margin: 0 0 14px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
+.found { table-layout: fixed; } .found > tbody > tr > :first-child { width: 19%; }
+.found > tbody > tr > :nth-child(3) { width: 172px; }
 th { text-align: left; color: #566173; font-weight: 600; font-size: 12px; border-bottom: 1px solid #dde1e7; }
 th, td { padding: 5px 12px 5px 0; vertical-align: top; } td { border-bottom: 1px solid #eef0f3; }
 td.name { overflow-wrap: anywhere; min-width: 110px; } td.when, td.n { white-space: nowrap; }
@@ -153,7 +155,9 @@ def _kind_section(kind: str, rows: list[dict[str, Any]]) -> str:
     left = len(rows) - MOST_FINDINGS
     more = f'<p class="facts">{left:,} more are in the table findings.</p>' if left > 0 else ""
     head = "<tr><th>Group</th><th>What</th><th>When (UTC)</th></tr>"
-    return f'<h2>{TITLES[kind]}</h2><div class="card"><table>{head}{body}</table>{more}</div>'
+    return (
+        f'<h2>{TITLES[kind]}</h2><div class="card"><table class="found"><tbody>{head}{body}</tbody></table>{more}</div>'
+    )
 
 
 def _finding(row: dict[str, Any]) -> str:
@@ -220,8 +224,16 @@ def _groups(analysis: Analysis, findings: list[dict[str, Any]]) -> str:
 
 def _group(lag: pa.Table, name: str, findings: list[dict[str, Any]]) -> str:
     counts = Counter(row["kind"] for row in findings)
-    told = " · ".join(f"{count} {_TILES[kind]}" for kind, count in counts.items()) or "no findings"
+    told = " · ".join(_counted(count, kind) for kind, count in counts.items()) or "no findings"
     return f'<div class="card"><h3>{escape(name)}</h3><p class="facts">{told}</p>{_figure(lag, findings)}</div>'
+
+
+def _counted(count: int, kind: str) -> str:
+    if kind == "never_commits":
+        return "never commits"
+    return (
+        f"{count} {_TILES[kind]}" if count != 1 else "1 " + _TILES[kind].replace("offsets", "offset").removesuffix("s")
+    )
 
 
 def _lines(lag: pa.Table) -> list[tuple[str, pa.Table]]:
@@ -257,11 +269,12 @@ def _figure(lag: pa.Table, findings: list[dict[str, Any]]) -> str:
     from plotly.graph_objects import Figure, Scatter
     from plotly.subplots import make_subplots
 
-    titles = ("Lag, records", "Time lag, seconds", "Read, records/s")
+    size, unit = _time_unit(lag)
+    titles = ("Lag, records", f"Time lag, {unit}", "Read, records/s")
     figure: Figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.075, subplot_titles=titles)
     for number, (name, rows) in enumerate(_lines(lag)):
         times = pc.strftime(rows["timestamp"], format="%Y-%m-%d %H:%M:%S").to_pylist()
-        ages = [None if age is None else age / 1000 for age in rows["time_lag_ms"].to_pylist()]
+        ages = [None if age is None else age / size for age in rows["time_lag_ms"].to_pylist()]
         columns = (rows["lag"].to_pylist(), ages, rows["records_per_second"].to_pylist())
         for at, values in enumerate(columns, 1):
             line = Scatter(
@@ -272,7 +285,7 @@ def _figure(lag: pa.Table, findings: list[dict[str, Any]]) -> str:
                 showlegend=at == 1,
                 mode="lines",
                 line={"width": 1.6, "color": _COLOURS[number % len(_COLOURS)], "shape": "hv" if at < 3 else "vh"},
-                hovertemplate="%{y:,.6~g}",
+                hovertemplate="%{y:,.4~f}",
             )
             figure.add_trace(line, row=at, col=1)
     _mark(figure, findings)
@@ -290,9 +303,18 @@ def _figure(lag: pa.Table, findings: list[dict[str, Any]]) -> str:
     return str(figure.to_html(include_plotlyjs=False, full_html=False, config=config))
 
 
+def _time_unit(lag: pa.Table) -> tuple[int, str]:
+    """What a time lag is told in, and how many milliseconds that is."""
+    most = pc.max(lag["time_lag_ms"]).as_py() or 0
+    for size, unit in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes")):
+        if most >= 2 * size:
+            return size, unit
+    return 1_000, "seconds"
+
+
 def _mark(figure: Any, findings: list[dict[str, Any]]) -> None:
     """Bands, or lines for what took no time, where something was found."""
-    named = set()
+    named: set[tuple[str, int]] = set()
     for row in findings[:60]:
         colour = _BANDS.get(row["kind"])
         begin, end = _us(row["from_timestamp"]), _us(row["to_timestamp"])
@@ -306,11 +328,13 @@ def _mark(figure: Any, findings: list[dict[str, Any]]) -> None:
                 x0=_moment(begin), x1=_moment(end), fillcolor=colour, opacity=0.13, line_width=0, row="all"
             )
         if (label, end) not in named:
-            named.add((label, end))
+            at = _moment(end if row["kind"] in ("rewind", "jump") else begin)
             figure.add_annotation(
-                x=_moment(end), y=1, yref="y domain", text=label, showarrow=False, xanchor="right", yanchor="top",
+                x=at, y=1, yref="y domain", text=label, showarrow=False, xanchor="left", yanchor="top", xshift=3,
+                yshift=-13 * (len(named) % 4),
                 font={"size": 11, "color": colour}, row=1, col=1,
             )  # fmt: skip
+            named.add((label, end))
 
 
 # --- expiry -----------------------------------------------------------------------------------------------------------

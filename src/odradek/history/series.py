@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.history.columns import TIME
-from odradek.history.findings import Evidence
+from odradek.history.findings import Evidence, waiting_since
 from odradek.history.journal import Array, Key
 from odradek.history.logs import Log
 from odradek.history.moves import classify
-from odradek.history.pauses import waiting_since
 
 SCHEMA = pa.schema(
     [
@@ -30,7 +29,8 @@ SCHEMA = pa.schema(
 )
 """``committed_offset`` is the last one committed by then. ``lag`` counts from the log start where that lies above it;
 null where the log no longer tells how far it reached then. ``time_lag_ms``: how old the record at the committed offset
-was, off by ``time_lag_error_ms`` at most. ``records_per_second``: what was read on average since the moment before."""
+was, off by ``time_lag_error_ms`` at most. ``records_per_second``: what was read on average since the moment before,
+resets left out."""
 
 LOOKED_UP = 2_000
 """So many records at most are read to know from when they are; between others it is reckoned."""
@@ -76,9 +76,9 @@ def _progress(offsets: Array, gone: Array, is_reset: Array) -> Array:
 
 
 def _rates(times: Array, advanced: Array, moments: Array) -> Array:
-    """Records per second between each moment and the one before; NaN at the first."""
-    read = np.concatenate(([0], np.cumsum(advanced)))
-    upto = read[np.searchsorted(times, moments, side="right")]
+    """Records per second between each moment and the one before; NaN at the first. What a commit says was read is
+    spread evenly over the time since the commit before it."""
+    upto = np.interp(moments, times, np.cumsum(advanced))
     rates = np.full(len(moments), np.nan)
     seconds = np.diff(moments) / 1e6
     np.divide(np.diff(upto), seconds, out=rates[1:], where=seconds > 0)

@@ -71,7 +71,8 @@ def check_table(name: str) -> str:
 
 
 def view(records: pa.RecordBatch, table: str) -> pa.RecordBatch:
-    """The rows of decoded records (``columns.SCHEMA``) that belong into ``table``, with that table's columns."""
+    """The rows of decoded records (``columns.SCHEMA`` or ``PLAIN_SCHEMA``) that belong into ``table``, with that
+    table's columns."""
     if table == "records":
         return plain(records)
     return _VIEWS[table](records)
@@ -84,8 +85,10 @@ def _cut(rows: pa.RecordBatch, table: str, **own: pa.Array) -> pa.RecordBatch:
 
 
 def _kind_is(records: pa.RecordBatch, *kinds: str) -> pa.Array:
-    """By the dictionary's few words instead of each row's."""
+    """By the dictionary's few words instead of each row's, where there is one."""
     kind = records.column("kind")
+    if pa.types.is_string(kind.type):
+        return pc.is_in(kind, pa.array(kinds))
     return pc.is_in(kind.dictionary, pa.array(kinds)).take(kind.indices)
 
 
