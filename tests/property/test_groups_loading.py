@@ -123,6 +123,16 @@ def test_a_log_loaded_in_runs_is_the_log_replayed(log: Any, pending: int, first_
     assert loaded.skipped <= replayed.skipped, "what was overtaken need not be looked at"
 
 
+def test_what_is_laid_out_like_a_commit_need_not_be_one() -> None:
+    key, value = offset_key("g", "t", 0), offset_value(OffsetCommitValue(5, 1, "", START_MS))
+    stray = offset_value(OffsetCommitValue(6, 1, "", START_MS))
+    rig = Rig(partition_count=1)
+    rig.partitions[0].put(*[(key, value)] * 5, (b"\1\1" + key[2:], stray), (b"\0\0" + key[2:], stray), (key, value))
+    loaded = _loaded(rig.partitions[0].batches, 0)
+    assert loaded.committed("g", "t", 0) == OffsetCommitValue(5, 1, "", START_MS)
+    assert loaded.skipped.total() == 1
+
+
 def test_runs_are_cut_and_not_taken_apart() -> None:
     """What the speed rests on: of two thousand commits of twenty partitions, twenty become objects."""
     made = [

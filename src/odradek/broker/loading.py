@@ -151,6 +151,8 @@ class Loading:
             if record[::2] != same or first & 1 or (first >= 0x80 if is_short else delta[1] >= 0x80 or first < 0x80):
                 break
             if prefix != last:
+                if not prefix.startswith(_COMMIT_KEY):
+                    break  # of another kind, though it is laid out alike
                 self._pending_count += len(rows) - before
                 last = prefix
                 found = pending.get(prefix)

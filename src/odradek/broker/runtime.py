@@ -536,7 +536,7 @@ class _Shard:
         if skipped:
             self._runtime.skipped_records += skipped.total()
             for reason, count in skipped.items():
-                log.warning("%s: skipped %d records: %s", self, count, reason)
+                log.warning("%s: records skipped at its load: %d (%s)", self, count, reason)
         self.error = ErrorCode.none
         self._take(self.machine.on_loaded(self._runtime.clock()), None, None)
         topic_id = self._runtime.topic_id

@@ -237,7 +237,9 @@ def encode_value(kind: RecordType, version: int, fields: Fields) -> bytes:
 def _decode(schema: str, data: bytes, name: str) -> Fields:
     try:
         fields, end = _codec(schema)[0](data, 2)
-    except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
+    except struct.error as error:
+        raise MalformedRecord(f"{name}: it is cut off") from error
+    except (IndexError, UnicodeDecodeError, OverflowError) as error:
         raise MalformedRecord(f"{name}: {error}") from error
     if end != len(data):
         raise MalformedRecord(f"{name}: {len(data) - end} bytes too many")

@@ -16,7 +16,7 @@ Rules
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from odradek.core.effects import Record, Result
@@ -42,6 +42,7 @@ NO_OFFSET = -1
 NOTHING = (NO_OFFSET, -1, "")
 KEPT_FROM_ROWS = 32
 KEPT_ROWS_AT_MOST = 50_000
+EACH_COMMIT = -1  # each offset's retention counts from its own commit; also what a group without a time of its own has
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -245,31 +246,39 @@ class Offsets:
             error = ErrorCode.group_subscribed_to_topic if group.reads(topic) else ErrorCode.none
             topics.append((topic, [(partition, error) for partition in partitions]))
             if error is ErrorCode.none:
-                out.records += [
-                    _tombstone(OffsetKey(request.group_id, topic, partition))
-                    for partition in partitions
-                    if self.get(request.group_id, topic, partition) is not None
-                ]
+                kept = self._by_group.get(request.group_id, {}).get(topic, {})
+                out.records += _tombstones(request.group_id, topic, (p for p in partitions if p in kept))
         out.reply = OffsetDeleteReply(topics=topics)
         return out
 
     def delete_all(self, group_id: str) -> list[Record]:
-        return [_tombstone(key) for key, _ in self._of_group(group_id)]
+        records: list[Record] = []
+        for topic, by_partition in self._by_group.get(group_id, {}).items():
+            records += _tombstones(group_id, topic, by_partition)
+        return records
 
     def on_topics_deleted(self, topics: Collection[str]) -> list[Record]:
-        return [_tombstone(key) for key, _ in self.items() if key.topic in topics]
+        records: list[Record] = []
+        for group_id, by_topic in self._by_group.items():
+            for topic in topics:
+                if topic in by_topic:
+                    records += _tombstones(group_id, topic, by_topic[topic])
+        return records
 
     def of_topics_gone(self, topic_id: TopicIds) -> list[Record]:
         """Tombstones for what was committed for topics that are gone, also if there is another of the name now."""
         ids: dict[str, bytes | None] = {}
-        tombstones = []
-        for key, value in self.items():
-            if key.topic not in ids:
-                ids[key.topic] = topic_id(key.topic)
-            now = ids[key.topic]
-            if now is None or (value.topic_id is not None and value.topic_id != now):
-                tombstones.append(_tombstone(key))
-        return tombstones
+        records: list[Record] = []
+        for group_id, by_topic in self._by_group.items():
+            for topic, by_partition in by_topic.items():
+                if topic not in ids:
+                    ids[topic] = topic_id(topic)
+                now = ids[topic]
+                gone = (
+                    p for p, (*_, then) in by_partition.items() if now is None or (then is not None and then != now)
+                )
+                records += _tombstones(group_id, topic, gone)
+        return records
 
     # --- expiry -----------------------------------------------------------------------------------------------
 
@@ -278,20 +287,23 @@ class Offsets:
         group_id = group.group_id
         if group_id not in self._by_group:
             return True
-        counted_from = _retention_start(group)
-        if counted_from is None:
+        since = _retention_start(group)
+        if since is None:
             return False
-        retention_ms = self._config.offsets_retention_ms
+        until = now_ms - self._config.offsets_retention_ms
         left = False
-        for key, value in self._of_group(group_id):
-            if value.expire_timestamp_ms != -1:
-                expired = now_ms >= value.expire_timestamp_ms
-            else:
-                expired = now_ms - counted_from(value) >= retention_ms
-            if expired and not group.reads(key.topic):
-                records.append(_tombstone(key))
-            else:
-                left = True
+        for topic, by_partition in self._by_group[group_id].items():
+            gone: list[int] = []
+            if not group.reads(topic):
+                # A million of them are gone through at once, so nothing is made of those that stay.
+                gone = [
+                    partition
+                    for partition, stored in by_partition.items()
+                    if (stored[3] if since == EACH_COMMIT else since) <= until or stored[4] != -1
+                    if stored[4] == -1 or stored[4] <= now_ms
+                ]
+                records += _tombstones(group_id, topic, gone)
+            left = left or len(gone) < len(by_partition)
         return not left
 
 
@@ -316,23 +328,16 @@ def _refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCo
     return ErrorCode.rebalance_in_progress if group.state is State.COMPLETING_REBALANCE else ErrorCode.none
 
 
-def _retention_start(group: Group) -> Callable[[OffsetCommitValue], int] | None:
-    """From when an offset's retention counts; None: nothing of the group expires now."""
-    if isinstance(group, ConsumerGroup):
-        return _commit_time
-    if group.protocol_type is None:
-        return _commit_time
+def _retention_start(group: Group) -> int | None:
+    """From when the retention of a group's offsets counts; None: nothing of the group expires now."""
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
+        return EACH_COMMIT
     if group.state is State.EMPTY:
-        since = group.state_since_ms
-        return _commit_time if since == -1 else lambda _: since
+        return group.state_since_ms
     if group.state is State.STABLE and group.is_consumer_group and group.subscribed_topics is not None:
-        return _commit_time
+        return EACH_COMMIT
     return None
 
 
-def _commit_time(value: OffsetCommitValue) -> int:
-    return value.commit_timestamp_ms
-
-
-def _tombstone(key: OffsetKey) -> Record:
-    return Record(offset_key(*key), None)
+def _tombstones(group_id: str, topic: str, partitions: Iterable[int]) -> list[Record]:
+    return [Record(offset_key(group_id, topic, partition), None) for partition in partitions]
