@@ -124,7 +124,7 @@ def test_many_and_big_records(bootstrap: str, topic: str, group: str) -> None:
 
 
 def test_too_big_a_record_is_refused(bootstrap: str, topic: str) -> None:
-    # behaviour 56: max.message.bytes is enforced
+    # behaviour 56 (part): max.message.bytes is enforced
     create_topic(bootstrap, topic, max_message_bytes="2000")
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 100_000})
     errors: list[Any] = []

@@ -320,7 +320,7 @@ def test_a_batch_sent_twice_is_kept_once(own_broker: Callable[..., RunningBroker
 
 
 def test_a_compacted_topic_names_the_records_without_a_key(wire: Wire, topic: str) -> None:
-    # behaviour 56
+    # behaviour 56 (part)
     create(wire, topic, cleanup_policy="compact")
     records = [Record(b"k", b"a"), *(Record(None, b"b") for _ in range(12))]  # type: ignore[arg-type]
     part = {"index": 0, "records": encode_batch(records, now_ms=int(time.time() * 1000))}

@@ -237,7 +237,7 @@ def test_version_10_fetches_by_topic_id(rig: Rig) -> None:  # behaviour 24
     assert [t.topic_id for t in _fetch(rig, 10, "g", None).topics] == [topic_id]
 
 
-def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig) -> None:  # behaviour 27
+def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig) -> None:  # behaviour 27 (part)
     rig.commit("g", "t", {0: 3})
     asked = [{"name": "t", "partition_indexes": [0]}]
     reply = rig.call(9, 7, group_id="g", topics=asked, require_stable=True)

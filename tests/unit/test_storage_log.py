@@ -313,7 +313,7 @@ def test_timestamps_too_far_off_are_refused(path: Path) -> None:
 # what is refused
 
 
-def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:  # behaviour 56
+def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:  # behaviour 56 (part)
     log = open_log(path, cleanup_policy=frozenset({"compact"}))
     keyless = encode_batch([Record(None, b"v")], now_ms=T0, compression="gzip")  # type: ignore[arg-type]
     assert code_of(put, log, keyless) is ErrorCode.invalid_record
@@ -321,7 +321,7 @@ def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None: 
     assert log.log_end_offset == 1
 
 
-def test_behaviour_56_max_message_bytes(path: Path) -> None:  # behaviour 56
+def test_behaviour_56_max_message_bytes(path: Path) -> None:  # behaviour 56 (part)
     log = open_log(path, max_message_bytes=200)
     assert code_of(put, log, batch(size=200)) is ErrorCode.message_too_large
     put(log, batch(size=100))
