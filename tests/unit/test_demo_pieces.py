@@ -560,4 +560,7 @@ def test_the_cause_of_a_failed_query_is_ours_if_there_is_one() -> None:
     text = "Query failed\nTraceback\n  File x\nAttributeError: no such thing\n\tat org.apache.Y\norg.apache.X: Boom\n"
     assert cause_of(RuntimeError(text)) == "AttributeError: no such thing"
     assert cause_of(RuntimeError("first line\nsecond")) == "first line"
+    assert (
+        cause_of(RuntimeError("An error occurred while calling o1.x.\n: java.io.X: Boom\n\tat y")) == "java.io.X: Boom"
+    )
     assert cause_of(RuntimeError("")) == "RuntimeError"

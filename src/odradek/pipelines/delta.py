@@ -6,7 +6,8 @@ writer idempotent, ``txn`` with ``appId`` (the query's id) and ``version`` (the 
 is in the log is not computed again. Files of a batch that was killed before its commit belong to no version of the
 table; the batch's next try has the same names and replaces them.
 
-``delta-spark`` would be the other way: a jar for one version of Spark each, which there is none of for the newest.
+``delta-spark`` would be the other way: a jar for one version of Spark each. 4.4.0, made for Spark 4.2 and the newest,
+fails on 4.3 with a ``NoSuchMethodError`` (tried).
 """
 
 from __future__ import annotations

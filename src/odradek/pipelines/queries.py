@@ -71,6 +71,8 @@ def failures_told(what: str) -> Iterator[None]:
         raise QueryFailed(f"{what}: {cause_of(error)}") from error
 
 
+# How py4j begins; the next line says what it was.
+_PY4J = "An error occurred while calling "
 # The line that ends a Python traceback; Java's exceptions have a package and therefore dots in their names.
 _PYTHON = re.compile(r"^(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 
@@ -83,5 +85,6 @@ def cause_of(error: BaseException) -> str:
     text = str(error)
     if found := _PYTHON.findall(text):
         return str(found[-1])
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(_PY4J)] or lines
+    return telling[0] if telling else type(error).__name__

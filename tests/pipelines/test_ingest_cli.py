@@ -1,0 +1,138 @@
+"""``odradek pipeline`` as a stranger meets it: one line and an exit code for each mistake, and Ctrl-C at any time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from brokers import eventually, unique
+from ingest_runs import committed, ends, expected, parquet, places
+from publish import create_topic, numbers, publish
+
+from odradek.cli.main import run
+from odradek.client.admin import Admin
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def topic(bootstrap: str) -> str:
+    name = unique("stranger")
+    create_topic(bootstrap, name, 2)
+    publish(bootstrap, name, numbers(10))
+    return name
+
+
+def _refused(capsys: Captured, arguments: Sequence[str], *says: str) -> int:
+    code = run(["pipeline", *arguments])
+    captured = capsys.readouterr()
+    assert captured.err.startswith("odradek: "), captured
+    assert captured.err.count("\n") == 1, captured
+    for part in says:
+        assert part in captured.err
+    return code
+
+
+def test_mistakes_are_one_line_before_spark_is_started(
+    bootstrap: str, topic: str, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "other" / "offsets").mkdir(parents=True)
+    (tmp_path / "bad.avsc").write_text("{")
+    given = {"--topics": topic, "--group": "g", "--output": str(tmp_path / "t"), "-b": bootstrap}
+
+    def ingest(*says: str, **changed: str) -> int:
+        options = given | {f"--{name.replace('_', '-')}".replace("--b", "-b"): text for name, text in changed.items()}
+        return _refused(capsys, ["ingest", *(part for pair in options.items() for part in pair)], *says)
+
+    assert ingest("did you mean", topic, topics=topic + "x") == 2
+    assert ingest("cannot reach 127.0.0.1:1", b="127.0.0.1:1") == 1
+    assert ingest("expected HOST:PORT", b="nowhere") == 2
+    assert ingest("none of raw, json, avro", value_format="xml") == 2
+    assert ingest("none of parquet, delta", table_format="orc") == 2
+    assert ingest(str(tmp_path / "file"), "cannot be used", output=str(tmp_path / "file")) == 2
+    assert ingest("is of another query", checkpoint=str(tmp_path / "other")) == 2
+    assert ingest("is no Avro schema", value_format="avro", schema=str(tmp_path / "bad.avsc")) == 2
+    assert ingest("user.avsc is not there", value_format="avro", schema="user.avsc") == 2
+    assert ingest("expected an interval", trigger="often") == 2
+    assert ingest("did you mean maxOffsetsPerTrigger", option="maxOfsetsPerTrigger=1") == 2
+    assert ingest("expected NAME=VALUE", conf="x") == 2
+    assert ingest("expected ID=FILE", writer_schema="x=y") == 2
+    assert not (tmp_path / "t" / "_odradek" / "batches").exists()
+
+
+def test_mistakes_of_a_replay_are_one_line(bootstrap: str, topic: str, tmp_path: Path, capsys: Captured) -> None:
+    def replay(says: str, *arguments: str) -> int:
+        return _refused(capsys, ["replay", "-b", bootstrap, *arguments], says)
+
+    assert replay("say where to", "--topics", topic) == 2
+    assert replay("say what to read", "--dry-run") == 2
+    assert replay("either --output", "--topics", topic, "--output", str(tmp_path), "--to-topic", topic) == 2
+    assert replay("expected for example", "--offsets", "x", "--dry-run") == 2
+    assert replay("offsets 10 to 11 are not there", "--offsets", f'{{"{topic}":{{"0":[5,12]}}}}', "--dry-run") == 1
+    assert replay("holds no commit of group", "--read-by", unique("nobody"), "--dry-run") == 1
+    assert replay("are for --to-topic", "--topics", topic, "--keep-partitions", "--output", str(tmp_path)) == 2
+
+
+def test_a_dry_run_shows_ranges(bootstrap: str, topic: str, capsys: Captured) -> None:
+    assert run(["pipeline", "replay", "-b", bootstrap, "--topics", topic, "--from", "4", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split() for line in shown.splitlines()[:2]] == [
+        ["TOPIC", "PARTITION", "FROM", "TO", "RECORDS"],
+        [topic, "0", "4", "10", "6"],
+    ]
+    assert run(["pipeline", "replay", "-b", bootstrap, "--topics", topic, "--from", "4", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "offsets": 6,
+        "ranges": [{"topic": topic, "partition": 0, "from": 4, "to": 10}],
+        "missing": [],
+    }
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_may_not_be_written(bootstrap: str, topic: str, tmp_path: Path, capsys: Captured) -> None:
+    tmp_path.chmod(0o500)
+    arguments = ["ingest", "--topics", topic, "--group", "g", "--output", str(tmp_path / "t"), "-b", bootstrap]
+    assert _refused(capsys, arguments, "cannot be used") == 2
+    tmp_path.chmod(0o700)
+
+
+def test_examples_stand_in_the_help(capsys: Captured) -> None:
+    for command in ("ingest", "replay"):
+        assert run(["pipeline", command, "--help"]) == 0
+        assert f"odradek pipeline {command} --" in capsys.readouterr().out
+
+
+def test_one_that_goes_on_ends_with_ctrl_c(bootstrap: str, topic: str, tmp_path: Path, admin: Admin) -> None:
+    """And what it has read is committed by then, the last batch too."""
+    group, output = unique("group"), tmp_path / "t"
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", topic]
+    line += ["--group", group, "--output", str(output), "--trigger", "200ms", "--master", "local[1]", "--json"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline()) == {"rows": 10, "bad": 0}
+    publish(bootstrap, topic, numbers(3), partition=1)
+    assert json.loads(process.stdout.readline())["rows"] > 0
+    eventually(lambda: places(parquet(output)) == expected(admin, topic), within_s=60, what="all rows")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["rows"], summary["bad"], summary["output"]) == (13, 0, str(output))
+    assert committed(admin, group) == ends(admin, topic)
+
+
+def test_one_that_ends_by_itself_is_interrupted_at_once(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", topic]
+    line += ["--group", unique("group"), "--output", str(tmp_path / "t"), "--master", "local[1]"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    eventually((tmp_path / "t" / "_odradek").exists, within_s=60, what="the table")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (130, "", "")
