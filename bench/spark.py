@@ -59,9 +59,9 @@ for _size in ("100 B", "1 KB"):
     for _codec in ("none", "lz4"):
         _name = f"{_size}, {_codec}"
         FIGURES[f"noop {_name}"] = Figure(f"into noop, {_name}", "rows/s", aim=3)
-        FIGURES[f"noop {_name} cpu"] = Figure("… CPU of Spark and its workers per million rows", "s", False)
+        FIGURES[f"noop {_name} cpu"] = Figure("… CPU of all, broker included, per million rows", "s", False)
         FIGURES[f"parquet {_name}"] = Figure(f"into Parquet, {_name}", "rows/s", aim=1.5)
-        FIGURES[f"parquet {_name} cpu"] = Figure("… CPU of Spark and its workers per million rows", "s", False)
+        FIGURES[f"parquet {_name} cpu"] = Figure("… CPU of all, broker included, per million rows", "s", False)
 FIGURES |= {
     "batch": Figure(f"a micro-batch of {FEW} records that are there, into noop", "ms", False, aim=1 / 1.2),
     "live": Figure(f"… of {FEW} records that just came", "ms", False, aim=1 / 1.2),
@@ -132,7 +132,7 @@ def fill(bootstrap: str, topic: str, rows: int, size: int, codec: str, step_ms: 
 
 @contextmanager
 def timed() -> Iterator[Figures]:
-    """Seconds, and CPU seconds of this process's descendants: Spark's Java and the Python workers."""
+    """Seconds, and CPU seconds of this process and its descendants: Spark's Java, the Python workers, the broker."""
     told: Figures = {}
     cpu, began = cpu_seconds(with_descendants([os.getpid()])), time.perf_counter()
     yield told

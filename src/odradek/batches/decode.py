@@ -373,9 +373,10 @@ class Columns:
         self.key_at: Int64s = np.empty(capacity, np.int64)
         self.value_at: Int64s = np.empty(capacity, np.int64)
         self.headers_at: Int64s = np.empty(capacity, np.int64)
-        self.key_ends: Int32s = np.zeros(capacity + 1, np.int32)
-        self.value_ends: Int32s = np.zeros(capacity + 1, np.int32)
-        self.headers_ends: Int32s = np.zeros(capacity + 1, np.int32)
+        self.key_ends: Int32s = np.empty(capacity + 1, np.int32)
+        self.value_ends: Int32s = np.empty(capacity + 1, np.int32)
+        self.headers_ends: Int32s = np.empty(capacity + 1, np.int32)
+        self.key_ends[0] = self.value_ends[0] = self.headers_ends[0] = 0
         self.name_bytes = self.header_value_bytes = 0
         self.runs: list[tuple[Bytes, int, int]] = []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -23,6 +25,7 @@ def read_task(
     options: ReadOptions, partition: TopicPartition, start: int, end: int, topic_id: UUID | None
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``[start, end)``. What is gone since the batch was planned raises DataLoss, or is left out."""
+    _spare_what_stays()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
     _forget_another_topic(config, partition.topic, topic_id)
@@ -50,6 +53,19 @@ def read_task(
             if options.fail_on_data_loss:
                 raise DataLoss(loss_message([f"{partition}: offsets {position} to {end - 1}: {error}"])) from error
             return
+
+
+@functools.cache
+def _spare_what_stays() -> None:
+    """Once per process, when all modules are there.
+
+    Spark's worker collects garbage after every task, which walks through all objects of numba, pyarrow and the like:
+    some 50 ms that a next task waits for. Frozen, they are passed over.
+    """
+    import odradek.batches.arrow  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
 
 
 def _forget_another_topic(config: ClientConfig, topic: str, topic_id: UUID | None) -> None:
