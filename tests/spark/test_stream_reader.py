@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from brokers import eventually
-from publish import create_topic, numbers, publish
+from confluent_kafka.admin import NewPartitions
+from publish import admin, consumer, create_topic, numbers, publish
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
@@ -17,6 +18,7 @@ from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.client.admin import Admin
 from odradek.client.model import LATEST
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.spark.lookups import GroupInUse
 from odradek.spark.loss import DataLoss
 from odradek.spark.options import parse_options
 from odradek.spark.source import OdradekStreamReader, source_schema
@@ -75,6 +77,60 @@ def query(bootstrap: str, topic: str, group: str) -> Iterator[Planner]:
     made = Planner(bootstrap, topic, group)
     yield made
     made.close()
+
+
+def test_a_member_that_joins_while_the_query_runs_is_named(query: Planner) -> None:
+    # behaviour 4: nobody commits from outside of a group with members
+    first = query.next({})
+    member = consumer(query.bootstrap, query.group, client_id="the-newcomer")
+    try:
+        member.subscribe([query.topic])
+        eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
+        with pytest.raises(GroupInUse, match=f"group {query.group} has live members.*the-newcomer at "):
+            query.next(first)
+    finally:
+        member.close()
+    assert query.next(first) == first, "once it has left, the query goes on"
+
+
+def test_a_partition_added_while_the_query_runs_is_read_from_its_start(query: Planner) -> None:
+    first = query.next({})
+    name = query.topic
+    admin(query.bootstrap).create_partitions([NewPartitions(name, 2)])[name].result(30)
+    eventually(lambda: len(query.client.partitions(name)) == 2, what="the partition in metadata")
+    publish(query.bootstrap, name, numbers(3), partition=1)
+    second = query.next(first)
+    assert second[name] == {"0": 10, "1": 3}
+    assert second["$odradek"]["from"] == {name: {"1": 0}}
+    assert query.read(first, second) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_reset_that_the_offsets_log_holds_is_read_again_as_it_was(query: Planner) -> None:
+    """A batch that was planned and not finished: whatever the group and the log are by then, it is the same range."""
+    first = query.next({})
+    query.reset(4)
+    second = query.next(first)
+    assert query.read(first, second) == span(4, 10)
+    query.reset(7)
+    publish(query.bootstrap, query.topic, numbers(5))
+    query.reader = query.made()
+    assert query.read(first, second) == span(4, 10)
+    third = query.next(second)
+    assert query.read(second, third) == span(7, 15), "the later reset comes after it"
+
+
+def test_few_records_wait_while_both_limits_are_given(query: Planner) -> None:
+    query.reader = query.made(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="7", maxTriggerDelay="1h")
+    limit = query.reader.getDefaultReadLimit()
+    first = query.next({}, limit)
+    assert query.read({}, first) == span(0, 7), "the first batch never waits"
+    assert query.next(first, limit) == first, "three are left, fewer than five"
+    publish(query.bootstrap, query.topic, numbers(6))
+    second = query.next(first, limit)
+    assert query.read(first, second) == span(7, 14)
+    assert query.next(second, limit) == second
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.read(second, query.next(second, limit)) == span(14, 16), "a run of AvailableNow takes the rest"
 
 
 def span(start: int, end: int) -> list[tuple[int, int]]:

@@ -67,6 +67,18 @@ def test_unknown_options_name_the_nearest(options: dict[str, str], message: str)
 
 def test_unknown_options_pass_when_asked_to() -> None:
     assert stream(strictOptions="false", somethingelse="1") == stream()
+    assert stream(strictOptions="false", kafka__no__such__setting="1") == stream()
+    with pytest.raises(
+        ConfigError, match=r"unknown option kafka\.fetch\.max\.wait; did you mean kafka\.fetch\.max\.wait\.ms"
+    ):
+        stream(kafka__fetch__max__wait="1")
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+@pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location"])
+def test_settings_of_sasl_and_tls_are_never_passed_over(name: str, strict: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"kafka.{name}: SASL and TLS are not supported")):
+        parse_options(BASE | {f"kafka.{name}": "x", "strictOptions": strict}, streaming=True)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +107,6 @@ def test_kafka_settings_reach_the_client_and_idle_ones_are_taken() -> None:
     assert options.client.client_id == "me"
     with pytest.raises(ConfigError, match="only PLAINTEXT is supported"):
         stream(kafka__security__protocol="SASL_SSL")
-    with pytest.raises(ConfigError, match=r"unknown option kafka\.sasl\.mechanism"):
-        stream(kafka__sasl__mechanism="PLAIN")
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is required"):
         parse_options({"subscribe": "t"}, streaming=True)
 

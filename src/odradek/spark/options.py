@@ -141,7 +141,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     if commit_offsets and group_id is None:
         raise ConfigError("commitOffsets=true needs kafka.group.id: the group to commit to")
     return ReadOptions(
-        client=client_config(kafka),
+        client=client_config(kafka, strict=flag(options, "strictOptions", True)),
         **_subscription(options),
         starting=starting,
         ending=ending,
@@ -194,21 +194,29 @@ def client_config(
     kafka: Mapping[str, str],
     without_effect: Iterable[str] = WITHOUT_EFFECT,
     others: Iterable[str] = ("group.id", "isolation.level"),
+    *,
+    strict: bool = True,
 ) -> ClientConfig:
-    """The ``kafka.*`` settings about reaching the cluster; ``others`` are read elsewhere. Raises ConfigError."""
+    """The ``kafka.*`` settings about reaching the cluster; ``others`` are read elsewhere.
+
+    Raises ConfigError, for unknown ones unless ``strict`` is false; for those of SASL and TLS always, since who asks
+    for encryption must not be given none.
+    """
     if not kafka.get("bootstrap.servers"):
         raise ConfigError("option kafka.bootstrap.servers is required, for example 127.0.0.1:9092")
     if kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
         raise ConfigError("kafka.security.protocol: only PLAINTEXT is supported")
+    if secure := sorted(name for name in kafka if name.startswith(("sasl.", "ssl."))):
+        raise ConfigError(f"kafka.{secure[0]}: SASL and TLS are not supported, only PLAINTEXT without authentication")
     names = {item.name.replace("_", ".") for item in fields(ClientConfig)}
     settings: dict[str, str] = {}
     for name, value in kafka.items():
         if name in names:
             settings[name] = value
-        elif name not in without_effect and name != "security.protocol":
+        elif strict and name not in without_effect and name != "security.protocol":
             near = difflib.get_close_matches(name, [*names, *without_effect, *others], 1)
             hint = f"; did you mean kafka.{near[0]}?" if near else ""
-            raise ConfigError(f"unknown option kafka.{name}{hint}")
+            raise ConfigError(f"unknown option kafka.{name}{hint} (strictOptions=false lets unknown options pass)")
     return ClientConfig.of(settings)
 
 

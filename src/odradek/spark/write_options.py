@@ -68,7 +68,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     if topic is not None and not topic.strip():
         raise ConfigError("topic: no topic given")
     return WriteOptions(
-        client=client_config(kafka, WITHOUT_EFFECT, _PRODUCER),
+        client=client_config(kafka, WITHOUT_EFFECT, _PRODUCER, strict=flag(options, "strictOptions", True)),
         producer=_producer_config(own),
         topic=None if topic is None else topic.strip(),
         include_timestamp=flag(options, "includeTimestamp", False),
