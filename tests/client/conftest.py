@@ -24,7 +24,7 @@ def publish(bootstrap: str) -> Publish:
 
     def send(topic: str, counts: dict[int, int], **config: object) -> None:
         failed: list[str] = []
-        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5} | config)
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5} | config)
         for partition, count in counts.items():
             for number in range(count):
                 producer.produce(

@@ -23,7 +23,7 @@ from odradek.client.consumer_errors import (
     RetriableCommitFailed,
     UnreleasedInstance,
 )
-from odradek.client.errors import OffsetOutOfRange
+from odradek.client.errors import OffsetOutOfRange, UnsupportedVersion
 from odradek.core import records
 from odradek.core.errors import ConfigError, OdradekError
 
@@ -39,6 +39,7 @@ JAVA_NAMES: dict[type[BaseException], str] = {
     OffsetOutOfRange: "OffsetOutOfRangeException",
     RetriableCommitFailed: "RetriableCommitFailedException",
     UnreleasedInstance: "UnreleasedInstanceIdException",
+    UnsupportedVersion: "UnsupportedVersionException",
     ValueError: "IllegalArgumentException",
 }
 

@@ -23,16 +23,16 @@ def test_topics_are_created_described_and_deleted(admin: Admin, topic: str) -> N
         admin.describe_topics([topic])
     assert admin.describe_topics([topic], missing_ok=True) == {}
     admin.create_topics([NewTopic(topic, 3, 1, {"retention.ms": "86400000"})])
-    found = admin.describe_topics([topic])[topic]
+    found = eventually(lambda: admin.describe_topics([topic])[topic])
     assert [row.partition for row in found.partitions] == [0, 1, 2]
     assert not found.internal
     assert isinstance(found.topic_id, UUID)
     assert all(row.leader in row.replicas == row.isr for row in found.partitions)
-    assert topic in admin.topics()
+    assert eventually(lambda: topic in admin.topics())
     with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
         admin.create_topics([NewTopic(topic, 3, 1)])
     admin.delete_topics([topic])
-    assert admin.describe_topics([topic], missing_ok=True) == {}
+    assert eventually(lambda: admin.describe_topics([topic], missing_ok=True) == {})
     with pytest.raises(UnknownTopic):
         admin.delete_topics([topic])
 
