@@ -189,14 +189,14 @@ def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figu
         for name, tuned in (("live", {}), ("live tuned", {"kafka.fetch.max.wait.ms": "10"})):
             query = _started(bench, kind, topic, name, **tuned)
             _wait_for(query, topic, done)
-            for _ in range(12):
+            for _ in range(max(5, int(15 * bench.scale))):
                 _send(producer, topic, FEW)
                 done += FEW
                 _wait_for(query, topic, done)
             progress = [one for one in _progress_until(query, topic, done) if one["numInputRows"] == FEW]
             # What was planned while records came holds some of them, the next batch the others: these are left out.
             figures[name] = median(one["durationMs"]["triggerExecution"] for one in progress[2:])
-        runs = [_available_now(bench, kind, topic, producer) for _ in range(6)]
+        runs = [_available_now(bench, kind, topic, producer) for _ in range(4)]
     figures["now"] = median(runs[1:]) * 1000
     return figures
 
@@ -370,7 +370,8 @@ def main() -> int:
         if broker is not None:
             broker.stop()
         shutil.rmtree(work, ignore_errors=True)
-    command = " ".join(["python -m bench.spark", *(word for word in sys.argv[1:])])
+    command = " ".join(["python -m bench.spark", f"--rounds {told.rounds} --scale {told.scale:g}"])
+    command += "".join(f" --only {name}" for name in told.only)
     used = f"PySpark {version('pyspark')}, {ApacheBroker.name}, kafka-clients 3.9.1, pyarrow {version('pyarrow')}"
     text = f"{report.head(told.rounds, command)} · {used}\n\n{table(rounds)}"
     report.write(told.out, text, "spark " + ", ".join(told.only))

@@ -69,9 +69,14 @@ def test_callers_settings_win_and_java_options_add_up(tmp_path: Path) -> None:
     assert settings["spark.ui.enabled"] == "true"
     assert settings["spark.driver.extraJavaOptions"].endswith(" -Dx=y")
     assert "-Dlog4j2.configurationFile=file:" in settings["spark.driver.extraJavaOptions"]
+    assert spark_session.UNCHECKED_ARROW in settings["spark.driver.extraJavaOptions"].split()
+    assert "spark.executor.extraJavaOptions" not in settings, "in local mode there are none"
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert settings["spark.sql.session.timeZone"] == "UTC"
-    cluster = spark_session._settings("app", "spark://host:7077", {}, tmp_path)
+    cluster = spark_session._settings(
+        "app", "spark://host:7077", {"spark.executor.extraJavaOptions": "-Dy=z"}, tmp_path
+    )
+    assert cluster["spark.executor.extraJavaOptions"].split() == [spark_session.UNCHECKED_ARROW, "-Dy=z"]
     assert "spark.driver.host" not in cluster, "workers elsewhere could not reach a driver on the loopback"
 
 

@@ -184,6 +184,9 @@ def _settings(app_name: str, master: str, config: dict[str, str], scratch: Path)
     options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", UNCHECKED_ARROW]
     options.append(config.get("spark.driver.extraJavaOptions", ""))  # the last one counts
     chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
+    if not master.startswith("local"):
+        executors = [UNCHECKED_ARROW, config.get("spark.executor.extraJavaOptions", "")]
+        chosen["spark.executor.extraJavaOptions"] = " ".join(filter(None, executors))
     return chosen
 
 
