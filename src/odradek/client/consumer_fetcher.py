@@ -155,10 +155,15 @@ class Fetcher:
         if self._subscription.resets():
             self._chore("offset reset", self._reset)
         per_node: dict[int, dict[TopicPartition, Wanted]] = {}
+        held_back: set[int] = set()
+        """Brokers with more to read, once what came from them is returned."""
         leaderless: set[str] = set()
         suspects: list[TopicPartition] = []
         for tp, state in self._subscription.partitions.items():
-            if not state.ready or state.paused or self.buffer.held(tp) > self.config.max_partition_fetch_bytes:
+            if not state.ready or state.paused:
+                continue
+            if self.buffer.held(tp) > self.config.max_partition_fetch_bytes:
+                held_back.add(self._source(tp, self._cluster.leader(tp)))
                 continue
             if tp in self._out_of_range:
                 if self.buffer.held(tp) or RANGE_LOOKUP in self._chores:
@@ -181,8 +186,16 @@ class Fetcher:
         if suspects:
             self._chore("leader epochs", lambda: self._check_history(suspects))
         for node_id, found in per_node.items():
-            if node_id not in self._flights and self.buffer.room() > 0:
+            if node_id in self._flights or self.buffer.room() <= 0:
+                continue
+            # A broker holds a fetch of what is read to its end until something comes, and meanwhile answers no other.
+            if node_id not in held_back or not all(self._at_end(tp) for tp in found):
                 self._fly(node_id, found, max(1, len(per_node)))
+
+    def _at_end(self, tp: TopicPartition) -> bool:
+        state = self._subscription.partitions[tp]
+        end = state.high_watermark if self._isolation == 0 else state.last_stable_offset
+        return 0 <= end <= state.fetch_offset
 
     def _source(self, tp: TopicPartition, leader: int) -> int:
         follower, until_s = self._followers.get(tp, (leader, float("inf")))

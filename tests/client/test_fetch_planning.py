@@ -1,0 +1,62 @@
+"""When a consumer asks a broker, and for what: without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_fetcher import Fetcher
+from odradek.client.fetching import Chunk
+from odradek.client.subscription import SubscriptionState
+from odradek.core.ids import TopicPartition
+
+READ, BEHIND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class OneBroker:
+    def leader(self, tp: TopicPartition) -> int:
+        return 1
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        return 0
+
+    def node(self, node_id: int) -> None: ...
+    def known_topic(self, name: str) -> None: ...
+    def forget_topics(self, names: set[str]) -> None: ...
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isolation_level: str) -> None:
+    """A broker holds a fetch of nothing new for fetch_max_wait_ms, and answers no other meanwhile."""
+
+    async def go() -> None:
+        settings: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "isolation_level": isolation_level}
+        config = ConsumerConfig.of(settings | {"max_partition_fetch_bytes": 1000})
+        subscription = SubscriptionState()
+        fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]
+        asked: list[set[TopicPartition]] = []
+        fetcher._fly = lambda node, wanted, nodes: asked.append(set(wanted))  # type: ignore[method-assign]
+        subscription.set_assigned([READ, BEHIND])
+        for tp, end in ((READ, 10), (BEHIND, 99)):
+            subscription.state(tp).place(10)
+            subscription.state(tp).high_watermark = subscription.state(tp).last_stable_offset = end
+        held = Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, 1001)
+        fetcher.buffer.put(held)
+        fetcher.pump()
+        assert asked == [], "more can be read of the other, as soon as what is held of it was taken"
+        subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 11
+        fetcher.pump()
+        assert asked == [{READ}], "there is something to read"
+        subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 10
+        fetcher.buffer.done(held)
+        fetcher.pump()
+        assert asked[1:] == [{READ, BEHIND}]
+        subscription.state(BEHIND).high_watermark = subscription.state(BEHIND).last_stable_offset = 10
+        fetcher.pump()
+        assert asked[2:] == [{READ, BEHIND}], "both at their end: the broker tells when something comes"
+        await fetcher.close()
+
+    asyncio.run(go())
