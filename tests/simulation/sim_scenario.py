@@ -216,6 +216,8 @@ class Scenario:
             classic, consumer = machine.groups.get(group.name), machine.consumer_groups.get(group.name)
             if classic is not None and (classic.members or classic.state is not GroupState.EMPTY):
                 raise SimulationFailure(f"{group.name} is {classic.state} with {list(classic.members)}", group.name)
+            if classic is not None and classic.persisted is not None and classic.persisted.members:
+                raise SimulationFailure(f"{group.name} is empty, and its log does not say so", group.name)
             if consumer is not None and consumer.members:
                 raise SimulationFailure(f"{group.name} still has {list(consumer.members)}", group.name)
         runtime = self.coordinator.runtime
