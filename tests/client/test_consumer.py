@@ -13,7 +13,7 @@ from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic
 from odradek.client.consumer_errors import IllegalState, InvalidGroupId, NoOffsetForPartition, Wakeup
 from odradek.client.errors import OffsetOutOfRange
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, KafkaError
 
 Make = Callable[..., Consumer]
 
@@ -329,12 +329,24 @@ def test_what_contradicts_is_refused(consumer: Make, bootstrap: str, filled: str
         alone.poll(0)
 
 
+def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
+    own_broker: Callable[..., Any], topic: str
+) -> None:
+    broker = own_broker(auto_create_topics_enable="true")
+    with Consumer(broker.bootstrap, default_api_timeout_ms=500) as one, pytest.raises(KafkaError):
+        one.partitions_for(topic)
+    with Consumer(broker.bootstrap, allow_auto_create_topics=True) as one:
+        assert eventually(lambda: one.partitions_for(topic)) == [TopicPartition(topic, n) for n in range(4)]
+
+
 @pytest.mark.parametrize(("settings", "told"), [
     ({"auto.offset.rest": "earliest"}, "auto.offset.reset"), ({"auto_offset_reset": "soon"}, "by_duration"),
     ({"max_poll_records": 0}, "max_poll_records"), ({"heartbeat_interval_ms": 45_000}, "session_timeout_ms"),
     ({"isolation_level": "x"}, "read_committed"), ({"enable_auto_commit": "yes"}, "true or false"),
     ({"partition_assignment_strategy": "rnge"}, "roundrobin"), ({"columns": ("key",)}, "offset"),
     ({"group_instance_id": "i"}, "group_id"), ({"max_poll_records": "many"}, "whole number"),
+    ({"key.deserializer": "org…"}, "key.deserializer: keys come as bytes"), ({"sasl.mechanism": "PLAIN"}, "PLAINTEXT"),
+    ({"security_protocol": "SSL"}, "only PLAINTEXT is supported: leave it out"),
 ])  # fmt: skip
 def test_ill_settings_name_the_remedy(settings: dict[str, Any], told: str) -> None:  # claim 53
     with pytest.raises(ConfigError, match=told):

@@ -178,7 +178,8 @@ def test_a_shorter_interval_of_automatic_commits_repeats_less_but_not_nothing(  
         with Consumer(quick.bootstrap, **settings("classic")) as heir:
             heir.subscribe([topic])
             first = eventually(lambda: [r.offset for r in heir.poll(0.2).records()], within_s=60)[0]
-        assert first == max(place, 0)
+        # What the victim had sent may have been committed after ``place`` was looked at; the heir commits nothing.
+        assert max(place, 0) <= first == max(committed(), 0)
         repeated = 150 - first
         assert 1 <= repeated <= 50 if interval_ms == 0 else repeated == 150
 

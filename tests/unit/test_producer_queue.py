@@ -70,6 +70,10 @@ def test_five_at_a_time_with_growing_sequences() -> None:
     made.done(batches[0], appended=True)
     assert [batch.sequence for batch in all_of(made)] == [5]
     assert len(all_of(queue(3, idempotent=False))) == 1
+    made = PartitionQueue(TP, idempotent=True, in_flight=2)
+    for n in range(5):
+        made.append(0, 1, (None, b"%d" % n, (), n), None)
+    assert len(all_of(made)) == 2
 
 
 def test_failed_batches_go_again_in_order_one_by_one() -> None:

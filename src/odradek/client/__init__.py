@@ -1,6 +1,7 @@
 """A client for any Kafka cluster. Importing it loads neither numba, pyarrow nor pyspark."""
 
 from odradek.client.admin import Admin
+from odradek.client.assignors import Assignor
 from odradek.client.config import ClientConfig
 from odradek.client.consumer_errors import (
     CommitFailed,
@@ -21,6 +22,7 @@ __all__ = [
     "LATEST",
     "MAX_TIMESTAMP",
     "Admin",
+    "Assignor",
     "ClientConfig",
     "CommitFailed",
     "FencedInstance",
