@@ -12,8 +12,8 @@ from brokers import eventually
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic
 from odradek.client.consumer_errors import IllegalState, InvalidGroupId, NoOffsetForPartition, Wakeup
-from odradek.client.errors import OffsetOutOfRange
-from odradek.core.errors import ConfigError, KafkaError
+from odradek.client.errors import OffsetOutOfRange, RequestTimedOut
+from odradek.core.errors import ConfigError
 
 Make = Callable[..., Consumer]
 
@@ -333,7 +333,7 @@ def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
     own_broker: Callable[..., Any], topic: str
 ) -> None:
     broker = own_broker(auto_create_topics_enable="true")
-    with Consumer(broker.bootstrap, default_api_timeout_ms=500) as one, pytest.raises(KafkaError):
+    with Consumer(broker.bootstrap, default_api_timeout_ms=500) as one, pytest.raises(RequestTimedOut):
         one.partitions_for(topic)
     with Consumer(broker.bootstrap, allow_auto_create_topics=True) as one:
         assert eventually(lambda: one.partitions_for(topic)) == [TopicPartition(topic, n) for n in range(4)]
