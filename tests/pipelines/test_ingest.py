@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from brokers import unique
+from confluent_kafka import Producer
+from deltalake import write_deltalake
 from ingest_runs import (
     by_place,
     checkpoint_end,
@@ -125,30 +127,41 @@ def test_a_delta_table_holds_each_record_once(
     assert _done(run()) == (43, 1, 1)
     forget_that_the_last_batch_was_done(checkpoint)
     assert _done(run()) == (43, 1, 1), "it is in the table's log, and is told from there"
-    publish(bootstrap, topic, [b"{}"] * 5, partition=1, key="a/b %41:ü", headers=[("h", b"1")])
+    publish(bootstrap, topic, [b"{}"] * 4, partition=1)
+    _send(bootstrap, topic, 1, "a/b %41:ü", [("h", b"1")])
     assert run().rows == 5
     table = delta(output)
     assert places(table) == expected(admin, topic)
-    assert by_place(table)[1, 4]["key"] == "a/b %41:ü".encode()
-    assert by_place(table)[1, 4]["headers"] == [{"key": "h", "value": b"1"}]
+    assert by_place(table)[1, 7]["key"] == "a/b %41:ü".encode()
+    assert by_place(table)[1, 7]["headers"] == [{"key": "h", "value": b"1"}]
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
-    with pytest.raises(QueryFailed, match="is partitioned by partition, key"):
-        ingest(
-            bootstrap,
-            topics=topic,
-            group=unique("other"),
-            output=_without_state(output),
-            table_format="delta",
-            value_format="json",
-            schema=SCHEMA,
-            headers=True,
-            spark=spark,
-        )
+    (output / "_odradek").rename(tmp_path / "state")
+    checkpoint.rename(tmp_path / "old")
+    with pytest.raises(ConfigError, match="holds batches of a query whose checkpoint is not"):
+        run()
 
 
-def _without_state(output: Path) -> Path:
-    (output / "_odradek").rename(output.parent / "state")
-    return output
+def test_a_delta_table_of_others_is_added_to_if_it_has_the_columns(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    def run(output: Path, **more: Any) -> Ingested:
+        given = {"topics": topic, "output": output, "table_format": "delta", "spark": spark}
+        return ingest(bootstrap, **given | {"group": unique("group")} | more)
+
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    run(mine)
+    write_deltalake(other, delta(mine).slice(0, 3))
+    assert run(other).rows == 43
+    assert delta(other).num_rows == 46
+    write_deltalake(tmp_path / "fewer", delta(mine).drop_columns(["key"]))
+    with pytest.raises(QueryFailed, match=r"fewer has no column key \(binary\)"):
+        run(tmp_path / "fewer")
+
+
+def _send(bootstrap: str, topic: str, partition: int, key: str, headers: list[tuple[str, bytes]]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"{}", key, partition, headers=headers)
+    assert producer.flush(30) == 0
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
@@ -208,11 +221,17 @@ def test_a_batch_with_a_bad_record_can_stop_the_query(
     assert committed(admin, group) == {}
 
 
+def test_columns_that_cannot_be_are_said_before_the_query(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    given = {"topics": topic, "group": group, "output": tmp_path / "t", "spark": spark}
+    with pytest.raises(ConfigError, match="partition by nope: the table's columns are topic, partition"):
+        ingest(bootstrap, partition_by=["nope"], **given)
+    with pytest.raises(ConfigError, match="is neither DDL"):
+        ingest(bootstrap, value_format="json", schema="no such type", **given | {"output": tmp_path / "u"})
+
+
 # --- refused before Spark is asked for -------------------------------------------------------------------------------
-
-
-def _never() -> Any:
-    raise AssertionError("Spark was asked for")
 
 
 def test_what_is_not_there_is_refused_first(bootstrap: str, topic: str, group: str, tmp_path: Path) -> None:

@@ -193,3 +193,14 @@ def test_flat_columns_and_their_conflicts(spark: Any) -> None:
     for wrong, says in (("a bigintt", "neither DDL"), ('{"type":"x"}', "neither DDL"), ("a int, A int", "twice")):
         with pytest.raises(ConfigError, match=says):
             _read(spark, Values(ValueFormat.JSON, wrong), [])
+
+
+def test_avro_in_sparks_workers(spark: Any) -> None:
+    data = encoded(USER, ALICE)
+    good, bad, tombstone = _read(spark, Values(ValueFormat.AVRO, json.dumps(USER)), [data, data + b"x", None])
+    assert (good.value.id, good.value.kind, good.value.tags, good.value.price) == (7, "B", {"x": 1}, Decimal("12.34"))
+    assert (good.value.days, good.error, good.raw) == ([date(2026, 1, 31)], None, None)
+    assert (bad.value, bad.error, bytes(bad.raw)) == (None, "1 bytes are left over behind it", data + b"x")
+    assert (tombstone.value, tombstone.error, tombstone.raw) == (None, None, None)
+    (row,) = _read(spark, Values(ValueFormat.AVRO, json.dumps(USER), flat=True, keep_raw=True), [data])
+    assert (row.id, row.name, row.topic, bytes(row.raw)) == (7, "Alice", "t", data)

@@ -128,11 +128,12 @@ class DeltaTable:
         log = Log(self.uri, storage_options=self._options)
         held = {field.name: field.type for field in log.schema().fields}
         for field in wanted.fields:
-            if held.get(field.name) != field.type:
-                what = f"has {held[field.name]}" if field.name in held else "has no such column"
-                raise ConfigError(
-                    f"the Delta table {self._table.uri}: column {field.name}: {field.type}, but it {what}"
-                )
+            found, needed = held.get(field.name), _type_name(field.type)
+            if found is None:
+                raise ConfigError(f"the Delta table {self._table.uri} has no column {field.name} ({needed})")
+            if found != field.type:
+                what = f"column {field.name} is {_type_name(found)}, not {needed}"
+                raise ConfigError(f"the Delta table {self._table.uri}: {what}")
         if log.metadata().partition_columns != self._partition_by:
             found = ", ".join(log.metadata().partition_columns) or "nothing"
             raise ConfigError(f"the Delta table {self._table.uri} is partitioned by {found}")
@@ -154,6 +155,11 @@ class DeltaTable:
             if told[:2] == [str(batch_id), query_id]:
                 return Added(int(told[2]), int(told[3]))
         return Added(0, 0)
+
+
+def _type_name(kind: Any) -> str:
+    """Of a simple type its name; of any other the word for its kind."""
+    return str(getattr(kind, "type", kind))
 
 
 def check_installed() -> None:

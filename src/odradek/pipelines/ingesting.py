@@ -117,12 +117,17 @@ class Table:
         """Ties the checkpoint to the table. Raises ConfigError."""
         bind(self.checkpoint, self.place, self._id, has_batches=self._writer.has_batches())
 
-    def add(self, batch: DataFrame, batch_id: int, query: str | None = None) -> Added:
-        """Puts the records of a batch into the table. Raises ConfigError, StorageError, BadRecords."""
-        frame = self.target.values.table(batch)
+    def frame(self, records: DataFrame) -> DataFrame:
+        """The table's columns. Raises ConfigError."""
+        frame = self.target.values.table(records)
         missing = [name for name in self.target.partition_by if name not in frame.columns]
         if missing:
             raise ConfigError(f"partition by {missing[0]}: the table's columns are {', '.join(frame.columns)}")
+        return frame
+
+    def add(self, batch: DataFrame, batch_id: int, query: str | None = None) -> Added:
+        """Puts the records of a batch into the table. Raises ConfigError, StorageError, BadRecords."""
+        frame = self.frame(batch)
         if self.target.files_per_batch is not None:
             frame = frame.coalesce(self.target.files_per_batch)
         check = _refuse_bad if self.target.on_bad == "fail" else None
@@ -229,7 +234,9 @@ def run_ingest(
             source = dataclasses.replace(source, options=dict(source.options) | {"includeHeaders": "true"})
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
         started = time.monotonic()
-        run_query(source.stream(spark), add, table.checkpoint.uri, trigger=trigger, stop=stop)
+        stream = source.stream(spark)
+        table.frame(stream)  # what is wrong with the columns is said before a query is there to fail
+        run_query(stream, add, table.checkpoint.uri, trigger=trigger, stop=stop)
         if trigger is not None:
             settle_group(source, table.checkpoint)
         return Ingested(

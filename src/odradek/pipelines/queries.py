@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _POLL_S = 0.5
+_PATIENCE_POLLS = 40
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
@@ -38,10 +39,13 @@ def run_query(
         chosen = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
         query = chosen.start()
         try:
+            patience = _PATIENCE_POLLS
             while not query.awaitTermination(_POLL_S):
                 if stop is not None and stop.is_set():
-                    query.stop()
-                    return
+                    patience -= 1
+                    # Between two batches, where one is not long in coming.
+                    if not query.status["isTriggerActive"] or patience < 0:
+                        return
         finally:
             if query.isActive:
                 query.stop()

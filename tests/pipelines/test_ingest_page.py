@@ -1,0 +1,117 @@
+"""docs/pipelines.md: its commands and its Python run as they stand, but for the broker's address; and a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from brokers import eventually, unique
+from ingest_runs import committed, ends, expected, parquet, places
+from publish import create_topic, publish
+
+from odradek.cli.main import run
+from odradek.client.admin import Admin
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
+
+
+def test_the_page_runs_in_order(
+    spark: object, admin: Admin, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, with Spark started once: a command is called as the shell would call it."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert {kind for kind, _ in blocks} == {"python", "sh"}
+    for name in ("events", "events-again"):
+        create_topic(bootstrap, name, 2)
+    for partition in (0, 1):
+        values = [b'{"id":%d,"name":"x"}' % n for n in range(500)]
+        publish(bootstrap, "events", values, partition=partition)
+    names: dict[str, object] = {}
+    try:
+        for kind, block in blocks:
+            code = block.replace("127.0.0.1:9092", bootstrap)
+            if kind == "python":
+                exec(compile(code, str(PAGE), "exec"), names)
+                continue
+            for line in code.replace("\\\n", " ").splitlines():
+                program, *arguments = shlex.split(line)
+                assert (program, run(arguments)) == ("odradek", 0), line
+        assert sum(ends(admin, "events-again").values()) == 1000
+        assert parquet(tmp_path / "lake" / "again").num_rows == 10
+    finally:
+        admin.delete_topics(["events", "events-again"])
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone cluster as the page starts it: a master and two workers, each a process; its address."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    address = f"spark://127.0.0.1:{port}"
+    environment = os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "scratch")}
+    start = [str(home / "bin" / "spark-class")]
+    master = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+    worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+    worker += ["--webui-port", "0", "--work-dir"]
+    lines = [[*master, "--webui-port", "0"], *([*worker, str(tmp_path / f"w{n}"), address] for n in (1, 2))]
+    logs = [tmp_path / f"cluster-{number}.log" for number in range(3)]
+    running = []
+    try:
+        for line, log in zip(lines, logs, strict=True):
+            with log.open("wb") as file:
+                running.append(subprocess.Popen([*start, *line], stdout=file, stderr=file, env=environment))
+        eventually(lambda: logs[0].read_text().count("Registering worker") == 2, within_s=120, what="two workers")
+        yield address
+    finally:
+        for process in running:
+            process.kill()
+            process.wait(30)
+
+
+@pytest.mark.slow
+def test_a_standalone_cluster_of_two_workers(cluster: str, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
+    """From the command line, and by spark-submit. Executors run in the workers' processes, one core each."""
+    import pyspark
+
+    topic, group = unique("cluster"), unique("group")
+    create_topic(bootstrap, topic, 4)
+    for partition in range(4):
+        publish(bootstrap, topic, [b"%d" % n for n in range(250)], partition=partition)
+    output = tmp_path / "table"
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", topic]
+    line += ["--group", group, "--output", str(output), "--master", cluster, "--value-format", "json"]
+    line += ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=400, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert places(parquet(output)) == expected(admin, topic)
+    assert {path.parent.parent.name for path in tmp_path.glob("w?/app-*/*/stdout")} != set()
+    assert len({path.relative_to(tmp_path).parts[0] for path in tmp_path.glob("w?/app-*/*/stderr")}) == 2, "both worked"
+
+    publish(bootstrap, topic, [b"more"] * 10, partition=2)
+    job = tmp_path / "job.py"
+    job.write_text(
+        "from odradek.pipelines import ingest\n"
+        f"ingest({bootstrap!r}, topics={topic!r}, group={group!r}, output={str(output)!r}, value_format='json')\n"
+    )
+    home = Path(pyspark.__file__).parent
+    submit = [str(home / "bin" / "spark-submit"), "--master", cluster, "--conf", "spark.executor.memory=512m"]
+    environment = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(
+        [*submit, str(job)], capture_output=True, text=True, timeout=400, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert places(parquet(output)) == expected(admin, topic)
+    assert committed(admin, group) == ends(admin, topic)
