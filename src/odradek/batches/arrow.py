@@ -177,6 +177,26 @@ def _headers(found: Columns) -> pa.Array:
     return pa.Array.from_buffers(_HEADERS, found.rows, [bitmap, pa.py_buffer(ends)], nulls, children=[pairs])
 
 
+_ALIKE = 1 << 14
+
+
+@lru_cache(maxsize=8)
+def _topics(topic: str) -> pa.Array:
+    """A column of which each RecordBatch takes as many rows as it has: not filled, nor kept, anew for each."""
+    return pa.repeat(pa.scalar(topic, TYPES["topic"]), _ALIKE)
+
+
+@lru_cache(maxsize=64)
+def _numbers(number: int) -> pa.Array:
+    return pa.repeat(pa.scalar(number, pa.int32()), _ALIKE)
+
+
+def _alike(value: str | int, rows: int) -> pa.Array:
+    if rows > _ALIKE:
+        return pa.repeat(pa.scalar(value, TYPES["topic"] if isinstance(value, str) else pa.int32()), rows)
+    return (_topics(value) if isinstance(value, str) else _numbers(value)).slice(0, rows)
+
+
 def _record_batch(found: Columns, topic: str, partition: int, columns: tuple[str, ...]) -> pa.RecordBatch:
     rows = found.rows
     wanted = schema(columns)
@@ -187,16 +207,17 @@ def _record_batch(found: Columns, topic: str, partition: int, columns: tuple[str
         elif name == "value":
             arrays.append(_binary(found, found.value_at, found.value_ends))
         elif name == "topic":
-            arrays.append(pa.repeat(pa.scalar(topic, pa.string()), rows))
+            arrays.append(_alike(topic, rows))
         elif name == "partition":
-            arrays.append(pa.repeat(pa.scalar(partition, pa.int32()), rows))
+            arrays.append(_alike(partition, rows))
         elif name == "offset":
             arrays.append(pa.array(found.offsets[:rows]))
         elif name == "timestamp":
             buffers = [None, pa.py_buffer(found.times[:rows])]
             arrays.append(pa.Array.from_buffers(TYPES[name], rows, buffers, 0))
         elif name == "timestampType":
-            arrays.append(pa.array(found.time_types[:rows]))
+            types = found.time_types[:rows]
+            arrays.append(_alike(0, rows) if not types.any() else pa.array(types))
         else:
             arrays.append(_headers(found))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)

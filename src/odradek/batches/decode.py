@@ -12,7 +12,9 @@ where the package is read-only, or in a private temporary directory where there 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -354,6 +356,43 @@ def _copy_headers(  # noqa: PLR0917
     return header, np.int64(0)
 
 
+class _Space(threading.local):
+    """Memory for what is kept, a thread's own. Fresh pages cost more time than what is written to them, large ones
+    less (numpy asks for these): so arrays share blocks of them, each freed with the last array in it. The last two
+    blocks stay, and are written again once nobody holds an array in them."""
+
+    def __init__(self) -> None:
+        self.block: Bytes = np.empty(0, np.uint8)
+        self.before: Bytes = np.empty(0, np.uint8)
+        self.used = 0
+
+    def take(self, count: int, kind: Any) -> Any:
+        """An array of ``count`` numbers, not filled. Small ones are not worth a block that lives as long as they."""
+        size = count * np.dtype(kind).itemsize
+        if size < _SMALL:
+            return np.empty(count, kind)
+        at = -(-self.used // 64) * 64
+        if at + size > len(self.block):
+            if size > _BLOCK // 4:
+                return np.empty(count, kind)
+            self._next_block()
+            at = 0
+        self.used = at + size
+        return self.block[at : at + size].view(kind)
+
+    def _next_block(self) -> None:
+        block, self.before = self.before, self.block
+        is_free = len(block) and sys.getrefcount(block) == _MINE  # every array in it holds it
+        self.block = block if is_free else np.empty(_BLOCK, np.uint8)
+
+
+_BLOCK = 8 << 20
+_SMALL = 16 << 10
+_MINE = 2
+"""References to an object that one name holds: the name's, and the one under which it is counted."""
+_space = _Space()
+
+
 class Columns:
     """The records of some batches as flat arrays; ``rows`` of them are filled.
 
@@ -367,15 +406,15 @@ class Columns:
 
     def __init__(self, capacity: int) -> None:
         self.rows = 0
-        self.offsets: Int64s = np.empty(capacity, np.int64)
-        self.times: Int64s = np.empty(capacity, np.int64)
+        self.offsets: Int64s = _space.take(capacity, np.int64)
+        self.times: Int64s = _space.take(capacity, np.int64)
         self.time_types: Int32s = np.empty(capacity, np.int32)
         self.key_at: Int64s = np.empty(capacity, np.int64)
         self.value_at: Int64s = np.empty(capacity, np.int64)
         self.headers_at: Int64s = np.empty(capacity, np.int64)
-        self.key_ends: Int32s = np.empty(capacity + 1, np.int32)
-        self.value_ends: Int32s = np.empty(capacity + 1, np.int32)
-        self.headers_ends: Int32s = np.empty(capacity + 1, np.int32)
+        self.key_ends: Int32s = _space.take(capacity + 1, np.int32)
+        self.value_ends: Int32s = _space.take(capacity + 1, np.int32)
+        self.headers_ends: Int32s = _space.take(capacity + 1, np.int32)
         self.key_ends[0] = self.value_ends[0] = self.headers_ends[0] = 0
         self.name_bytes = self.header_value_bytes = 0
         self.runs: list[tuple[Bytes, int, int]] = []
@@ -396,7 +435,7 @@ class Columns:
 
     def gather(self, at: Int64s, ends: Int32s) -> Bytes:
         """Second pass for keys or values: their bytes one behind the other."""
-        out = np.empty(int(ends[self.rows]), np.uint8)
+        out: Bytes = _space.take(int(ends[self.rows]), np.uint8)
         for buffer, first, last in self.runs:
             _copy(buffer, first, last, at, ends, out)
         return out

@@ -1,0 +1,68 @@
+"""Blocks of memory that decoded columns share: never written again while somebody holds a column in them."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from odradek.batches import decode as kernels
+from odradek.batches.arrow import RecordSet
+from odradek.batches.encode import encode_batch
+from odradek.core.effects import Record
+
+
+def decoded(number: int, rows: int) -> pa.RecordBatch:
+    records = [Record(b"%d/%d" % (number, row), b"%d:%d" % (number, row) * 20) for row in range(rows)]
+    (batch,) = RecordSet(encode_batch(records, now_ms=number)).record_batches("t", number)
+    return batch
+
+
+def test_what_is_kept_stays_as_it_is() -> None:
+    """Some are kept for good, some for a while, of most nothing: blocks come free in between."""
+    chance = random.Random(5)
+    kept: list[tuple[int, int, pa.Array]] = []
+    for number in range(120):
+        rows = chance.randrange(1, 3000)
+        batch = decoded(number, rows)
+        if chance.random() < 0.4:
+            kept.append((number, rows, batch.slice(rows // 2)))
+        if len(kept) > 6:
+            del kept[chance.randrange(len(kept))]
+        del batch
+    assert len(kept) >= 5
+    for number, rows, batch in kept:
+        assert batch.column("key").to_pylist() == [b"%d/%d" % (number, row) for row in range(rows // 2, rows)]
+        assert batch.column("value")[0].as_py() == b"%d:%d" % (number, rows // 2) * 20
+        assert batch.column("offset").to_pylist() == list(range(rows // 2, rows))
+        assert set(batch.column("partition").to_pylist()) == {number}
+
+
+def test_blocks_nobody_holds_are_written_again() -> None:
+    space = kernels._Space()
+    places = {space.take(1 << 20, np.uint8).__array_interface__["data"][0] for _ in range(40)}
+    assert len(places) == 16, "two blocks of eight"
+    held = [space.take(1 << 20, np.uint8) for _ in range(40)]
+    starts = {array.__array_interface__["data"][0] for array in held}
+    assert len(starts) == 40, "forty that are held lie in forty places"
+    assert min(b - a for a, b in zip(sorted(starts), sorted(starts)[1:], strict=False)) >= 1 << 20
+
+
+@pytest.mark.parametrize("size", [1, kernels._SMALL - 1, kernels._BLOCK])
+def test_small_and_very_large_ones_have_memory_of_their_own(size: int) -> None:
+    space = kernels._Space()
+    space.take(1 << 20, np.uint8)
+    used = space.used
+    array = space.take(size, np.uint8)
+    gc.collect()
+    assert (space.used, array.base, len(array)) == (used, None, size)
+
+
+def test_blocks_are_a_threads_own_and_arrays_start_at_even_places() -> None:
+    space = kernels._Space()
+    for count in (20_001, 30_003, 50_007):
+        for kind in (np.uint8, np.int32, np.int64):
+            assert space.take(count, kind).__array_interface__["data"][0] % 8 == 0
