@@ -21,7 +21,9 @@ from odradek.history.rare import Row, rare_row
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
 """The columns of the source that ``decode_batch`` looks at."""
 
-_UNKNOWN = KINDS.index(UNKNOWN)
+_UNKNOWN, _COMMIT_CODE = KINDS.index(UNKNOWN), KINDS.index(OFFSET_COMMIT)
+_NULLS_KEPT = 1 << 16
+_null_arrays: dict[pa.DataType, pa.Array] = {}
 _KIND_NAMES = pa.array(KINDS, pa.string())
 
 
@@ -34,6 +36,7 @@ def _kind_codes() -> Array:
 
 
 _CODES = _kind_codes()
+_HIGH_BITS = np.uint64(0x8080808080808080)
 
 
 def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None = None) -> pa.RecordBatch:
@@ -47,10 +50,10 @@ def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None 
     found = Parsed(keys, key_ends, has_key, values, value_ends, has_value)
     rare = _rare_rows(found, pairs, topic_names or {})
     texts = _texts(found, keys, values)
-    if found.foreign.any() and not _all_valid(texts):
-        for row in np.flatnonzero(found.foreign).tolist():
+    if not _all_valid(texts):
+        for row in found.foreign(keys, values).tolist():
             if isinstance(decode(pairs[0][row].as_py(), pairs[1][row].as_py()), UnknownRecord):
-                found.status[row] = RARE
+                found.status[row], found.is_mixed = RARE, True
         rare = _rare_rows(found, pairs, topic_names or {})
         texts = _texts(found, keys, values)
     columns = _commit_columns(found, texts, values, has_value) | _rare_columns(found.rows, *rare)
@@ -88,6 +91,8 @@ def _rare_rows(
     found: Parsed, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str]
 ) -> tuple[Array, list[Row]]:
     """Decodes one by one what the kernel left; what nobody can read loses what the kernel made of it."""
+    if not found.is_mixed:
+        return np.empty(0, np.int64), []
     chosen = np.flatnonzero(found.status == RARE)
     rows = []
     for row in chosen.tolist():
@@ -112,11 +117,19 @@ def _texts(found: Parsed, keys: Array, values: Array) -> dict[str, pa.Array]:
 
 
 def _all_valid(texts: Mapping[str, pa.Array]) -> bool:
-    try:
-        for column in texts.values():
-            column.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
+    """Whether all are UTF-8, which bytes below 0x80 are anyway."""
+    for column in texts.values():
+        data = column.buffers()[2]
+        if not data.size:
+            continue
+        content = np.frombuffer(data, np.uint8)
+        words = content[: len(content) & ~7].view(np.uint64)
+        high = np.bitwise_or.reduce(words) & _HIGH_BITS if len(words) else 0
+        if high or (content[len(words) * 8 :] & 0x80).any():
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid:
+                return False
     return True
 
 
@@ -126,46 +139,74 @@ def _gathered(kind: pa.DataType, buffer: Array, at: Array, sizes: Array) -> pa.A
     return pa.Array.from_buffers(kind, len(at), [bitmap, pa.py_buffer(ends), pa.py_buffer(content)], nulls)
 
 
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Nulls cost nothing where they were made before: columns that are empty share one array."""
+    if rows > _NULLS_KEPT:
+        return pa.nulls(rows, kind)
+    if kind not in _null_arrays:
+        _null_arrays[kind] = pa.nulls(_NULLS_KEPT, kind)
+    return _null_arrays[kind].slice(0, rows)
+
+
 def _validity(is_valid: Array) -> tuple[Any, int]:
     nulls = len(is_valid) - int(np.count_nonzero(is_valid))
     return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
 
 
-def _numbers(kind: pa.DataType, data: Array, is_valid: Array) -> pa.Array:
-    bitmap, nulls = _validity(is_valid)
+def _numbers(kind: pa.DataType, data: Array, is_valid: Array | None) -> pa.Array:
+    bitmap, nulls = (None, 0) if is_valid is None else _validity(is_valid)
     return pa.Array.from_buffers(kind, len(data), [bitmap, pa.py_buffer(data)], nulls)
 
 
 def _commit_columns(found: Parsed, texts: dict[str, pa.Array], values: Array, has_value: Array) -> dict[str, pa.Array]:
-    rows = found.rows
-    is_commit = found.status == COMMIT
-    is_keyed = found.status != RARE
-    sizes = np.where(found.topic_id_at >= 0, 16, 0)
-    codes = _CODES[np.where((found.key_types >= 0) & (found.key_types < 128), found.key_types, 128)]
-    codes[found.group_at < 0] = _UNKNOWN
-    kind = pa.DictionaryArray.from_arrays(
-        pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(codes)]), _KIND_NAMES
-    )
+    rows, mixed = found.rows, found.is_mixed
+    is_commit = found.status == COMMIT if mixed else None
+    is_keyed = found.status != RARE if mixed else None
     return texts | {
-        "kind": kind,
+        "kind": _kinds(found),
         "partition": _numbers(pa.int32(), found.partitions, is_keyed),
         "committed_offset": _numbers(pa.int64(), found.offsets, is_commit),
-        "leader_epoch": _numbers(pa.int32(), found.epochs, is_commit & (found.epochs != -1)),
+        "leader_epoch": _told(pa.int32(), found.epochs, is_commit),
         "commit_timestamp": _numbers(TIME, found.commit_us, is_commit),
-        "expire_timestamp": _numbers(TIME, found.expire_us, is_commit & (found.expire_us != -1)),
-        "topic_id": _gathered(pa.binary(), values, found.topic_id_at, sizes),
+        "expire_timestamp": _told(TIME, found.expire_us, is_commit),
+        "topic_id": _topic_ids(found, values),
         "is_tombstone": pa.Array.from_buffers(
             pa.bool_(), rows, [None, pa.py_buffer(np.packbits(has_value == 0, bitorder="little"))]
         ),
-        "key_type": _numbers(pa.int16(), found.key_types.astype(np.int16), found.has_type != 0),
-        "value_version": _numbers(pa.int16(), found.versions.astype(np.int16), found.versions >= 0),
+        "key_type": _numbers(pa.int16(), found.key_types, found.has_type if mixed else None),
+        "value_version": _numbers(pa.int16(), found.versions, found.versions >= 0 if mixed else None),
     }
+
+
+def _kinds(found: Parsed) -> pa.Array:
+    codes = np.full(found.rows, _COMMIT_CODE, np.int8)
+    if found.is_mixed:
+        codes = _CODES[np.where((found.key_types >= 0) & (found.key_types < 128), found.key_types, 128)]
+        codes[found.group_at < 0] = _UNKNOWN
+    return pa.DictionaryArray.from_arrays(
+        pa.Array.from_buffers(pa.int8(), found.rows, [None, pa.py_buffer(codes)]), _KIND_NAMES
+    )
+
+
+def _told(kind: pa.DataType, data: Array, is_commit: Array | None) -> pa.Array:
+    """Numbers of commits, null where they are -1."""
+    is_told = data != -1
+    if is_commit is not None:
+        is_told &= is_commit
+    return _numbers(kind, data, is_told) if is_told.any() else _nulls(len(data), kind)
+
+
+def _topic_ids(found: Parsed, values: Array) -> pa.Array:
+    has_id = found.topic_id_at >= 0
+    if not has_id.any():
+        return _nulls(found.rows, pa.binary())
+    return _gathered(pa.binary(), values, found.topic_id_at, np.where(has_id, 16, 0).astype(np.int32))
 
 
 def _rare_columns(rows: int, chosen: Array, decoded: list[Row]) -> dict[str, pa.Array]:
     """Null but in the chosen rows."""
     if not len(chosen):
-        return {field.name: pa.nulls(rows, field.type) for field in RARE_COLUMNS}
+        return {field.name: _nulls(rows, field.type) for field in RARE_COLUMNS}
     found = pa.RecordBatch.from_pylist([_only_columns(row) for row in decoded], schema=RARE_COLUMNS)
     if len(chosen) == rows:
         return {name: found.column(name) for name in RARE_COLUMNS.names}
@@ -177,7 +218,7 @@ def _rare_columns(rows: int, chosen: Array, decoded: list[Row]) -> dict[str, pa.
     return {
         name: found.column(name).take(indices)
         if found.column(name).null_count < len(chosen)
-        else pa.nulls(rows, RARE_COLUMNS.field(name).type)
+        else _nulls(rows, RARE_COLUMNS.field(name).type)
         for name in RARE_COLUMNS.names
     }
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -70,22 +69,28 @@ def _commit_before(commits: Commits) -> Array:
     return before
 
 
-def _group_state(commits: Commits, events: dict[str, list[GroupEvent]] | Any) -> tuple[Array, Array, Array]:
+def _group_state(commits: Commits, events: Mapping[str, list[GroupEvent]]) -> tuple[Array, Array, Array]:
     """The number of the group's last event before each row (-1), the members it left (-1: unknown), and whether the
     group had any before."""
     count = len(commits)
     event, members = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     had = np.zeros(count, bool)
+    told: dict[str, tuple[Array, Array, Array]] = {}
     for number, key in enumerate(commits.keys):
         of_group = events.get(key.group)
         if not of_group:
             continue
+        if key.group not in told:
+            sizes = np.array([one.members for one in of_group])
+            told[key.group] = (
+                np.array([one.record_offset for one in of_group]), sizes, np.maximum.accumulate(sizes) > 0,
+            )  # fmt: skip
+        places, sizes, inhabited = told[key.group]
         rows = commits.rows_of(number)
-        at = np.searchsorted([one.record_offset for one in of_group], commits.record_offsets[rows]) - 1
-        sizes = np.array([one.members for one in of_group])
+        at = np.searchsorted(places, commits.record_offsets[rows]) - 1
         event[rows] = at
         members[rows] = np.where(at >= 0, sizes[at], -1)
-        had[rows] = (at >= 0) & (np.maximum.accumulate(sizes)[at] > 0)
+        had[rows] = (at >= 0) & inhabited[at]
     return event, members, had
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from odradek.client.reader import PartitionReader
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
 from odradek.history.columns import SCHEMA
 from odradek.history.decode import NEEDED, decode_batch
+
+_AHEAD = 2
 
 
 def topic_names(admin: Admin) -> dict[bytes, str]:
@@ -60,9 +64,8 @@ def stream_offset_history(
     for tp, (start, end) in ranges.items():
         reader = PartitionReader(config, tp, NEEDED, isolation_level)
         done = start
-        for batch in reader.read(start, end):
+        for batch, decoded in _decoded(reader.read(start, end), names):
             passed(tp.partition, batch.column("offset"))
-            decoded = decode_batch(batch, names)
             if group is not None:
                 decoded = decoded.filter(pc.equal(decoded.column("group"), group))
             if decoded.num_rows:
@@ -71,6 +74,22 @@ def stream_offset_history(
             advance(reached - done)
             done = reached
         advance(end - done)
+
+
+def _decoded(
+    batches: Iterator[pa.RecordBatch], names: dict[bytes, str]
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Each batch with what it decodes to, in order. Another thread decodes while the next ones are read and these are
+    used: the kernels let go of Python's lock."""
+    waiting: deque[tuple[pa.RecordBatch, Future[pa.RecordBatch]]] = deque()
+    with ThreadPoolExecutor(1, "odradek-decode") as pool:
+        for batch in batches:
+            waiting.append((batch, pool.submit(decode_batch, batch, names)))
+            if len(waiting) > _AHEAD:
+                first, decoding = waiting.popleft()
+                yield first, decoding.result()
+        for first, decoding in waiting:
+            yield first, decoding.result()
 
 
 def read_offset_history(config: ClientConfig | str, *, group: str | None = None, **settings: Any) -> pa.Table:

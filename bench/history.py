@@ -1,0 +1,162 @@
+"""Reading the offsets topic decoded, against reading the same records raw: ``python -m bench.history``.
+
+A broker is filled with commits through its own OffsetCommit. Then a process of its own reads all of
+``__consumer_offsets`` and ends, in turn raw and decoded, order swapped from round to round:
+
+* raw: ``PartitionReader.read`` into RecordBatches of key, value, partition, offset and timestamp. The same fetches, the
+  same checks of CRCs, the same Arrow columns that decoding starts from; keys and values stay bytes.
+* decoded: ``history.stream_offset_history``: the same, and each RecordBatch decoded into the typed columns, by a second
+  thread while the next one is read.
+* analysed: decoded, and all of it taken into the journal of the analysis, arranged by key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from bench import report
+from bench.load import CommitConnection, create_topic
+from bench.sides import start
+from odradek import __version__
+from odradek.testing.cluster import BrokerProcess
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+GROUPS, PARTITIONS = 16, 50
+MODES = ("raw", "decoded", "analysed")
+AIM = 1.5
+_CONFIG = {"offsets.topic.num.partitions": "4", "log.cleaner.enable": "false"}
+
+
+class Filled:
+    """A broker that keeps all commits: nothing is compacted."""
+
+    name = f"odradek {__version__}"
+
+    def __init__(self, directory: Path) -> None:
+        self._process = BrokerProcess(directory, config=_CONFIG)
+        self.bootstrap = self._process.bootstrap_servers
+
+    def spawn(self) -> None:
+        self._process.start()
+        self.bootstrap = self._process.bootstrap_servers
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def fill(bootstrap: str, records: int) -> float:
+    """Commits until there are so many records; seconds it took."""
+    create_topic(bootstrap, "orders", PARTITIONS)
+    began, written = time.perf_counter(), 0
+    connections = [CommitConnection(bootstrap, "orders", f"group-{n}", PARTITIONS) for n in range(GROUPS)]
+    while written < records:
+        for connection in connections:
+            written += connection.run(0.25) * PARTITIONS
+            if written >= records:
+                break
+    return time.perf_counter() - began
+
+
+def child(mode: str, bootstrap: str) -> dict[str, float]:
+    """Reads everything in one way; seconds and rows. What is compiled or loaded once is out of the measure."""
+    from odradek.client.admin import Admin
+    from odradek.client.config import as_config
+    from odradek.client.reader import PartitionReader
+    from odradek.history.decode import NEEDED, decode_batch
+    from odradek.history.journal import Journal
+    from odradek.history.read import history_ranges, stream_offset_history
+
+    config = as_config(bootstrap)
+    with Admin(config) as admin:
+        ranges = history_ranges(admin)
+    tp, (first, _) = next(iter(ranges.items()))
+    for batch in PartitionReader(config, tp, NEEDED, "read_committed").read(first, first + 1000):
+        Journal().add(decode_batch(batch))
+    rows, journal = 0, Journal()
+    began, worked = time.perf_counter(), time.process_time()
+    if mode == "raw":
+        for tp, (begin, end) in ranges.items():
+            for batch in PartitionReader(config, tp, NEEDED, "read_committed").read(begin, end):
+                rows += batch.num_rows
+    else:
+        for batch in stream_offset_history(config):
+            rows += batch.num_rows
+            if mode == "analysed":
+                journal.add(batch)
+        journal.arranged()
+    return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - worked, "rows": rows}
+
+
+def run_child(mode: str, bootstrap: str) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.history", "--child", mode, bootstrap], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def section(runs: dict[str, list[dict[str, float]]], command: str) -> str:
+    rows = int(runs["raw"][0]["rows"])
+    lines = [
+        report.head(len(runs["raw"]), command),
+        "",
+        f"{rows:,} records of `__consumer_offsets` ({GROUPS} groups, {PARTITIONS} partitions each, 4 partitions of the "
+        "topic), uncompressed, in the page cache.",
+        "",
+        "| way | seconds | million records/s | CPU seconds of the reader | times as long as raw | aim |",
+        "|---|---|---|---|---|---|",
+    ]
+    for mode in MODES:
+        seconds = [run["seconds"] for run in runs[mode]]
+        ratios = [mine / raw["seconds"] for mine, raw in zip(seconds, runs["raw"], strict=True)]
+        aim = f"≤ {AIM} ({'met' if median(ratios) <= AIM else 'missed'})" if mode == "decoded" else ""
+        lines.append(
+            f"| {mode} | {report.spread(seconds)} | {report.spread([rows / one / 1e6 for one in seconds])} | "
+            f"{report.spread([run['cpu'] for run in runs[mode]])} | {report.spread(ratios)} | {aim} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.history", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of all ways (default 5)")
+    parser.add_argument("--records", type=int, default=10_000_000, help="commits to read (default 10 million)")
+    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.child:
+        print(json.dumps(child(*told.child)))
+        return 0
+    work = Path(tempfile.mkdtemp(prefix="odradek-bench-"))
+    side = Filled(work)
+    try:
+        start(side)
+        print(f"filled in {fill(side.bootstrap, told.records):.0f} s", flush=True)
+        runs: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
+        for number in range(told.rounds):
+            for mode in MODES if number % 2 == 0 else MODES[::-1]:
+                runs[mode].append(run_child(mode, side.bootstrap))
+                print(mode, runs[mode][-1], flush=True)
+    finally:
+        side.kill()
+        shutil.rmtree(work, ignore_errors=True)
+    if len({run["rows"] for some in runs.values() for run in some}) != 1:
+        raise RuntimeError("the ways did not read the same records")
+    command = f"python -m bench.history --rounds {told.rounds} --records {told.records}"
+    told_how = (__doc__ or "").split("\n\n", 1)[1].replace("``", "`").replace("\n* ", "\n- ").strip()
+    report.write(told.out, f"## Decoding the offsets topic\n\n{told_how}\n\n{section(runs, command)}", "history")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
