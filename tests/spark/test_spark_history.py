@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,15 @@ def test_one_group_on_spark(spark: Any, admin: Admin, bootstrap: str) -> None:
         assert {row["group"] for row in frames.expiry.toArrow().to_pylist()} == {group}
     finally:
         frames.records.unpersist()
+
+
+def test_the_pages_spark_runs(spark: Any, admin: Admin, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/offset-history.md, as it stands but for the broker's address."""
+    committed(admin, bootstrap)
+    page = Path(__file__).resolve().parents[2] / "docs" / "offset-history.md"
+    (program,) = re.findall(r"^```python spark\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(program.replace("127.0.0.1:9092", bootstrap), str(page), "exec"), names)
+    names["frames"].records.unpersist()
+    assert names["tombstones"].isStreaming
+    assert "from_offset" in capsys.readouterr().out
