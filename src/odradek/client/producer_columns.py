@@ -33,7 +33,7 @@ class Packed(NamedTuple):
     """Some rows of one partition, packed as the records of one batch. ``rows`` are their numbers in the input."""
 
     partition: int
-    body: bytes
+    body: bytearray
     rows: Int64s
     base_timestamp: int
     max_timestamp: int
@@ -69,71 +69,111 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
     return out
 
 
+# These take flat arrays, never tuples of them: of arrays in tuples each call counts the references, which takes longer
+# than a record. Unsigned positions spare the check for negative ones, so that bytes are copied many at a time.
+
+
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _put(out: Any, at: int, value: int) -> int:
-    """A zigzag varint; with an empty ``out`` it is only counted."""
+def _varint_size(value: int) -> int:
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    size = 1
+    while rest > np.uint64(0x7F):
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _put(out: Any, at: Any, value: int) -> Any:
+    """A zigzag varint; returns the position behind it."""
     rest = np.uint64((value << 1) ^ (value >> 63))
     while rest > np.uint64(0x7F):
-        if len(out):
-            out[at] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
+        out[at] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
         rest >>= np.uint64(7)
-        at += 1
-    if len(out):
-        out[at] = np.uint8(rest)
-    return at + 1
+        at += np.uint64(1)
+    out[at] = np.uint8(rest)
+    return at + np.uint64(1)
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _blob(out: Any, at: int, row: int, offsets: Any, valid: Any, data: Any) -> int:  # noqa: PLR0917
-    if not valid[row]:
-        return int(_put(out, at, -1))
-    start, end = offsets[row], offsets[row + 1]
-    at = _put(out, at, end - start)
-    if len(out):
-        out[at : at + end - start] = data[start:end]
-    return int(at + end - start)
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _record(out: Any, at: int, row: int, delta: int, time_delta: int, key: Any, value: Any, heads: Any) -> int:  # noqa: PLR0917
-    """The record behind its length; with an empty ``out`` only its size."""
-    if len(out):
-        out[at] = 0
-    at = _put(out, at + 1, time_delta)
-    at = _put(out, at, delta)
-    at = _blob(out, at, row, key[0], key[1], key[2])
-    at = _blob(out, at, row, value[0], value[1], value[2])
-    first, last = heads[0][row], heads[0][row + 1]
-    at = _put(out, at, last - first)
-    for head in range(first, last):
-        at = _blob(out, at, head, heads[1][0], heads[1][1], heads[1][2])
-        at = _blob(out, at, head, heads[2][0], heads[2][1], heads[2][2])
-    return at
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _fill(rows: Any, first: int, limit: int, times: Any, key: Any, value: Any, heads: Any) -> Any:  # noqa: PLR0917
-    """Packs rows from ``first`` on until the next would pass ``limit`` bytes; returns the bytes and where it ended."""
-    none = np.empty(0, np.uint8)
-    base = times[rows[first]]
+def _measure(  # noqa: PLR0917
+    rows: Any, first: int, limit: int, times: Any, key_ends: Any, has_key: Any, value_ends: Any, has_value: Any,
+    head_ends: Any, name_ends: Any, content_ends: Any, has_content: Any, sizes: Any,
+) -> Any:  # fmt: skip
+    """Sizes of records from row number ``first`` on, until the next would pass ``limit`` bytes: all their bytes, where
+    it ended, and the latest of their times."""
+    base = latest = times[rows[first]]
     total, stop = 0, first
-    sizes = np.empty(len(rows) - first, np.int64)
     while stop < len(rows):
         row = rows[stop]
-        size = _record(none, 0, row, stop - first, times[row] - base, key, value, heads)
-        grown = total + _put(none, 0, size) + size
+        begin, end = head_ends[row], head_ends[row + 1]
+        size = 1 + _varint_size(times[row] - base) + _varint_size(stop - first) + _varint_size(end - begin)
+        length = key_ends[row + 1] - key_ends[row] if has_key[row] else 0
+        size += length + _varint_size(length if has_key[row] else -1)
+        length = value_ends[row + 1] - value_ends[row] if has_value[row] else 0
+        size += length + _varint_size(length if has_value[row] else -1)
+        for head in range(begin, end):
+            length = name_ends[head + 1] - name_ends[head]
+            size += length + _varint_size(length)
+            length = content_ends[head + 1] - content_ends[head] if has_content[head] else 0
+            size += length + _varint_size(length if has_content[head] else -1)
+        grown = total + _varint_size(size) + size
         if stop > first and grown > limit:
             break
         sizes[stop - first] = size
+        latest = max(latest, times[row])
         total = grown
         stop += 1
-    out = np.empty(total, np.uint8)
-    at = 0
-    for position in range(first, stop):
-        row = rows[position]
-        at = _put(out, at, sizes[position - first])
-        at = _record(out, at, row, position - first, times[row] - base, key, value, heads)
-    return out, stop
+    return total, stop, latest
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _write(  # noqa: PLR0917
+    rows: Any, first: int, stop: int, times: Any, key_ends: Any, has_key: Any, keys: Any,
+    value_ends: Any, has_value: Any, values: Any, head_ends: Any, name_ends: Any, names: Any,
+    content_ends: Any, has_content: Any, contents: Any, sizes: Any, out: Any,
+) -> None:  # fmt: skip
+    """The records of row numbers ``first`` to ``stop``."""
+    base = times[rows[first]]
+    at = np.uint64(0)
+    for number in range(first, stop):
+        row = rows[number]
+        at = _put(out, at, sizes[number - first])
+        out[at] = 0
+        at = _put(out, at + np.uint64(1), times[row] - base)
+        at = _put(out, at, number - first)
+        if has_key[row]:
+            source, size = np.uint64(key_ends[row]), key_ends[row + 1] - key_ends[row]
+            at = _put(out, at, size)
+            for i in range(np.uint64(size)):
+                out[at + i] = keys[source + i]
+            at += np.uint64(size)
+        else:
+            at = _put(out, at, -1)
+        if has_value[row]:
+            source, size = np.uint64(value_ends[row]), value_ends[row + 1] - value_ends[row]
+            at = _put(out, at, size)
+            for i in range(np.uint64(size)):
+                out[at + i] = values[source + i]
+            at += np.uint64(size)
+        else:
+            at = _put(out, at, -1)
+        begin, end = head_ends[row], head_ends[row + 1]
+        at = _put(out, at, end - begin)
+        for head in range(begin, end):
+            source, size = np.uint64(name_ends[head]), name_ends[head + 1] - name_ends[head]
+            at = _put(out, at, size)
+            for i in range(np.uint64(size)):
+                out[at + i] = names[source + i]
+            at += np.uint64(size)
+            if has_content[head]:
+                source, size = np.uint64(content_ends[head]), content_ends[head + 1] - content_ends[head]
+                at = _put(out, at, size)
+                for i in range(np.uint64(size)):
+                    out[at + i] = contents[source + i]
+                at += np.uint64(size)
+            else:
+                at = _put(out, at, -1)
 
 
 def _cast(array: pa.Array, kind: pa.DataType, name: str, expected: str) -> pa.Array:
@@ -223,12 +263,20 @@ def pack_columns(
     _spread(chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky)
     order = np.argsort(chosen, kind="stable").astype(np.int64)
     edges = np.searchsorted(chosen[order], np.arange(partition_count + 1))
-    tables = (tuple(key), tuple(value), (heads[0], tuple(heads[1]), tuple(heads[2])))
+    ends, names_of, contents_of = heads
+    sizes = np.empty(min(batch.num_rows, limit // 7 + 1), np.int64)
     for partition in range(partition_count):
         rows = np.ascontiguousarray(order[edges[partition] : edges[partition + 1]])
         first = 0
         while first < len(rows):
-            body, stop = _fill(rows, first, limit - HEADER_BYTES, times, *tables)
-            part = rows[first:stop]
-            yield Packed(partition, body.tobytes(), part, int(times[part[0]]), int(times[part].max()))
+            total, stop, latest = _measure(
+                rows, first, limit - HEADER_BYTES, times, key.offsets, key.valid, value.offsets, value.valid,
+                ends, names_of.offsets, contents_of.offsets, contents_of.valid, sizes,
+            )  # fmt: skip
+            body = bytearray(total)
+            _write(
+                rows, first, stop, times, *key, *value, ends, names_of.offsets, names_of.data, *contents_of,
+                sizes, np.frombuffer(body, np.uint8),
+            )  # fmt: skip
+            yield Packed(partition, body, rows[first:stop], int(times[rows[first]]), int(latest))
             first = stop

@@ -265,7 +265,7 @@ class ProducerEngine:
             tp = TopicPartition(topic, packed.partition)
             if len(packed.body) > config.max_request_size:
                 raise KafkaError(ErrorCode.message_too_large, f"a record of {len(packed.body)} bytes for {tp}")
-            made = Batch(tp, _monotonic_ms(), packed.base_timestamp, packed.max_timestamp, bytearray(packed.body))
+            made = Batch(tp, _monotonic_ms(), packed.base_timestamp, packed.max_timestamp, packed.body)
             made.count = len(packed.rows)
             made.silent = on_delivery is None
             if on_delivery is not None:
