@@ -177,6 +177,47 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
 
 
 @_compiled(
+    types.void(
+        _RO, _I64, _I64, types.uint8, _RO, _I64, _I64, types.uint8, _I64,
+        _U8S, _I16S, _I16S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I32S, _I64S, _I32S, _I64S, _I64S, _I64S,
+    )
+)  # fmt: skip
+def _row(  # noqa: PLR0917
+    keys: Any, at: int, end: int, has_key: int, values: Any, start: int, stop: int, has_value: int, row: int,
+    status: Any, key_types: Any, versions: Any,
+    group_at: Any, group_sizes: Any, topic_at: Any, topic_sizes: Any, metadata_at: Any, metadata_sizes: Any,
+    partitions: Any, offsets: Any, epochs: Any, commit_us: Any, expire_us: Any, topic_id_at: Any,
+) -> None:  # fmt: skip
+    """Reads any one record."""
+    status[row] = RARE
+    key_types[row] = versions[row] = -1
+    group_at[row] = topic_at[row] = metadata_at[row] = topic_id_at[row] = -1
+    group_sizes[row] = topic_sizes[row] = metadata_sizes[row] = 0
+    if not has_key or end - at < 2:
+        return
+    key_type = _int16(keys, at)
+    key_types[row] = key_type
+    size, place = _text(keys, at + 2, end)
+    if place < 0:
+        return
+    group_at[row], group_sizes[row] = place, size
+    if key_type > 1 or key_type < 0:
+        return
+    size, place = _text(keys, place + size, end)
+    if place < 0 or place + size + 4 != end:
+        return
+    topic_at[row], topic_sizes[row] = place, size
+    partitions[row] = _int32(keys, place + size)
+    if not has_value:
+        status[row] = TOMBSTONE
+    elif _value(
+        values, start, stop, key_type, row,
+        offsets, epochs, metadata_at, metadata_sizes, partitions, versions, commit_us, expire_us, topic_id_at,
+    ):  # fmt: skip
+        status[row] = COMMIT
+
+
+@_compiled(
     _I64(
         _RO, _I32S, _RO, _RO, _I32S, _RO,
         _U8S, _I16S, _I16S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I32S, _I64S, _I32S, _I64S, _I64S, _I64S,
@@ -223,38 +264,17 @@ def _parse(  # noqa: PLR0917
                     if (_be64(values, found) | _be64(values, found + _U64(8))) != _U64(0):
                         topic_id_at[row] = np.int64(found)
                 continue
-        status[row] = RARE
-        key_types[row] = versions[row] = -1
-        group_at[row] = topic_at[row] = metadata_at[row] = topic_id_at[row] = -1
-        group_sizes[row] = topic_sizes[row] = metadata_sizes[row] = 0
         mixed += 1
-        if not has_key[row] or end - at < 2:
+        _row(
+            keys, at, end, has_key[row], values, start, stop, has_value[row], np.int64(row),
+            status, key_types, versions, group_at, group_sizes, topic_at, topic_sizes, metadata_at, metadata_sizes,
+            partitions, offsets, epochs, commit_us, expire_us, topic_id_at,
+        )  # fmt: skip
+        if status[row] != COMMIT:
             continue
-        key_type = _int16(keys, at)
-        key_types[row] = key_type
-        size, place = _text(keys, at + 2, end)
-        if place < 0:
-            continue
-        group_at[row], group_sizes[row] = place, size
-        if key_type > 1 or key_type < 0:
-            continue
-        size, place = _text(keys, place + size, end)
-        if place < 0 or place + size + 4 != end:
-            continue
-        topic_at[row], topic_sizes[row] = place, size
-        partitions[row] = _int32(keys, place + size)
-        if not has_value[row]:
-            status[row] = TOMBSTONE
-            continue
-        if not _value(
-            values, start, stop, key_type, np.int64(row),
-            offsets, epochs, metadata_at, metadata_sizes, partitions, versions, commit_us, expire_us, topic_id_at,
-        ):  # fmt: skip
-            continue
-        status[row] = COMMIT
         mixed -= 1
         version = np.int64(versions[row])
-        if key_type != 1 or version < 3 or metadata_sizes[row] > 126:
+        if key_types[row] != 1 or version < 3 or metadata_sizes[row] > 126:
             alike = np.int64(0)
             continue
         alike = np.int64(1)
