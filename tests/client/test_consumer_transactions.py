@@ -196,19 +196,12 @@ def confluent_reads(bootstrap: str, tp: TopicPartition, level: str) -> list[tupl
         other.close()
 
 
-@pytest.mark.slow
-def test_read_committed_on_apache_kafka(transactional: str, topic: str, group: str) -> None:
-    """Three transactional producers and a plain one take turns; then one transaction is left open."""
+Transactional = list[confluent_kafka.Producer]
+
+
+def _take_turns(producers: Transactional, plain: confluent_kafka.Producer, topic: str) -> list[bytes]:
+    """150 steps of producers with and without transactions; returns what was committed, all else was rolled back."""
     chance = random.Random(5)
-    tp = TopicPartition(topic, 0)
-    with Admin(transactional) as admin:
-        admin.create_topics([NewTopic(topic, 1, 1)])
-    producers = []
-    for number in range(3):
-        settings = {"bootstrap.servers": transactional, "transactional.id": f"{topic}-{number}"}
-        producers.append(confluent_kafka.Producer(settings))
-        producers[-1].init_transactions(30)
-    plain = confluent_kafka.Producer({"bootstrap.servers": transactional})
     kept: list[bytes] = []
     pending: dict[int, list[bytes]] = {}
     for step in range(150):
@@ -234,6 +227,22 @@ def test_read_committed_on_apache_kafka(transactional: str, topic: str, group: s
         pending.setdefault(number, []).append(value)
     for number in list(pending):
         producers[number].abort_transaction(30)
+    return kept
+
+
+@pytest.mark.slow
+def test_read_committed_on_apache_kafka(transactional: str, topic: str, group: str) -> None:
+    """Three transactional producers and a plain one take turns; then one transaction is left open."""
+    tp = TopicPartition(topic, 0)
+    with Admin(transactional) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+    producers = []
+    for number in range(3):
+        settings = {"bootstrap.servers": transactional, "transactional.id": f"{topic}-{number}"}
+        producers.append(confluent_kafka.Producer(settings))
+        producers[-1].init_transactions(30)
+    plain = confluent_kafka.Producer({"bootstrap.servers": transactional})
+    kept = _take_turns(producers, plain, topic)
 
     def ours(level: str, **settings: Any) -> tuple[list[tuple[int, bytes]], int]:
         with Consumer(transactional, isolation_level=level, **(QUICK | settings)) as one:

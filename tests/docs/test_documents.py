@@ -25,7 +25,8 @@ def name_of(path: Path) -> str:
 
 def commands(page: Path) -> list[str]:
     """Command lines in a page's fenced blocks, prompts and comments taken off."""
-    lines = [line for block in FENCE.findall(page.read_text()) for line in block.splitlines()]
+    blocks = (re.sub(r"\\\n\s*", "", block) for block in FENCE.findall(page.read_text()))  # long ones go on below
+    lines = [line for block in blocks for line in block.splitlines()]
     return [line.removeprefix("$ ").split("  #")[0].strip() for line in lines]
 
 
