@@ -38,8 +38,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """The broker most tests share. Nobody kills it; ``own_broker`` is for that."""
     if os.environ.get(GIVEN):
         pytest.skip(f"{GIVEN} is set: this test needs a broker of its own")
-    # What tests write is often dated years ago, and this broker lives long enough to look at that.
-    running = make_broker(tmp_path_factory.mktemp("broker"), log_retention_ms="-1")
+    # What tests write is often dated years ago, and this broker lives long enough to look at that: it does not.
+    running = make_broker(tmp_path_factory.mktemp("broker"), log_retention_check_interval_ms="86400000")
     running.start()
     yield running
     running.stop()

@@ -49,13 +49,31 @@ def _first_batches_killed(data_dir: Path) -> None:
     assert {path.name for path in (data_dir / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
 
 
+def test_killed_while_a_batch_is_moved_in(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
+    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 1, "half of it is in"
+    again = run_demo(data_dir, *SMALL)
+    assert again.code == 0, again
+    _assert_table(data_dir, EVENTS)
+
+
+@pytest.mark.slow
 def test_killed_at_every_step(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     interrupted = run_until("interrupted", data_dir, *SMALL)
     assert (interrupted.code, interrupted.err) == (130, "")
     _assert_killed(run_until("publishing", data_dir, *SMALL), "serve")
     _first_batches_killed(data_dir)
+    again = run_demo(data_dir, *SMALL)
+    assert again.code == 0, again
+    _assert_table(data_dir, EVENTS)
 
+
+@pytest.mark.slow
+def test_more_killed_before_it_is_published(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    _first_batches_killed(data_dir)
     # Both after the reset and before the query, and after --more was noted and before it was published.
     further = [*SMALL, "--rewind", "-100", "--more", "300"]
     killed = run_until("target-saved", data_dir, *further)

@@ -66,7 +66,7 @@ def test_a_name_that_something_else_has(blocked: str, tmp_path: Path, capsys: Ca
 
 def test_a_table_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "table").touch()
-    with pytest.raises(StorageError, match="cannot hold a table"):
+    with pytest.raises(StorageError, match="cannot be used: File exists"):
         Lake(tmp_path, "month").prepare()
 
 

@@ -157,12 +157,10 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
     return killed
 
 
-def test_two_rounds(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path) -> None:
+def test_a_round(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path) -> None:
     # claims 102, 103
-    rounds = Rounds(own_broker(), tmp_path, "parquet")
-    killed = play(rounds, spark, seed=3, count=2)
-    assert killed[0].startswith("driver")
-    assert killed[1] == "worker"
+    (killed,) = play(Rounds(own_broker(), tmp_path, "parquet"), spark, seed=3, count=1)
+    assert killed.startswith("driver")
 
 
 @pytest.mark.slow

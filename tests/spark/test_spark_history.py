@@ -137,7 +137,7 @@ def test_the_analysis_on_spark_finds_what_it_finds_here(spark: Any, admin: Admin
         newest = max(of_group(frames.lag, group), key=lambda row: (row["timestamp"], -row["partition"]))
         assert (newest["partition"], newest["committed_offset"], newest["log_end_offset"]) == (0, 6, 0)
         for table in ("commits", "tombstones", "generations"):
-            of_records = [row for row in in_spark(table_of(frames.records, table)) if row["group"] == group]
+            of_records = in_spark(table_of(frames.records, table).where(f"group = '{group}'"))
             assert order(of_records) == order(in_client(bootstrap, table, group)), table
     finally:
         frames.records.unpersist()

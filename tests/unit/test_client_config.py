@@ -62,7 +62,7 @@ def test_defaults_are_kafkas() -> None:
         ({}, "bootstrap_servers is required"),
         (
             {"bootstrap.servers": "a:1", "request.timeout": "5"},
-            "unknown setting request.timeout; did you mean request_t",
+            "unknown setting request.timeout; did you mean request.timeout.ms",
         ),
         ({"bootstrap.servers": "a:1", "xyz": "5"}, "^unknown setting xyz$"),
         ({"bootstrap.servers": "a:1", "request.timeout.ms": "soon"}, "request.timeout.ms: expected a whole number"),
