@@ -52,7 +52,7 @@ def _first_batches_killed(data_dir: Path) -> None:
 def test_killed_while_a_batch_is_moved_in(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
-    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 1, "half of it is in"
+    assert len(list(data_dir.glob("table/*/batch-000000-*"))) == 1, "half of it is in"
     again = run_demo(data_dir, *SMALL)
     assert again.code == 0, again
     _assert_table(data_dir, EVENTS)
