@@ -34,6 +34,9 @@ test-long: check
 
 bench: setup
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.clients
+	$(BIN)/python -m bench.spark
+	$(BIN)/python -m bench.history
 
 oracle: setup
 	$(BIN)/python -m tests.oracle.record $(BOOTSTRAP)
