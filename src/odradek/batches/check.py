@@ -78,8 +78,10 @@ def _check_records(data: bytes, count: int) -> Checked:
         length = data[at]
         if length < 0x80 and not length & 1:
             at += 1 + (length >> 1)
+        elif length == 1:
+            keyless = True
+            at += 1
         else:
-            keyless |= length == 1
             at = _field_end(data, at)
         length = data[at]
         if length < 0x80 and not length & 1:
