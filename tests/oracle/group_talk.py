@@ -498,8 +498,19 @@ class Member:
         self.generation = reply.generation_id
         return reply
 
+    def unsettle(self, **other: Any) -> Pending:
+        """Comes, and waits until the group gathers its members for that."""
+        pending = self.come(**other)
+        self.talk.in_state("PreparingRebalance")
+        return pending
+
     def join(self, **other: Any) -> Any:
         return self.came(self.come(**other))
+
+    def join_anew(self, **other: Any) -> Any:
+        """Joins as a process that has forgotten its id."""
+        self.id = ""
+        return self.join(**other)
 
     def syncing(self, assignments: Mapping[Member, bytes] | None = None, **other: Any) -> Pending:
         given = {member.id: what for member, what in (assignments or {}).items()}
@@ -588,8 +599,7 @@ def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None
         return
     waiting = []
     for number, other in enumerate(others):
-        waiting.append(other.come())
-        talk.in_state("PreparingRebalance")
+        waiting.append(other.unsettle())
         talk.gathers(number + 2)
     again = first.come()
     first.came(again)
@@ -600,3 +610,60 @@ def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None
     first.sync(given)
     for pending in following:
         pending.receive()
+
+
+def meet(leader: Member, newcomer: Member, **other: Any) -> None:
+    """A generation of both, for them to sync: the leader joins again when the newcomer has come."""
+    waiting = newcomer.unsettle(**other)
+    leader.join()
+    newcomer.came(waiting)
+
+
+def two_stable(
+    run: Run, *, instances: tuple[str | None, str | None] = (None, None), **joins_with: Any
+) -> tuple[Talk, Member, Member]:
+    """A group with two members, both synced."""
+    talk, a, b = _two(run, instances, joins_with)
+    stable(talk, a, b)
+    return talk, a, b
+
+
+def two_met(
+    run: Run, *, instances: tuple[str | None, str | None] = (None, None), **joins_with: Any
+) -> tuple[Talk, Member, Member]:
+    """A group with two members whose generation is still to be synced."""
+    talk, a, b = _two(run, instances, joins_with)
+    stable(talk, a)
+    meet(a, b)
+    return talk, a, b
+
+
+def _two(
+    run: Run, instances: tuple[str | None, str | None], joins_with: Mapping[str, Any]
+) -> tuple[Talk, Member, Member]:
+    talk = Talk(run)
+    a, b = (Member(talk, client, instance=of, **joins_with) for client, of in zip("ab", instances, strict=True))
+    return talk, a, b
+
+
+def joined(talk: Talk, member_id: str, *topics: str, **joins_with: Any) -> Consumer:
+    """A KIP-848 member that has sent its first heartbeat."""
+    member = Consumer(talk, member_id, *topics, **joins_with)
+    member.join()
+    return member
+
+
+def group_and_topic(run: Run, partitions: int = 1) -> tuple[Talk, str]:
+    """A group, and a topic that its coordinator has heard of."""
+    talk = Talk(run)
+    return talk, talk.known_topic("a", partitions)
+
+
+def pass_ms(run: Run, ms: int, *members: Member | Consumer, every_ms: int = 1000) -> None:
+    """Lets time pass; members go on heartbeating, without trace."""
+    while ms:
+        step = min(ms, every_ms) if members else ms
+        run.pass_ms(step)
+        ms -= step
+        for member in members:
+            member.lives()

@@ -116,6 +116,11 @@ class Run:
         """Shows ``value`` (a member id, a topic id) as ``<symbol>`` in the whole trace."""
         self._symbols[str(value)] = f"<{symbol}>"
 
+    def tag(self) -> str:
+        """What every name of this run ends in; ``<tag>`` in the trace."""
+        self.call_it(self._tag, "tag")
+        return self._tag
+
     def raw_it(self, value: bytes, symbol: str) -> None:
         """Shows these bytes as ``<symbol>``, also where they stand in ``Raw`` ones."""
         self._raw_symbols[value] = f"<{symbol}>"

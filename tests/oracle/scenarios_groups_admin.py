@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from group_talk import FIND, Member, Talk, stable, subscription
 from recording import Raw, Run, Scenario
 
 
-def reader(run: Run, talk: Talk, client: str, *topics: str) -> Member:
+def said(run: Run, *topics: str) -> bytes:
+    """A subscription, named in the trace."""
+    data = subscription(*topics)
+    run.raw_it(data, "subscription to " + ", ".join(topics))
+    return Raw(data)
+
+
+def reader(run: Run, talk: Talk, client: str, *topics: str, **joins_with: Any) -> Member:
     """A member that reads these topics."""
-    said = subscription(*topics)
-    run.raw_it(said, "subscription to " + ", ".join(topics))
-    return Member(talk, client, protocols=[("range", Raw(said))])
+    return Member(talk, client, protocols=[("range", said(run, *topics))], **joins_with)
 
 
 def coordinators_found(run: Run) -> None:
@@ -79,8 +86,7 @@ def groups_described(run: Run) -> None:
     a.sync({a: b"plan"})
     for version in range(7):
         talk.describe(version)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     talk.describe()
     a.join()
     b.came(waiting)
@@ -136,8 +142,7 @@ def groups_deleted_in_every_state(run: Run) -> None:
     talk.delete()
     a.sync({a: b""})
     talk.delete()
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     talk.delete()
     talk.leave((a.id, None))
     b.came(waiting)
@@ -154,14 +159,12 @@ def a_deleted_group_begins_anew(run: Run) -> None:
     stable(talk, a)
     a.commit((topic, 0, 5))
     a.leave()
-    a.id = ""
-    a.join()
+    a.join_anew()
     a.leave()
     talk.delete()
     a.beat()
     a.join()
-    a.id = ""
-    a.join()
+    a.join_anew()
     a.sync({a: b""})
     talk.fetch()
     talk.describe()
@@ -206,8 +209,7 @@ def offsets_deleted(run: Run) -> None:
     talk.fetch()
     talk.log()
     b = reader(run, talk, "b", other)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     talk.delete_offsets({read: [0], other: [0]})
     a.join()
     b.came(waiting)
@@ -257,8 +259,7 @@ def offsets_reset(run: Run) -> None:
     for version in (2, 8, 9):
         talk.commit((topic, 0, 10), version=version)
     talk.fetch()
-    waiting = Member(talk, "b").come()
-    talk.in_state("PreparingRebalance")
+    waiting = Member(talk, "b").unsettle()
     talk.commit((topic, 0, 10))
     talk.describe()
     a.leave()
@@ -272,8 +273,7 @@ def offsets_reset(run: Run) -> None:
     talk.fetch()
     talk.fetch(stable=True)
     talk.commit((topic, 0, 70), version=2)
-    a.id = ""
-    a.join()
+    a.join_anew()
     a.sync({a: b""})
     talk.fetch({topic: [0, 1]})
 

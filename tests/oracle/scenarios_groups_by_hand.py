@@ -15,6 +15,8 @@ from group_talk import (
     Consumer,
     Member,
     Talk,
+    joined,
+    meet,
     stable,
 )
 from recording import Run, Scenario
@@ -71,10 +73,7 @@ def the_offsets_topic_is_deleted(run: Run) -> None:
     a.commit((topic, 0, 1))
     m.commit((topic, 0, 2))
     simple.commit((topic, 0, 3))
-    comes = e.come()
-    syncing.in_state("PreparingRebalance")
-    d.join()
-    e.came(comes)
+    meet(d, e)
     waits, follows = b.come(), e.syncing()
     joining.in_state("PreparingRebalance")
     delete(run)
@@ -112,8 +111,7 @@ def the_offsets_topic_is_deleted(run: Run) -> None:
         talk.fetch()
         talk.describe()
     new.inspect()
-    a.id = ""
-    a.join()
+    a.join_anew()
     m.join()
     simple.commit((topic, 0, 9))
     simple.fetch()
@@ -157,8 +155,7 @@ def the_offsets_topic_takes_small_batches(run: Run) -> None:
     a.sync({a: b"all" * 300})
     a.beat()
     talk.describe()
-    m = Consumer(new, "m", *(f"{topic}-{number}" for number in range(30)))
-    m.join()
+    m = joined(new, "m", *(f"{topic}-{number}" for number in range(30)))
     new.inspect()
     sets(run, "max.message.bytes", "1048588")
     simple.commit((topic, 0, 4, "x" * 1000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from group_talk import Member, Talk, stable, subscription
+from group_talk import Member, Talk, meet, stable, subscription, two_met, two_stable
 from recording import Run, Scenario
 
 # --- one member -------------------------------------------------------------------------------------------------
@@ -112,9 +112,7 @@ def syncs_that_cannot_be(run: Run) -> None:
 
 
 def assignments_of_all_sorts(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a, b)
+    talk, a, b = two_stable(run)
     again = a.come()
     b.join()
     a.came(again)
@@ -142,8 +140,7 @@ def heartbeats_in_every_state(run: Run) -> None:
     a.beat(-1)
     talk.beat("c", "", 1)
     talk.beat("c", a.id, 1, instance="i1")
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     a.beat()
     a.beat(0)
     b.beat(1, client="c")
@@ -190,8 +187,7 @@ def a_join_during_a_join(run: Run) -> None:
     talk = Talk(run)
     a, b, c = (Member(talk, client) for client in "abd")
     stable(talk, a)
-    first = b.come()
-    talk.in_state("PreparingRebalance")
+    first = b.unsettle()
     second = c.come()
     talk.gathers(3)
     talk.describe()
@@ -210,10 +206,7 @@ def a_join_during_a_sync(run: Run) -> None:
     talk = Talk(run)
     a, b, c = (Member(talk, client) for client in "abd")
     stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    meet(a, b)
     follower = b.syncing()
     talk.in_state("CompletingRebalance")
     talk.describe()
@@ -239,8 +232,7 @@ def a_rebalance_chained_to_the_next(run: Run) -> None:
     stable(talk, a)
     joined = [a]
     for newcomer in others:
-        waiting = newcomer.come()
-        talk.in_state("PreparingRebalance")
+        waiting = newcomer.unsettle()
         again = [(member, member.come()) for member in joined]
         for member, pending in [*again, (newcomer, waiting)]:
             member.came(pending)
@@ -255,8 +247,7 @@ def a_leave_during_a_join(run: Run) -> None:
     talk = Talk(run)
     a, b, c = (Member(talk, client) for client in "abd")
     stable(talk, a, b)
-    waiting = c.come()
-    talk.in_state("PreparingRebalance")
+    waiting = c.unsettle()
     again = b.come()
     talk.leave((c.id, None))
     waiting.receive()
@@ -272,9 +263,7 @@ def a_leave_during_a_join(run: Run) -> None:
 
 
 def a_leave_during_a_sync(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a, b)
+    talk, a, b = two_stable(run)
     again = a.come()
     b.join()
     a.came(again)
@@ -289,13 +278,7 @@ def a_leave_during_a_sync(run: Run) -> None:
 
 
 def a_member_that_syncs_leaves(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    talk, a, b = two_met(run)
     following = b.syncing()
     talk.leave((b.id, None))
     talk.describe()
@@ -304,9 +287,7 @@ def a_member_that_syncs_leaves(run: Run) -> None:
 
 
 def the_leader_leaves(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a, b)
+    talk, a, b = two_stable(run)
     a.leave()
     b.beat()
     b.commit()
@@ -316,8 +297,7 @@ def the_leader_leaves(run: Run) -> None:
     b.leave()
     talk.describe()
     talk.listed()
-    b.id = ""
-    b.join()
+    b.join_anew()
     talk.log()
 
 
@@ -325,8 +305,7 @@ def everybody_leaves_during_a_join(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b")
     stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     talk.leave((a.id, None), (b.id, None))
     waiting.receive()
     talk.describe()
@@ -341,8 +320,7 @@ def a_vote_of_three(run: Run) -> None:
     stable(talk, a, b, c)
     talk.describe()
     changed = [("cooperative-sticky", b"c3"), ("range", b"c0")]
-    again = c.come(protocols=changed)
-    talk.in_state("PreparingRebalance")
+    again = c.unsettle(protocols=changed)
     others = [(member, member.come()) for member in (a, b)]
     for member, pending in [*others, (c, again)]:
         member.came(pending)
@@ -357,24 +335,18 @@ def votes_that_tie(run: Run) -> None:
         a = Member(talk, f"a{label}", protocols=[(one, b"a"), (other, b"a")])
         b = Member(talk, f"b{label}", protocols=[(other, b"b"), (one, b"b")])
         a.join()
-        waiting = b.come()
-        talk.in_state("PreparingRebalance")
-        a.join()
-        b.came(waiting)
+        meet(a, b)
 
 
 # --- joining again ----------------------------------------------------------------------------------------------
 
 
 def joins_again_unchanged(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a, b)
+    talk, a, b = two_stable(run)
     for version in (5, 7, 9):
         b.join(version=version)
     b.beat()
-    again = a.come()
-    talk.in_state("PreparingRebalance")
+    again = a.unsettle()
     b.beat()
     b.join()
     a.came(again)
@@ -387,18 +359,10 @@ def joins_again_unchanged(run: Run) -> None:
 
 
 def joins_again_changed(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a, b)
-    again = b.come(protocols=[("range", b"new")])
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(again)
+    talk, a, b = two_stable(run)
+    meet(a, b, protocols=[("range", b"new")])
     talk.in_state("CompletingRebalance")
-    again = b.come(protocols=[("range", b"newer")])
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(again)
+    meet(a, b, protocols=[("range", b"newer")])
     b.beat()
     talk.describe()
 
@@ -407,8 +371,7 @@ def joins_twice_at_once(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b")
     stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     second = talk.join("b2", b.id, protocols=[("range", b"2nd")])
     a.join()
     b.came(second)
@@ -418,13 +381,7 @@ def joins_twice_at_once(run: Run) -> None:
 
 
 def syncs_twice_at_once(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    talk, a, b = two_met(run)
     one = b.syncing()
     b.beat(client="c")
     other = talk.sync("b2", b.id, b.generation)

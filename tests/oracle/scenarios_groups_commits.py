@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 
-from group_talk import Member, Talk, stable, subscription
-from recording import Raw, Run, Scenario
+from group_talk import Member, Talk, stable
+from recording import Run, Scenario
+from scenarios_groups_admin import reader
 
 STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000cc")
 
@@ -157,7 +158,7 @@ def commits_of_a_stranger(run: Run) -> None:
 def commits_while_a_group_lives(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
-    a = Member(talk, "a", protocols=[("range", said(run, topic))])
+    a = reader(run, talk, "a", topic)
     a.join()
     talk.in_state("CompletingRebalance")
     a.commit((topic, 0, 1))
@@ -188,8 +189,7 @@ def commits_while_joins_are_gathered(run: Run) -> None:
     topic = talk.topic()
     a, b = Member(talk, "a"), Member(talk, "b")
     stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     a.commit((topic, 0, 1))
     a.commit((topic, 0, 2), generation=0)
     a.commit((topic, 0, 2), generation=2)
@@ -222,8 +222,7 @@ def commits_of_a_static_member(run: Run) -> None:
     a.commit((topic, 0, 3), member="")
     talk.commit((topic, 0, 3), instance="i1")
     old = a.id
-    a.id = ""
-    a.join()
+    a.join_anew()
     a.commit((topic, 0, 4))
     a.commit((topic, 0, 5), member=old)
     a.commit((topic, 0, 5), member=old, instance=None)
@@ -265,13 +264,6 @@ def groups_of_other_kinds_commit(run: Run) -> None:
     talk.delete_offsets({topic: [0]})
     talk.describe()
     talk.log()
-
-
-def said(run: Run, *topics: str) -> bytes:
-    """A subscription, named in the trace."""
-    data = subscription(*topics)
-    run.raw_it(data, "subscription to " + ", ".join(topics))
-    return Raw(data)
 
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from group_talk import Consumer, Talk
+from group_talk import Consumer, Talk, joined
 from recording import Run, Scenario
 
 STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000dd")
@@ -18,15 +18,19 @@ def eager(run: Run, label: str = "a") -> Talk:
     return talk
 
 
+def eager_and_topic(run: Run, partitions: int = 1) -> tuple[Talk, str]:
+    """Such a group, and a topic that its coordinator has heard of."""
+    talk = eager(run)
+    return talk, talk.known_topic("a", partitions)
+
+
 # --- joining ----------------------------------------------------------------------------------------------------
 
 
 def a_consumer_alone(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 3)
+    talk, topic = eager_and_topic(run, 3)
     talk.inspect()
-    a = Consumer(talk, "a", topic)
-    a.join()
+    a = joined(talk, "a", topic)
     talk.inspect()
     talk.listed()
     a.beat()
@@ -43,8 +47,7 @@ def a_consumer_alone(run: Run) -> None:
 
 
 def a_consumer_of_the_first_version(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic()
+    talk, topic = eager_and_topic(run)
     reply = talk.join_consumer("", [topic], version=0)
     run.call_it(reply.member_id, "given id")
     talk.heartbeat(reply.member_id, reply.member_epoch, version=0)
@@ -56,8 +59,7 @@ def a_consumer_of_the_first_version(run: Run) -> None:
 
 
 def heartbeats_that_cannot_be(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic()
+    talk, topic = eager_and_topic(run)
     full: dict[str, Any] = {"rebalance_timeout": 1000, "subscribed_topic_names": [topic], "owned": {}}
     talk.heartbeat("a", 0, **full | {"group_id": ""})
     talk.heartbeat("a", 0, **full | {"group_id": "  "})
@@ -106,8 +108,7 @@ def a_group_without_a_topic(run: Run) -> None:
 
 
 def two_share(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 4)
+    talk, topic = eager_and_topic(run, 4)
     a, b = Consumer(talk, "a", topic), Consumer(talk, "b", topic)
     a.join()
     talk.log()
@@ -131,8 +132,7 @@ def two_share(run: Run) -> None:
 
 
 def three_come_one_by_one(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 6)
+    talk, topic = eager_and_topic(run, 6)
     a, b, d = (Consumer(talk, name, topic) for name in "abd")
     for newcomer in (a, b, d):
         newcomer.join()
@@ -154,8 +154,7 @@ def three_come_one_by_one(run: Run) -> None:
 
 
 def a_member_gives_up_in_steps(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 4)
+    talk, topic = eager_and_topic(run, 4)
     a, b = Consumer(talk, "a", topic), Consumer(talk, "b", topic)
     a.join()
     everything = dict(a.assigned)
@@ -175,8 +174,7 @@ def a_member_gives_up_in_steps(run: Run) -> None:
 
 
 def epochs_behind_and_ahead(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 4)
+    talk, topic = eager_and_topic(run, 4)
     a, b = Consumer(talk, "a", topic), Consumer(talk, "b", topic)
     a.join()
     a.beat(epoch=a.epoch + 1)
@@ -206,8 +204,7 @@ def epochs_behind_and_ahead(run: Run) -> None:
 def subscriptions_change(run: Run) -> None:
     talk = eager(run)
     one, other = talk.known_topic("one", 2), talk.known_topic("other", 2)
-    a = Consumer(talk, "a", one)
-    a.join()
+    a = joined(talk, "a", one)
     a.beat(subscribed_topic_names=[one, other])
     a.confirm()
     talk.inspect()
@@ -229,8 +226,7 @@ def subscriptions_change(run: Run) -> None:
 
 
 def ranges_are_assigned(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 5)
+    talk, topic = eager_and_topic(run, 5)
     members = [Consumer(talk, name, topic, server_assignor="range") for name in "abd"]
     for member in members:
         member.join()
@@ -241,8 +237,7 @@ def ranges_are_assigned(run: Run) -> None:
 
 
 def assignors_are_voted_for(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 4)
+    talk, topic = eager_and_topic(run, 4)
     a = Consumer(talk, "a", topic)
     b = Consumer(talk, "b", topic, server_assignor="range")
     d = Consumer(talk, "d", topic, server_assignor="uniform")
@@ -277,8 +272,7 @@ def members_read_different_topics(run: Run) -> None:
 
 
 def a_static_consumer_comes_back(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
+    talk, topic = eager_and_topic(run, 2)
     a = Consumer(talk, "a", topic, instance_id="i1")
     b = Consumer(talk, "b", topic)
     a.join()
@@ -291,8 +285,7 @@ def a_static_consumer_comes_back(run: Run) -> None:
     talk.inspect()
     b.beat()
     a.beat()
-    twin = Consumer(talk, "twin", topic, instance_id="i1")
-    twin.join()
+    twin = joined(talk, "twin", topic, instance_id="i1")
     talk.inspect()
     twin.confirm()
     b.beat()
@@ -308,12 +301,9 @@ def a_static_consumer_comes_back(run: Run) -> None:
 
 
 def a_static_consumer_is_not_released(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    a = Consumer(talk, "a", topic, instance_id="i1")
-    a.join()
-    twin = Consumer(talk, "twin", topic, instance_id="i1")
-    twin.join()
+    talk, topic = eager_and_topic(run, 2)
+    a = joined(talk, "a", topic, instance_id="i1")
+    twin = joined(talk, "twin", topic, instance_id="i1")
     twin.beat(epoch=2)
     twin.leave(-1)
     twin.leave(-2)
@@ -331,20 +321,18 @@ def a_static_consumer_is_not_released(run: Run) -> None:
 
 
 def a_static_consumer_changes_its_name(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    a = Consumer(talk, "a", topic, instance_id="i1")
-    a.join()
+    talk, topic = eager_and_topic(run, 2)
+    a = joined(talk, "a", topic, instance_id="i1")
     a.join(instance_id="i2")
     talk.inspect()
     a.beat()
     a.beat(instance_id="i2")
     a.leave(-2, instance_id="i2")
     talk.inspect()
-    Consumer(talk, "twin", topic, instance_id="i2").join()
+    joined(talk, "twin", topic, instance_id="i2")
     talk.inspect()
     talk.log()
-    Consumer(talk, "other", topic, instance_id="i1").join()
+    joined(talk, "other", topic, instance_id="i1")
 
 
 # --- patterns ---------------------------------------------------------------------------------------------------
@@ -352,11 +340,10 @@ def a_static_consumer_changes_its_name(run: Run) -> None:
 
 def topics_by_pattern(run: Run) -> None:
     talk = eager(run)
-    one, other = talk.known_topic("one", 2), talk.known_topic("other", 1)
-    tail = one.rpartition("-")[2]
-    run.call_it(tail, "tag")
-    a = Consumer(talk, "a", subscribed_topic_regex=f"topico(n|x)e-{tail}")
-    a.join()
+    talk.known_topic("one", 2)
+    other = talk.known_topic("other")
+    tail = run.tag()
+    a = joined(talk, "a", subscribed_topic_regex=f"topico(n|x)e-{tail}")
     talk.reaches(2)
     talk.inspect()
     a.beat()
@@ -365,8 +352,7 @@ def topics_by_pattern(run: Run) -> None:
     a.beat(subscribed_topic_names=[other])
     a.confirm()
     talk.inspect()
-    b = Consumer(talk, "b", subscribed_topic_regex=f"topico(n|x)e-{tail}")
-    b.join()
+    b = joined(talk, "b", subscribed_topic_regex=f"topico(n|x)e-{tail}")
     talk.inspect()
     for member in (a, b, a, b):
         member.confirm()
@@ -380,8 +366,7 @@ def topics_by_pattern(run: Run) -> None:
 
 
 def patterns_that_cannot_be(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic()
+    talk, topic = eager_and_topic(run)
     for pattern in ("[", "(", "a{2", "*", "\\", "(?=a)", "a\\1", "(?P<", "[z-a]", "a**"):
         talk.join_consumer("a", None, subscribed_topic_regex=pattern)
     talk.inspect()
@@ -396,16 +381,14 @@ def patterns_that_cannot_be(run: Run) -> None:
 
 def patterns_of_all_sorts(run: Run) -> None:
     talk = eager(run)
-    one = talk.known_topic("one")
+    talk.known_topic("one")
     talk.known_topic("other")
-    tail = one.rpartition("-")[2]
-    run.call_it(tail, "tag")
+    tail = run.tag()
     good = ("(?i)TOPICO(?-i)ne", "(?P<name>topic)o[a-z]{2}", "(?<name>topic)o.+?", r"\Qtopicone", r"\Qtopic\Eo\w+",
             "[[:lower:]]+", "[^[:upper:]]*", r"\pL*", r"\p{Lu}*|topicone", r"^\x74\x{6f}pico\156e", "(|topicone|topic)",
             r"(?s)\Atopic.*", "(?U)topico.+", r"topicone\b", "topicx?one", "[]ot]opico[^]a]+")  # fmt: skip
     for pattern in (*(f"{begin}-{tail}" for begin in good), rf"topico\w+-{tail}\z", f"topico(ne|ther)-{tail}$"):
-        m = Consumer(talk, "m", subscribed_topic_regex=pattern)
-        m.join()
+        m = joined(talk, "m", subscribed_topic_regex=pattern)
         talk.reaches(m.epoch + 1)
         m.beat()
         m.leave()
@@ -417,8 +400,7 @@ def patterns_of_all_sorts(run: Run) -> None:
 
 def a_pattern_that_matches_nothing(run: Run) -> None:
     talk = eager(run)
-    a = Consumer(talk, "a", subscribed_topic_regex="no-such-topic-anywhere")
-    a.join()
+    a = joined(talk, "a", subscribed_topic_regex="no-such-topic-anywhere")
     talk.inspect()
     a.beat()
     talk.log()
@@ -430,8 +412,7 @@ def a_pattern_that_matches_nothing(run: Run) -> None:
 
 
 def commits_with_epochs(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 4)
+    talk, topic = eager_and_topic(run, 4)
     a, b = Consumer(talk, "a", topic), Consumer(talk, "b", topic)
     a.join()
     (topic_id,) = a.assigned
@@ -469,10 +450,8 @@ def commits_with_epochs(run: Run) -> None:
 
 
 def fetches_with_epochs(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic()
-    a = Consumer(talk, "a", topic)
-    a.join()
+    talk, topic = eager_and_topic(run)
+    a = joined(talk, "a", topic)
     a.commit((topic, 0, 1))
     for member, epoch in ((None, -1), ("a", 2), ("a", 1), ("a", 3), ("a", -1), ("who", 2), ("", -1), (None, 2)):
         talk.fetch({topic: [0]}, member=member, epoch=epoch)
@@ -487,8 +466,7 @@ def fetches_with_epochs(run: Run) -> None:
 def a_consumer_group_administered(run: Run) -> None:
     talk = eager(run)
     topic, other = talk.known_topic("a", 2), talk.known_topic("b")
-    a = Consumer(talk, "a", topic)
-    a.join()
+    a = joined(talk, "a", topic)
     a.commit((topic, 0, 1), (topic, 1, 2))
     talk.commit((other, 0, 2), member="a", generation=2)
     talk.written()
@@ -516,10 +494,8 @@ def a_consumer_group_administered(run: Run) -> None:
 
 
 def classic_calls_to_a_consumer_group(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic()
-    a = Consumer(talk, "a", topic)
-    a.join()
+    talk, topic = eager_and_topic(run)
+    a = joined(talk, "a", topic)
     talk.join("x", kind="connect").receive()
     run.call_it(talk.join("x", protocols=[("range", b"\0")]).receive().member_id, "member x")
     talk.join("x", protocols=[("range", b"\0")], version=3).receive()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from group_talk import Consumer, Member, Talk, stable
+from group_talk import Consumer, Member, Talk, joined, pass_ms, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 
@@ -19,19 +19,12 @@ LONG = {"session_ms": 300_000, "rebalance_ms": 300_000}
 
 def pass_s(run: Run, seconds: int, *members: Member | Consumer) -> None:
     """Lets time pass; members go on heartbeating, without trace."""
-    while seconds:
-        step = min(seconds, 15) if members else seconds
-        run.pass_ms(step * SECOND)
-        seconds -= step
-        for member in members:
-            member.lives()
+    pass_ms(run, seconds * SECOND, *members, every_ms=15 * SECOND)
 
 
 def long_reader(run: Run, talk: Talk, client: str, *topics: str) -> Member:
     """A member that reads these topics, and may be silent for long."""
-    member = reader(run, talk, client, *topics)
-    member.joins_with |= LONG
-    return member
+    return reader(run, talk, client, *topics, **LONG)
 
 
 def offsets_of_an_empty_group_expire(run: Run) -> None:
@@ -143,8 +136,7 @@ def nothing_expires_while_a_group_rebalances(run: Run) -> None:
     a, b = long_reader(run, talk, "a", topic), long_reader(run, talk, "b", topic)
     stable(talk, a)
     a.commit((topic, 0, 1), (other, 0, 2))
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     talk.written()
     pass_s(run, 65)
     talk.fetch()
@@ -242,14 +234,14 @@ def sides_that_may_not_be_changed(run: Run) -> None:
     stable(classic, a)
     m.join()
     empty.commit((topic, 0, 1))
-    Consumer(classic, "n", topic).join()
+    joined(classic, "n", topic)
     a.beat()
     b = long_reader(run, consumer, "b", topic)
     b.renamed(consumer.join("b", protocols=b.joins_with["protocols"]).receive().member_id)
     consumer.join("b", b.id, protocols=b.joins_with["protocols"]).receive()
     consumer.inspect()
     m.beat()
-    Consumer(empty, "o", topic).join()
+    joined(empty, "o", topic)
     m.leave()
     consumer.inspect()
 

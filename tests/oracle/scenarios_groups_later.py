@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from group_talk import Consumer, Talk, stable
+from typing import Any
+
+from group_talk import Consumer, Talk, group_and_topic, joined, pass_ms, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
-from scenarios_groups_migration import classic, rejoin
-from scenarios_groups_restarts import restart
-from scenarios_groups_timeouts import pass_ms
+from scenarios_groups_migration import classic, rejoin, synced
+from scenarios_groups_restarts import again
+from scenarios_groups_timeouts import one_or_two
 
 CONFIG = {
     "num.partitions": "4",
@@ -24,19 +26,9 @@ CONFIG = {
 RESTARTS = True
 
 
-def again(run: Run, topic: str, partitions: int, *talks: Talk) -> None:
-    """Restarts the broker; the coordinators know the topic when this returns."""
-    restart(run, *talks)
-    run.led(topic, partitions)
-    for talk in talks:
-        talk.knows(topic, partitions)
-
-
-def two(talk: Talk, topic: str) -> tuple[Consumer, Consumer]:
-    """Members that share a topic, each with what it shall have."""
-    m, n = Consumer(talk, "m", topic), Consumer(talk, "n", topic)
-    m.join()
-    n.join()
+def two(talk: Talk, topic: str, **joins_with: Any) -> tuple[Consumer, Consumer]:
+    """Members that share a topic, each with what it shall have; ``joins_with``: of the first."""
+    m, n = joined(talk, "m", topic, **joins_with), joined(talk, "n", topic)
     m.beat()
     m.confirm()
     n.beat()
@@ -45,8 +37,7 @@ def two(talk: Talk, topic: str) -> tuple[Consumer, Consumer]:
 
 
 def sessions_of_consumers_begin_anew(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
+    talk, topic = group_and_topic(run, 2)
     m, n = two(talk, topic)
     again(run, topic, 2, talk)
     talk.written()
@@ -62,8 +53,7 @@ def sessions_of_consumers_begin_anew(run: Run) -> None:
 
 
 def a_group_whose_members_are_all_gone(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
+    talk, topic = group_and_topic(run, 2)
     m, n = two(talk, topic)
     m.commit((topic, 0, 3))
     again(run, topic, 2, talk)
@@ -79,11 +69,9 @@ def a_group_whose_members_are_all_gone(run: Run) -> None:
 
 
 def a_session_of_its_own_length(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
+    talk, topic = group_and_topic(run, 2)
     talk.set_group(consumer_session_timeout_ms="12000", consumer_heartbeat_interval_ms="700")
-    m = Consumer(talk, "m", topic)
-    m.join()
+    m = joined(talk, "m", topic)
     again(run, topic, 2, talk)
     run.pass_ms(6000)
     m.beat()
@@ -91,11 +79,8 @@ def a_session_of_its_own_length(run: Run) -> None:
 
 
 def time_to_give_up_begins_anew(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
-    m, n = Consumer(talk, "m", topic, rebalance_timeout=3000), Consumer(talk, "n", topic)
-    m.join()
-    n.join()
+    talk, topic = group_and_topic(run, 2)
+    m, n = joined(talk, "m", topic, rebalance_timeout=3000), joined(talk, "n", topic)
     owned = dict(m.assigned)
     m.beat()
     again(run, topic, 2, talk)
@@ -111,11 +96,8 @@ def time_to_give_up_begins_anew(run: Run) -> None:
 
 
 def gives_up_after_the_restart(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 4)
-    m, n = Consumer(talk, "m", topic, rebalance_timeout=3000), Consumer(talk, "n", topic)
-    m.join()
-    n.join()
+    talk, topic = group_and_topic(run, 4)
+    m, n = joined(talk, "m", topic, rebalance_timeout=3000), joined(talk, "n", topic)
     m.beat()
     again(run, topic, 4, talk)
     m.confirm()
@@ -126,15 +108,8 @@ def gives_up_after_the_restart(run: Run) -> None:
 
 
 def a_static_consumer_is_still_away(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
-    m, n = Consumer(talk, "m", topic, instance_id="i1"), Consumer(talk, "n", topic)
-    m.join()
-    n.join()
-    m.beat()
-    m.confirm()
-    n.beat()
-    n.confirm()
+    talk, topic = group_and_topic(run, 2)
+    m, n = two(talk, topic, instance_id="i1")
     m.leave(-2)
     again(run, topic, 2, talk)
     talk.written()
@@ -144,13 +119,12 @@ def a_static_consumer_is_still_away(run: Run) -> None:
     n.beat()
     talk.inspect()
     m.beat()
-    Consumer(talk, "twin", topic, instance_id="i1").join()
+    joined(talk, "twin", topic, instance_id="i1")
     talk.log()
 
 
 def epochs_after_a_restart(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
+    talk, topic = group_and_topic(run, 2)
     m, n = two(talk, topic)
     before = m.epoch - 1
     again(run, topic, 2, talk)
@@ -169,13 +143,7 @@ def epochs_after_a_restart(run: Run) -> None:
 
 def patterns_after_a_restart(run: Run) -> None:
     talk = Talk(run)
-    one = talk.known_topic("one")
-    tail = one.rpartition("-")[2]
-    run.call_it(tail, "tag")
-    m = Consumer(talk, "m", subscribed_topic_regex=f"topic(one|two)-{tail}")
-    m.join()
-    talk.reaches(2)
-    m.beat()
+    one, pattern, m = one_or_two(run, talk)
     m.confirm()
     again(run, one, 1, talk)
     m.beat()
@@ -186,14 +154,13 @@ def patterns_after_a_restart(run: Run) -> None:
     talk.reaches(3)
     m.beat()
     talk.inspect()
-    Consumer(talk, "n", subscribed_topic_regex=f"topic(one|two)-{tail}").join()
+    joined(talk, "n", subscribed_topic_regex=pattern)
 
 
 def a_topic_that_came_meanwhile(run: Run) -> None:
     talk = Talk(run)
     topic, later = talk.known_topic("a", 2), run.topic("b")
-    m = Consumer(talk, "m", topic, later)
-    m.join()
+    m = joined(talk, "m", topic, later)
     run.create(later, 1)
     again(run, topic, 2, talk)
     run.led(later)
@@ -204,13 +171,9 @@ def a_topic_that_came_meanwhile(run: Run) -> None:
 
 
 def classic_members_among_consumers_after_a_restart(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 3)
-    m = Consumer(talk, "m", topic)
-    m.join()
-    a = classic(talk, "a", topic, session_ms=5000, rebalance_ms=30_000)
-    a.join()
-    a.sync()
+    talk, topic = group_and_topic(run, 3)
+    m = joined(talk, "m", topic)
+    a = synced(classic(talk, "a", topic, session_ms=5000, rebalance_ms=30_000))
     m.beat()
     m.confirm()
     again(run, topic, 3, talk)
@@ -254,8 +217,7 @@ def retention_goes_on(run: Run) -> None:
     quiet.listed(quiet.group, simple.group, empty.group)
     again(run, topic, 2, quiet, simple, empty)
     quiet.listed(quiet.group, simple.group, empty.group)
-    a.id = ""
-    a.join(version=3)  # at once: an id given out may be forgotten with the empty group
+    a.join_anew(version=3)  # at once: an id given out may be forgotten with the empty group
     m.join()
     empty.inspect()
 

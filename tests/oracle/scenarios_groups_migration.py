@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import Consumer, Member, Talk, assignment, stable, subscription
+from group_talk import Consumer, Member, Talk, assignment, joined, meet, stable, subscription
 from recording import Run, Scenario
-from scenarios_groups_consumer import eager
+from scenarios_groups_consumer import eager, eager_and_topic
 
 
 def classic(talk: Talk, client: str, *topics: str, **joins_with: Any) -> Member:
@@ -22,19 +22,33 @@ def rejoin(member: Member, topic: str, *owned: int, **other: Any) -> Any:
     return member.join(protocols=[("range", said)], **other)
 
 
+def synced(member: Member) -> Member:
+    """A member that has come into a group of consumers, where none waits for a leader."""
+    member.join()
+    member.sync()
+    return member
+
+
+def one_and_another(run: Run) -> tuple[Talk, str, Member, Member]:
+    """A group and its topic, a static classic member that has all of it, and another that is to come."""
+    talk, topic = eager_and_topic(run, 2)
+    a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
+    a.join()
+    a.sync({a: assignment({topic: [0, 1]})})
+    return talk, topic, a, b
+
+
 # --- from classic -----------------------------------------------------------------------------------------------
 
 
 def a_classic_group_is_upgraded(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
+    talk, topic = eager_and_topic(run, 2)
     a = classic(talk, "a", topic)
     a.join()
     a.sync({a: assignment({topic: [0, 1]})})
     a.commit((topic, 0, 5), (topic, 1, 6))
     talk.log()
-    m = Consumer(talk, "m", topic)
-    m.join()
+    m = joined(talk, "m", topic)
     talk.inspect()
     talk.describe()
     talk.listed()
@@ -59,12 +73,10 @@ def a_classic_group_is_upgraded(run: Run) -> None:
 
 
 def two_classic_members_are_upgraded(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 4)
+    talk, topic = eager_and_topic(run, 4)
     a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
     stable(talk, a, b, plan={"a": assignment({topic: [0, 1]}), "b": assignment({topic: [2, 3]})})
-    m = Consumer(talk, "m", topic, instance_id="i3", server_assignor="range")
-    m.join()
+    m = joined(talk, "m", topic, instance_id="i3", server_assignor="range")
     talk.inspect()
     a.beat()
     b.beat()
@@ -77,15 +89,9 @@ def two_classic_members_are_upgraded(run: Run) -> None:
 
 
 def a_gathering_group_is_upgraded(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
-    a.join()
-    a.sync({a: assignment({topic: [0, 1]})})
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    m = Consumer(talk, "m", topic, instance_id="i3", server_assignor="range")
-    m.join()
+    talk, topic, a, b = one_and_another(run)
+    waiting = b.unsettle()
+    joined(talk, "m", topic, instance_id="i3", server_assignor="range")
     b.came(waiting)
     a.beat()
     talk.inspect()
@@ -97,18 +103,10 @@ def a_gathering_group_is_upgraded(run: Run) -> None:
 
 
 def a_group_in_sync_is_upgraded(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
-    a.join()
-    a.sync({a: assignment({topic: [0, 1]})})
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    talk, topic, a, b = one_and_another(run)
+    meet(a, b)
     following = b.syncing()
-    m = Consumer(talk, "m", topic, instance_id="i3", server_assignor="range")
-    m.join()
+    joined(talk, "m", topic, instance_id="i3", server_assignor="range")
     following.receive()
     a.sync({a: b"", b: b""})
     a.beat()
@@ -142,17 +140,17 @@ def groups_that_cannot_be_upgraded(run: Run) -> None:
     topic = other.known_topic()
     a = Member(other, "a", kind="connect", protocols=[("sessioned", b"s")])
     stable(other, a)
-    Consumer(other, "m", topic).join()
+    joined(other, "m", topic)
     a.beat()
     other.describe()
     b = Member(unreadable, "b", protocols=[("range", b"")])
     stable(unreadable, b)
-    Consumer(unreadable, "m", topic).join()
+    joined(unreadable, "m", topic)
     b.beat()
     unreadable.describe()
     d = Member(pending, "d")
     d.renamed(pending.join("d").receive().member_id)
-    Consumer(pending, "m", topic).join()
+    joined(pending, "m", topic)
     pending.inspect()
     d.joins_with["protocols"] = [("range", subscription(topic, version=0))]
     d.join()
@@ -163,14 +161,10 @@ def groups_that_cannot_be_upgraded(run: Run) -> None:
 
 
 def the_last_consumer_leaves(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    m = Consumer(talk, "m", topic)
-    m.join()
+    talk, topic = eager_and_topic(run, 2)
+    m = joined(talk, "m", topic)
     m.commit((topic, 0, 3))
-    a = classic(talk, "a", topic)
-    a.join()
-    a.sync()
+    a = synced(classic(talk, "a", topic))
     talk.inspect()
     m.beat()
     m.confirm()
@@ -194,10 +188,8 @@ def the_last_consumer_leaves(run: Run) -> None:
 
 
 def an_empty_consumer_group_is_downgraded(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    m = Consumer(talk, "m", topic)
-    m.join()
+    talk, topic = eager_and_topic(run, 2)
+    m = joined(talk, "m", topic)
     m.commit((topic, 0, 3))
     m.leave()
     talk.written()
@@ -214,10 +206,8 @@ def an_empty_consumer_group_is_downgraded(run: Run) -> None:
 
 
 def a_stranger_comes_to_an_empty_consumer_group(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic()
-    m = Consumer(talk, "m", topic)
-    m.join()
+    talk, topic = eager_and_topic(run)
+    m = joined(talk, "m", topic)
     m.leave()
     talk.written()
     talk.join("x", m.id).receive()
@@ -228,25 +218,19 @@ def a_stranger_comes_to_an_empty_consumer_group(run: Run) -> None:
 
 
 def a_static_member_changes_its_protocol(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    a = Consumer(talk, "a", topic, instance_id="i1")
-    a.join()
-    b = classic(talk, "b", topic, instance="i2")
-    b.join()
-    b.sync()
+    talk, topic = eager_and_topic(run, 2)
+    a = joined(talk, "a", topic, instance_id="i1")
+    b = synced(classic(talk, "b", topic, instance="i2"))
     a.beat()
     a.confirm()
     rejoin(b, topic)
     b.sync()
     talk.inspect()
-    n = Consumer(talk, "n", topic, instance_id="i2")
-    n.join()
+    n = joined(talk, "n", topic, instance_id="i2")
     talk.inspect()
     b.beat()
     n.leave(-2)
-    b.id = ""
-    b.join()
+    b.join_anew()
     b.sync()
     talk.inspect()
     talk.log()
@@ -265,10 +249,8 @@ def a_static_member_changes_its_protocol(run: Run) -> None:
 
 
 def a_classic_member_among_consumers(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    m = Consumer(talk, "m", topic)
-    m.join()
+    talk, topic = eager_and_topic(run, 2)
+    m = joined(talk, "m", topic)
     a = classic(talk, "a", topic, version=9)
     a.join()
     a.beat()
@@ -301,13 +283,9 @@ def a_classic_member_among_consumers(run: Run) -> None:
 
 
 def classic_members_that_do_not_fit(run: Run) -> None:
-    talk = eager(run)
-    topic = talk.known_topic("a", 2)
-    m = Consumer(talk, "m", topic)
-    m.join()
-    a = classic(talk, "a", topic, instance="i1")
-    a.join()
-    a.sync()
+    talk, topic = eager_and_topic(run, 2)
+    m = joined(talk, "m", topic)
+    a = synced(classic(talk, "a", topic, instance="i1"))
     talk.join("x", protocols=[("roundrobin", subscription(topic))]).receive()
     talk.join("x", kind="connect", protocols=[("range", subscription(topic))]).receive()
     talk.join("x", "who", protocols=[("range", subscription(topic))]).receive()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from group_talk import Consumer, Member, Talk, assignment, stable
+from group_talk import Consumer, Member, Talk, assignment, group_and_topic, joined, meet, stable, two_met, two_stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 from scenarios_groups_migration import classic, rejoin
@@ -25,11 +25,17 @@ def restart(run: Run, *talks: Talk, topics: tuple[str, ...] = ()) -> None:
         run.led(topic)
 
 
+def again(run: Run, topic: str, partitions: int, *talks: Talk) -> None:
+    """Restarts the broker; the coordinators know the topic when this returns."""
+    restart(run, *talks)
+    run.led(topic, partitions)
+    for talk in talks:
+        talk.knows(topic, partitions)
+
+
 def a_stable_group_is_found_again(run: Run) -> None:
-    talk = Talk(run)
+    talk, a, b = two_stable(run, protocols=BOTH)
     topic = talk.topic()
-    a, b = Member(talk, "a", protocols=BOTH), Member(talk, "b", protocols=BOTH)
-    stable(talk, a, b)
     a.commit((topic, 0, 7, "said", 3))
     restart(run, talk, topics=(topic,))
     talk.describe()
@@ -41,10 +47,7 @@ def a_stable_group_is_found_again(run: Run) -> None:
     b.sync()
     b.join(protocols=[("range", b"1")])
     a.beat()
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    meet(a, b)
     a.sync({a: b"1", b: b"2"})
     b.sync()
     talk.describe()
@@ -68,14 +71,8 @@ def a_group_that_was_gathering(run: Run) -> None:
 
 
 def a_generation_that_was_not_synced(run: Run) -> None:
-    talk = Talk(run)
+    talk, a, b = two_met(run)
     topic = talk.topic()
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
     restart(run, talk, topics=(topic,))
     talk.describe()
     a.beat()
@@ -90,13 +87,10 @@ def a_generation_that_was_not_synced(run: Run) -> None:
 
 
 def static_members_are_found_again(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", instance="i1", protocols=BOTH), Member(talk, "b", instance="i2", protocols=BOTH)
-    stable(talk, a, b)
+    talk, a, b = two_stable(run, instances=("i1", "i2"), protocols=BOTH)
     restart(run, talk)
     old = b.id
-    b.id = ""
-    b.join(protocols=[("range", b"1")])
+    b.join_anew(protocols=[("range", b"1")])
     a.beat()
     talk.beat("c", old, 2, instance="i2")
     b.sync()
@@ -121,7 +115,7 @@ def groups_without_members_are_found_again(run: Run) -> None:
     gone.delete()
     d = Member(pending, "d")
     d.renamed(pending.join("d").receive().member_id)
-    restart(run, simple, empty, gone, pending, topics=())
+    restart(run, simple, empty, gone, pending)
     run.led(topic, 3)
     for talk in (simple, empty, gone, pending):
         talk.describe()
@@ -131,8 +125,7 @@ def groups_without_members_are_found_again(run: Run) -> None:
     a.join()
     d.join()
     b.commit((topic, 0, 6))
-    a.id = ""
-    a.join()
+    a.join_anew()
     empty.delete()
     simple.commit((topic, 1, 9))
     simple.fetch()
@@ -152,17 +145,14 @@ def sessions_begin_anew(run: Run) -> None:
 
 
 def a_consumer_group_is_found_again(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 4)
+    talk, topic = group_and_topic(run, 4)
     m, n = Consumer(talk, "m", topic, instance_id="i1"), Consumer(talk, "n", topic, server_assignor="range")
     m.join()
     m.commit((topic, 0, 1))
     n.join()
     m.beat()
     talk.inspect()
-    restart(run, talk)
-    run.led(topic, 4)
-    talk.knows(topic, 4)
+    again(run, topic, 4, talk)
     talk.inspect()
     n.beat()
     m.beat(epoch=2)
@@ -172,12 +162,10 @@ def a_consumer_group_is_found_again(run: Run) -> None:
     talk.inspect()
     m.leave(-2)
     n.leave()
-    restart(run, talk)
-    run.led(topic, 4)
-    talk.knows(topic, 4)
+    again(run, topic, 4, talk)
     talk.inspect()
     n.beat()
-    Consumer(talk, "twin", topic, instance_id="i1").join()
+    joined(talk, "twin", topic, instance_id="i1")
     talk.fetch()
     talk.inspect()
 
@@ -195,10 +183,7 @@ def groups_that_changed_sides_are_found_again(run: Run) -> None:
     b.join()
     b.sync()
     n.leave()
-    restart(run, up, down)
-    run.led(topic, 2)
-    up.knows(topic, 2)
-    down.knows(topic, 2)
+    again(run, topic, 2, up, down)
     up.inspect()
     down.describe()
     a.beat()

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from group_talk import Member, Talk, stable
+from group_talk import Member, Talk, stable, two_met, two_stable
 from recording import Run, Scenario
 
 CHANGED = [("range", b"new")]
 BOTH = [("range", b"r"), ("roundrobin", b"rr")]
 
 
-def reborn(member: Member, **other: object) -> object:
-    """Joins anew as a process that has forgotten its id."""
-    member.id = ""
-    return member.join(**other)
-
-
 def a_static_member_comes_back(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", instance="i1"), Member(talk, "b", instance="i2")
-    stable(talk, a, b)
+    talk, a, b = two_stable(run, instances=("i1", "i2"))
     talk.describe()
     old = b.id
-    reborn(b)
+    b.join_anew()
     a.beat()
     b.beat()
     b.sync()
@@ -37,31 +29,26 @@ def a_static_member_comes_back(run: Run) -> None:
 
 
 def a_static_leader_comes_back(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", instance="i1"), Member(talk, "b", instance="i2")
-    stable(talk, a, b)
+    talk, a, b = two_stable(run, instances=("i1", "i2"))
     for version in (5, 6, 8, 9):
-        reborn(a, version=version)
+        a.join_anew(version=version)
         b.beat()
         a.beat()
         a.sync(version=min(version, 5))
-    reborn(b, version=9)
+    b.join_anew(version=9)
     talk.describe()
     talk.log()
 
 
 def a_static_member_comes_back_changed(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", instance="i1", protocols=BOTH), Member(talk, "b", instance="i2", protocols=BOTH)
-    stable(talk, a, b)
-    reborn(b, protocols=[("range", b"other"), ("roundrobin", b"words")])
+    talk, a, b = two_stable(run, instances=("i1", "i2"), protocols=BOTH)
+    b.join_anew(protocols=[("range", b"other"), ("roundrobin", b"words")])
     talk.describe()
-    reborn(b, protocols=[("roundrobin", b"rr"), ("range", b"r")])
-    reborn(b, session_ms=20_000, rebalance_ms=7000)
+    b.join_anew(protocols=[("roundrobin", b"rr"), ("range", b"r")])
+    b.join_anew(session_ms=20_000, rebalance_ms=7000)
     talk.log()
     b.id = ""
-    waiting = b.come(protocols=[("roundrobin", b"only")])
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle(protocols=[("roundrobin", b"only")])
     a.beat()
     a.join()
     b.came(waiting)
@@ -73,13 +60,10 @@ def a_static_member_comes_back_changed(run: Run) -> None:
 
 
 def a_static_member_joins_under_its_id(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", instance="i1"), Member(talk, "b", instance="i2")
-    stable(talk, a, b)
+    talk, a, b = two_stable(run, instances=("i1", "i2"))
     b.join()
     b.beat()
-    waiting = b.come(protocols=CHANGED)
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle(protocols=CHANGED)
     a.beat()
     a.join()
     b.came(waiting)
@@ -95,8 +79,7 @@ def a_static_member_waits_and_is_replaced(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b", instance="i2")
     stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     twin = Member(talk, "twin", instance="i2")
     other = twin.come(protocols=CHANGED)
     b.came(waiting)
@@ -109,13 +92,7 @@ def a_static_member_waits_and_is_replaced(run: Run) -> None:
 
 
 def a_static_member_syncs_and_is_replaced(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b", instance="i2")
-    stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    talk, a, b = two_met(run, instances=(None, "i2"))
     following = b.syncing()
     twin = Member(talk, "twin", instance="i2")
     other = twin.come()
@@ -172,17 +149,14 @@ def a_static_member_and_two_of_its_name(run: Run) -> None:
     talk.describe()
     a.beat()
     twin.beat()
-    reborn(a)
+    a.join_anew()
     talk.log()
 
 
 def a_static_member_among_dynamic_ones(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b", instance="i2")
-    stable(talk, a, b)
-    reborn(b)
-    again = a.come()
-    talk.in_state("PreparingRebalance")
+    talk, a, b = two_stable(run, instances=(None, "i2"))
+    b.join_anew()
+    again = a.unsettle()
     b.beat()
     b.join()
     a.came(again)
@@ -190,7 +164,7 @@ def a_static_member_among_dynamic_ones(run: Run) -> None:
     b.sync()
     a.leave()
     talk.in_state("PreparingRebalance")
-    reborn(b)
+    b.join_anew()
     b.sync({b: b"all"})
     talk.describe()
     talk.log()

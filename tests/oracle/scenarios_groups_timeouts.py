@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import Consumer, Member, Talk, stable
+from group_talk import Consumer, Member, Talk, group_and_topic, joined, meet, pass_ms, stable, two_met, two_stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
-from scenarios_groups_migration import classic, rejoin
+from scenarios_groups_migration import classic, rejoin, synced
 
 CONFIG = {
     "num.partitions": "4",
@@ -25,23 +25,11 @@ SHORT: dict[str, Any] = {"session_ms": 3000, "rebalance_ms": 30_000}
 HASTY: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 2000}
 
 
-def pass_ms(run: Run, ms: int, *members: Member | Consumer) -> None:
-    """Lets time pass; members go on heartbeating, without trace."""
-    while ms:
-        step = min(ms, 1000) if members else ms
-        run.pass_ms(step)
-        ms -= step
-        for member in members:
-            member.lives()
-
-
 # --- classic sessions -------------------------------------------------------------------------------------------
 
 
 def a_silent_member_is_dropped(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", **SHORT), Member(talk, "b", **SHORT)
-    stable(talk, a, b)
+    talk, a, b = two_stable(run, **SHORT)
     pass_ms(run, 2000, a)
     talk.describe()
     pass_ms(run, 1000)
@@ -59,8 +47,7 @@ def a_silent_member_is_dropped(run: Run) -> None:
 def the_only_member_falls_silent(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
-    a = reader(run, talk, "a", topic)
-    a.joins_with |= SHORT
+    a = reader(run, talk, "a", topic, **SHORT)
     stable(talk, a)
     a.commit((topic, 0, 5))
     talk.written()
@@ -80,8 +67,7 @@ def the_only_member_falls_silent(run: Run) -> None:
 def signs_of_life(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
-    a = reader(run, talk, "a", topic)
-    a.joins_with |= SHORT
+    a = reader(run, talk, "a", topic, **SHORT)
     stable(talk, a)
     for number in range(3):
         run.pass_ms(2000)
@@ -126,8 +112,7 @@ def a_member_that_does_not_join_again(run: Run) -> None:
     talk = Talk(run)
     a, b, d = (Member(talk, client, **HASTY) for client in "abd")
     stable(talk, a, b)
-    waiting = d.come()
-    talk.in_state("PreparingRebalance")
+    waiting = d.unsettle()
     again = a.come()
     b.beat()
     run.pass_ms(3000)
@@ -143,11 +128,8 @@ def a_member_that_does_not_join_again(run: Run) -> None:
 
 
 def the_leader_does_not_join_again(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
-    stable(talk, a, b)
-    again = b.come(protocols=[("range", b"new")])
-    talk.in_state("PreparingRebalance")
+    talk, a, b = two_stable(run, **HASTY)
+    again = b.unsettle(protocols=[("range", b"new")])
     run.pass_ms(3000)
     b.came(again)
     a.beat()
@@ -160,8 +142,7 @@ def only_who_is_new_joins(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
     stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     run.pass_ms(3000)
     b.came(waiting)
     a.beat()
@@ -170,13 +151,7 @@ def only_who_is_new_joins(run: Run) -> None:
 
 
 def a_follower_does_not_sync(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
-    stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    talk, a, b = two_met(run, **HASTY)
     a.sync({a: b"1", b: b"2"})
     talk.describe()
     b.beat()
@@ -192,13 +167,7 @@ def a_follower_does_not_sync(run: Run) -> None:
 
 
 def the_leader_does_not_sync(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
-    stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    talk, a, b = two_met(run, **HASTY)
     following = b.syncing()
     a.beat()
     run.pass_ms(3000)
@@ -213,13 +182,7 @@ def the_leader_does_not_sync(run: Run) -> None:
 
 
 def nobody_syncs(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
-    stable(talk, a)
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    talk, a, b = two_met(run, **HASTY)
     run.pass_ms(3000)
     talk.describe()
     a.beat()
@@ -234,8 +197,7 @@ def a_static_member_is_away_for_a_rebalance(run: Run) -> None:
     talk = Talk(run)
     a, b, d = Member(talk, "a", **HASTY), Member(talk, "b", instance="i2", **HASTY), Member(talk, "d", **HASTY)
     stable(talk, a, b)
-    waiting = d.come()
-    talk.in_state("PreparingRebalance")
+    waiting = d.unsettle()
     again = a.come()
     run.pass_ms(2500)
     a.came(again)
@@ -244,8 +206,7 @@ def a_static_member_is_away_for_a_rebalance(run: Run) -> None:
     d.sync()
     talk.describe()
     old = b.id
-    b.id = ""
-    b.join()
+    b.join_anew()
     talk.beat("c", old, 3, instance="i2")
     a.beat()
     run.pass_ms(2500)
@@ -268,17 +229,12 @@ def a_static_member_stays_away(run: Run) -> None:
     a.join()
     a.sync({a: b"all"})
     b.id = ""
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
-    a.join()
-    b.came(waiting)
+    meet(a, b)
     talk.log()
 
 
 def static_members_alone_are_away(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", instance="i1", **HASTY), Member(talk, "b", instance="i2", **HASTY)
-    stable(talk, a, b)
+    talk, a, _b = two_stable(run, instances=("i1", "i2"), **HASTY)
     talk.leave(("", "i2"))
     talk.in_state("PreparingRebalance")
     run.pass_ms(3000)
@@ -286,8 +242,7 @@ def static_members_alone_are_away(run: Run) -> None:
     a.beat()
     run.pass_ms(3000)
     talk.describe()
-    a.id = ""
-    a.join()
+    a.join_anew()
     talk.describe()
 
 
@@ -302,8 +257,7 @@ def a_full_group(run: Run) -> None:
         talk.join("x", version=version).receive()
     talk.join("x", instance="i9").receive()
     talk.join("x", "who").receive()
-    d.id = ""
-    d.join()
+    d.join_anew()
     b.join()
     waiting = [(a, a.come())]
     talk.in_state("PreparingRebalance")
@@ -321,13 +275,12 @@ def a_full_group(run: Run) -> None:
 
 
 def a_full_consumer_group(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic()
+    talk, topic = group_and_topic(run)
     members = [Consumer(talk, name, topic) for name in "abd"]
     for member in members:
         member.join()
-    Consumer(talk, "x", topic).join()
-    Consumer(talk, "x", topic, instance_id="i1").join()
+    joined(talk, "x", topic)
+    joined(talk, "x", topic, instance_id="i1")
     talk.join_consumer("", [topic], version=0)
     members[0].join()
     members[1].beat()
@@ -335,7 +288,7 @@ def a_full_consumer_group(run: Run) -> None:
     talk.join("y", protocols=y.joins_with["protocols"]).receive()
     talk.join("y", protocols=y.joins_with["protocols"], version=3).receive()
     members[2].leave()
-    Consumer(talk, "x", topic).join()
+    joined(talk, "x", topic)
     talk.inspect()
 
 
@@ -343,11 +296,8 @@ def a_full_consumer_group(run: Run) -> None:
 
 
 def a_consumer_falls_silent(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
-    m, n = Consumer(talk, "m", topic), Consumer(talk, "n", topic)
-    m.join()
-    n.join()
+    talk, topic = group_and_topic(run, 2)
+    m, n = joined(talk, "m", topic), joined(talk, "n", topic)
     for member in (m, n):
         member.confirm()
     talk.written()
@@ -366,11 +316,9 @@ def a_consumer_falls_silent(run: Run) -> None:
 
 
 def groups_with_settings_of_their_own(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic()
+    talk, topic = group_and_topic(run)
     talk.set_group(consumer_session_timeout_ms="10000", consumer_heartbeat_interval_ms="700")
-    m = Consumer(talk, "m", topic)
-    m.join()
+    m = joined(talk, "m", topic)
     run.pass_ms(6000)
     m.beat()
     talk.set_group(consumer_session_timeout_ms="1000")
@@ -381,11 +329,8 @@ def groups_with_settings_of_their_own(run: Run) -> None:
 
 
 def a_consumer_gives_up_nothing(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
-    m, n = Consumer(talk, "m", topic, rebalance_timeout=2000), Consumer(talk, "n", topic)
-    m.join()
-    n.join()
+    talk, topic = group_and_topic(run, 2)
+    m, n = joined(talk, "m", topic, rebalance_timeout=2000), joined(talk, "n", topic)
     owned = dict(m.assigned)
     m.beat()
     talk.written()
@@ -402,11 +347,8 @@ def a_consumer_gives_up_nothing(run: Run) -> None:
 
 
 def a_static_consumer_stays_away(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
-    m, n = Consumer(talk, "m", topic, instance_id="i1"), Consumer(talk, "n", topic)
-    m.join()
-    n.join()
+    talk, topic = group_and_topic(run, 2)
+    m, n = joined(talk, "m", topic, instance_id="i1"), joined(talk, "n", topic)
     for member in (m, n):
         member.confirm()
     m.leave(-2)
@@ -420,32 +362,24 @@ def a_static_consumer_stays_away(run: Run) -> None:
 
 
 def classic_members_of_a_consumer_group_fall_silent(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 3)
-    m = Consumer(talk, "m", topic)
-    m.join()
+    talk, topic = group_and_topic(run, 3)
+    m = joined(talk, "m", topic)
     a = classic(talk, "a", topic, session_ms=30_000, rebalance_ms=2000)
     a.join()
     pass_ms(run, 3000, m)
     a.beat()
     a.sync()
     talk.inspect()
-    b = classic(talk, "b", topic, session_ms=2000, rebalance_ms=30_000)
-    b.join()
-    b.sync()
+    b = synced(classic(talk, "b", topic, session_ms=2000, rebalance_ms=30_000))
     pass_ms(run, 3000, m)
     b.beat()
     talk.inspect()
 
 
 def a_classic_member_of_a_consumer_group_is_slow(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
-    m = Consumer(talk, "m", topic)
-    m.join()
-    a = classic(talk, "a", topic, session_ms=30_000, rebalance_ms=2000)
-    a.join()
-    a.sync()
+    talk, topic = group_and_topic(run, 2)
+    m = joined(talk, "m", topic)
+    a = synced(classic(talk, "a", topic, session_ms=30_000, rebalance_ms=2000))
     m.beat()
     m.confirm()
     a.beat()
@@ -453,8 +387,7 @@ def a_classic_member_of_a_consumer_group_is_slow(run: Run) -> None:
     rejoin(a, topic)
     a.sync()
     a.beat()
-    n = Consumer(talk, "n", topic)
-    n.join()
+    joined(talk, "n", topic)
     a.beat()
     pass_ms(run, 3000)
     a.beat()
@@ -465,9 +398,7 @@ def assignments_wait_their_time(run: Run) -> None:
     talk = Talk(run)
     talk.set_group(consumer_assignment_interval_ms="5000")
     topic = talk.known_topic("a", 2)
-    m, n = Consumer(talk, "m", topic), Consumer(talk, "n", topic)
-    m.join()
-    n.join()
+    m, n = joined(talk, "m", topic), joined(talk, "n", topic)
     talk.inspect()
     m.beat()
     n.beat()
@@ -485,15 +416,19 @@ def assignments_wait_their_time(run: Run) -> None:
     talk.log()
 
 
-def patterns_are_looked_at_again(run: Run) -> None:
-    talk = Talk(run)
+def one_or_two(run: Run, talk: Talk) -> tuple[str, str, Consumer]:
+    """A topic "one", a pattern for it and for "two", and a member that reads by that pattern."""
     one = talk.known_topic("one")
-    tail = one.rpartition("-")[2]
-    run.call_it(tail, "tag")
-    m = Consumer(talk, "m", subscribed_topic_regex=f"topic(one|two)-{tail}")
-    m.join()
+    pattern = f"topic(one|two)-{run.tag()}"
+    m = joined(talk, "m", subscribed_topic_regex=pattern)
     talk.reaches(2)
     m.beat()
+    return one, pattern, m
+
+
+def patterns_are_looked_at_again(run: Run) -> None:
+    talk = Talk(run)
+    _, _, m = one_or_two(run, talk)
     talk.known_topic("two")
     m.beat()
     talk.inspect()

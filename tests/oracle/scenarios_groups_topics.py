@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import ADD_PARTITIONS, DELETE_TOPICS, OFFSETS, Consumer, Talk, stable
+from group_talk import ADD_PARTITIONS, DELETE_TOPICS, OFFSETS, Talk, joined, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 
@@ -108,8 +108,7 @@ def a_topic_goes_while_joins_are_gathered(run: Run) -> None:
     a, b = reader(run, talk, "a", topic), reader(run, talk, "b", topic)
     stable(talk, a)
     a.commit((topic, 0, 1))
-    waiting = b.come()
-    talk.in_state("PreparingRebalance")
+    waiting = b.unsettle()
     drop(run, topic, talk)
     a.beat()
     a.commit((topic, 0, 2))
@@ -128,8 +127,7 @@ def a_topic_comes_under_a_consumer_group(run: Run) -> None:
     talk = Talk(run)
     talk.set_group(consumer_assignment_interval_ms="0")
     topic = run.topic()
-    m = Consumer(talk, "m", topic)
-    m.join()
+    m = joined(talk, "m", topic)
     m.beat()
     talk.inspect()
     talk.is_there("a:2", topic, run.create(topic, 2), 2)
@@ -149,8 +147,7 @@ def a_topic_goes_under_a_consumer_group(run: Run) -> None:
     talk = Talk(run)
     talk.set_group(consumer_assignment_interval_ms="0")
     gone, other = talk.known_topic("gone", 2), talk.known_topic("other")
-    m = Consumer(talk, "m", gone, other)
-    m.join()
+    m = joined(talk, "m", gone, other)
     m.commit((gone, 0, 1), (other, 0, 2))
     drop(run, gone, talk)
     talk.knows(gone, 0)
