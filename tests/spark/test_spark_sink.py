@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ from brokers import unique
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TopicPartition
 from publish import consumer, create_topic, log_end, numbers, publish
 from publish import read as consume
+from py4j.protocol import Py4JJavaError
 from spark_runs import StreamingRun
 
 from odradek.client.partitioner import partition_for_key
+from odradek.spark import register
 from odradek.spark.errors import reason
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -162,3 +166,41 @@ def test_a_batch_that_runs_again_is_written_again(stream: StreamingRun, bootstra
     stream.forget_that_the_last_batch_was_done()
     run()
     assert [message.value() for message in held(bootstrap, into, 1, 6)] == numbers(3) * 2
+
+
+def in_another_thread(work: Callable[[], object]) -> None:
+    """As a web server or a scheduler calls Spark: from a thread that did not start it."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result(timeout=240)
+
+
+def test_any_thread_may_write_and_read(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create_topic(bootstrap, topic, 1)
+    frame = spark.createDataFrame([("k", "from a batch")], "key string, value string")
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+    in_another_thread(lambda: save(frame, bootstrap, topic=topic))
+    in_another_thread(lambda: frame.write.mode("append").options(**options).save(format="odradek"))
+
+    def stream() -> None:
+        source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+        rows = source.option("subscribe", topic).option("startingOffsets", "earliest").load()
+        sink = rows.selectExpr("string(key) key", "'from a stream' value").writeStream.format("odradek")
+        started = sink.options(**options).option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert started.awaitTermination(240)
+
+    in_another_thread(stream)
+    assert [m.value() for m in held(bootstrap, topic, 1, 4)] == [b"from a batch"] * 2 + [b"from a stream"] * 2
+
+
+def test_a_session_of_its_own_writes_though_another_is_active(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, 1)
+    other, bare = spark.newSession(), spark.newSession()
+    register(other)
+    rows = bare.createDataFrame([("x",)], "value string")  # makes that one active, which knows no odradek
+    try:
+        save(other.range(2).selectExpr("string(id) value"), bootstrap, topic=topic)
+        assert [m.value() for m in held(bootstrap, topic, 1, 2)] == [b"0", b"1"]
+        with pytest.raises(Py4JJavaError, match="DATA_SOURCE_NOT_FOUND"):
+            save(rows, bootstrap, topic=topic)
+    finally:
+        spark.createDataFrame([], "none int")

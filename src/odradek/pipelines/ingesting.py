@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
 import threading
 import time
@@ -297,13 +296,6 @@ def start_spark(master: str, config: Mapping[str, str] | None = None) -> SparkSe
 
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError("pipelines need PySpark: pip install 'odradek[spark]'")
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        from pyspark.sql import SparkSession
-
-        builder = SparkSession.builder.appName("odradek pipeline").config("spark.sql.session.timeZone", "UTC")
-        for name, value in (config or {}).items():
-            builder = builder.config(name, value)
-        return builder.getOrCreate()
     from odradek.spark.session import session
 
     return session("odradek pipeline", master=master, config=config)

@@ -316,9 +316,6 @@ def _into_topic(job: Replay, into: Topic, get_spark: Callable[[], SparkSession])
     if into.keep_partitions and most >= count:
         raise ConfigError(f"topic {into.name} has {count} partitions: there is no partition {most} to keep")
     spark = get_spark()
-    # A write looks its format up in the session that is active in this thread, and a thread that did not start Spark
-    # has none; this makes it ours.
-    spark.createDataFrame([], "none int")
     started = time.monotonic()
     frame = job.frame(spark, headers=True)
     place = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))

@@ -32,6 +32,9 @@ LOG_FILE = "spark.odradek.log.file"
 # Spark asks Arrow for each field of each row that it made room for itself; Arrow's own check of every access takes a
 # tenth of the time that Java spends on rows from Python.
 UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# What sessions of ours have wherever they run.
+_ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 _SCRATCH = "odradek-spark-"
 _JVM_START_S = 120.0
 _JVM_STOP_S = 15.0
@@ -79,12 +82,17 @@ def session(
     Spark's log, warnings and above, goes to a file that ends with the session; the setting
     ``spark.odradek.log.file`` names one that stays.
 
+    Under ``spark-submit`` Java runs already: ``master`` and ``java`` are then its business, as is the log, and its
+    settings hold where ``config`` has none.
+
     Raises SessionError when no Java is found or Spark does not start.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._gateway is None:
+    if is_submitted():
+        settings = {"spark.app.name": app_name} | _where_unset(_ALWAYS) | dict(config or {})
+    elif SparkContext._gateway is None:
         runtime = find_java(java)
         scratch = _make_scratch()
         settings = _settings(app_name, master, dict(config or {}), scratch)
@@ -98,6 +106,20 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def is_submitted() -> bool:
+    """Whether this process was started by ``spark-submit``, which has prepared Spark and says where it runs."""
+    return _SUBMITTED in os.environ
+
+
+def _where_unset(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those that ``spark-submit`` was not told itself."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    told = SparkConf()
+    return {name: value for name, value in settings.items() if not told.contains(name)}
 
 
 def find_java(wanted: str = "auto") -> Java:
@@ -162,7 +184,7 @@ def _settings(app_name: str, master: str, config: dict[str, str], scratch: Path)
         "spark.driver.memory": f"{_driver_memory_mb()}m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
+        **_ALWAYS,
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         LOG_FILE: str(scratch / "spark.log"),
     }

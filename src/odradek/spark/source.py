@@ -67,12 +67,15 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("odradek")`` and ``format("odradek-offsets")`` known to a session, and lets Spark push filters
-    (``pushFilters=true``)."""
+    """Makes ``format("odradek")`` and ``format("odradek-offsets")`` known to a session, for all threads of this
+    process, and lets Spark push filters (``pushFilters=true``)."""
+    from odradek.spark.active import activate_when_writing, active
     from odradek.spark.offsets_source import OffsetsDataSource
 
-    spark.dataSource.register(OdradekDataSource)
-    spark.dataSource.register(OffsetsDataSource)
+    with active(spark):
+        spark.dataSource.register(OdradekDataSource)
+        spark.dataSource.register(OffsetsDataSource)
+    activate_when_writing(OdradekDataSource.name())
     spark.conf.set(_PUSHDOWN, "true")
 
 
