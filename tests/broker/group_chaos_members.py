@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import traceback
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
@@ -32,18 +33,21 @@ def tell(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
+def _settings(name: str) -> dict[str, Any]:
+    """Of both clients, which call these by the same names."""
+    return {
+        "bootstrap_servers": BOOTSTRAP,
+        "group_id": GROUP,
+        "client_id": name,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": 500,
+    }
+
+
 async def odradek_member(name: str, stop: asyncio.Event) -> None:
-    consumer = Consumer(
-        bootstrap_servers=BOOTSTRAP,
-        group_id=GROUP,
-        client_id=name,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=500,
-        max_poll_interval_ms=REBALANCE_MS,
-        partition_assignment_strategy="range",
-    )
+    consumer = Consumer(_settings(name), max_poll_interval_ms=REBALANCE_MS, partition_assignment_strategy="range")
     await consumer.subscribe([TOPIC])
     while not stop.is_set():
         polled = await consumer.poll(0.2)
@@ -83,13 +87,7 @@ async def aiokafka_member(name: str, stop: asyncio.Event) -> None:
 def _aiokafka_consumer(name: str) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         TOPIC,
-        bootstrap_servers=BOOTSTRAP,
-        group_id=GROUP,
-        client_id=name,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=500,
+        **_settings(name),
         rebalance_timeout_ms=REBALANCE_MS,
         partition_assignment_strategy=(RangePartitionAssignor,),
         retry_backoff_ms=100,

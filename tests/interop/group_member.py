@@ -13,11 +13,23 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 CLIENT, BOOTSTRAP, TOPIC, GROUP, STRATEGY = sys.argv[1:6]
 SESSION_MS, HEARTBEAT_MS, REBALANCE_MS = 6_000, 300, 30_000
+# What kafka-python, aiokafka and odradek call by the same names.
+SETTINGS: dict[str, Any] = {
+    "bootstrap_servers": BOOTSTRAP,
+    "group_id": GROUP,
+    "client_id": CLIENT,
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "session_timeout_ms": SESSION_MS,
+    "heartbeat_interval_ms": HEARTBEAT_MS,
+    "fetch_max_wait_ms": 100,
+}
 stopped = threading.Event()
 _told: list[int] | None = None
 
@@ -32,6 +44,22 @@ def assigned(partitions: Iterable[int]) -> None:
     if now != _told:
         _told = now
         tell(f"assigned {','.join(map(str, now))}")
+
+
+def read(found: Mapping[Any, Iterable[Any]]) -> None:
+    """Tells of records, which come by partition."""
+    for tp, rows in found.items():
+        for row in rows:
+            tell(f"read {tp.partition} {row.offset}")
+
+
+@contextmanager
+def refusals(*kinds: type[Exception]) -> Iterator[None]:
+    """Around a commit: one that is refused is told of."""
+    try:
+        yield
+    except kinds as error:
+        tell(f"refused {error}")
 
 
 def confluent() -> None:
@@ -59,10 +87,8 @@ def confluent() -> None:
         for message in messages:
             tell(f"read {message.partition()} {message.offset()}")
         if messages:
-            try:
+            with refusals(KafkaException):
                 consumer.commit(asynchronous=False)
-            except KafkaException as error:
-                tell(f"refused {error}")
     consumer.close()
 
 
@@ -77,28 +103,17 @@ def kafka_python() -> None:
     eager = (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor)
     consumer = KafkaConsumer(
         TOPIC,
-        bootstrap_servers=BOOTSTRAP,
-        group_id=GROUP,
-        client_id=CLIENT,
         partition_assignment_strategy=[one for one in (*eager, CooperativeStickyAssignor) if one.name == STRATEGY],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
         max_poll_interval_ms=REBALANCE_MS,
-        fetch_max_wait_ms=100,
+        **SETTINGS,
     )
     while not stopped.is_set():
         found = consumer.poll(timeout_ms=100)
         assigned(tp.partition for tp in consumer.assignment())
-        for tp, rows in found.items():
-            for row in rows:
-                tell(f"read {tp.partition} {row.offset}")
+        read(found)
         if found:
-            try:
+            with refusals(KafkaError):
                 consumer.commit()
-            except KafkaError as error:
-                tell(f"refused {error}")
     consumer.close()
 
 
@@ -112,29 +127,18 @@ async def aiokafka() -> None:
     every = (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor)
     consumer = AIOKafkaConsumer(
         TOPIC,
-        bootstrap_servers=BOOTSTRAP,
-        group_id=GROUP,
-        client_id=CLIENT,
         partition_assignment_strategy=tuple(one for one in every if one.name == STRATEGY),
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
         rebalance_timeout_ms=REBALANCE_MS,
-        fetch_max_wait_ms=100,
+        **SETTINGS,
     )
     await consumer.start()
     while not stopped.is_set():
         found = await consumer.getmany(timeout_ms=100)
         assigned(tp.partition for tp in consumer.assignment())
-        for tp, rows in found.items():
-            for row in rows:
-                tell(f"read {tp.partition} {row.offset}")
+        read(found)
         if found:
-            try:
+            with refusals(KafkaError):
                 await consumer.commit()
-            except KafkaError as error:
-                tell(f"refused {error}")
     await consumer.stop()
 
 
@@ -142,18 +146,7 @@ def odradek() -> None:
     from odradek import Consumer
     from odradek.core.errors import OdradekError
 
-    with Consumer(
-        bootstrap_servers=BOOTSTRAP,
-        group_id=GROUP,
-        client_id=CLIENT,
-        partition_assignment_strategy=STRATEGY,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        max_poll_interval_ms=REBALANCE_MS,
-        fetch_max_wait_ms=100,
-    ) as consumer:
+    with Consumer(SETTINGS, partition_assignment_strategy=STRATEGY, max_poll_interval_ms=REBALANCE_MS) as consumer:
         consumer.subscribe([TOPIC])
         while not stopped.is_set():
             polled = consumer.poll(0.1)
@@ -162,10 +155,8 @@ def odradek() -> None:
                 for offset in (offset for batch in batches for offset in batch["offset"].to_pylist()):
                     tell(f"read {tp.partition} {offset}")
             if polled:
-                try:
+                with refusals(OdradekError):
                     consumer.commit()
-                except OdradekError as error:
-                    tell(f"refused {error}")
 
 
 def _wait_for_the_end_of_input() -> None:
