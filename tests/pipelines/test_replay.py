@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,19 @@ import pytest
 from brokers import unique
 from ingest_runs import delta, parquet, places
 from publish import commit, committed, create_topic, publish
+from rich.console import Console
 
+from odradek.cli import terminal
+from odradek.cli.main import run
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, replay
+from odradek.pipelines.ingesting import Target
 from odradek.pipelines.ranges import Commit, Range, RangeGone, commits_of, legs, merge, parse_ranges, read_between
-from odradek.pipelines.replaying import Found, Selection, find
+from odradek.pipelines.replaying import Found, Replay, Selection, Topic, find, run_replay
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -212,3 +217,59 @@ def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:
     found = replay(bootstrap, topics=topic, dry_run=True)
     assert isinstance(found, Found)
     assert found.offsets == 25
+
+
+# --- how far it is --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("into", ["table", "topic"])
+def test_progress_is_told_as_it_is_made(spark: Any, bootstrap: str, topic: str, tmp_path: Path, into: str) -> None:
+    """By the workers, a piece after the other, and once where it was done before."""
+    found = _look(bootstrap, topics=(topic,))
+    target: Target | Topic = Target(str(tmp_path / "table"))
+    if into == "topic":
+        target = Topic(unique("again"))
+        create_topic(bootstrap, target.name, 1)
+    job = Replay(bootstrap, found, target)
+    calls: list[int] = []
+    assert run_replay(job, lambda: spark, calls.append).rows == 25
+    assert sorted(calls) == [5, 20], "each partition by itself, before the end that makes it whole"
+    if into == "table":
+        again: list[int] = []
+        assert run_replay(job, lambda: spark, again.append).already
+        assert again == [25]
+
+
+def test_rows_sent_by_others_meanwhile_are_not_counted(spark: Any, bootstrap: str, topic: str) -> None:
+    into = unique("busy")
+    create_topic(bootstrap, into, 1)
+
+    def others_send(offsets: int) -> None:
+        publish(bootstrap, into, [b"theirs"] * 3)
+
+    job = Replay(bootstrap, _look(bootstrap, topics=(topic,)), Topic(into))
+    assert run_replay(job, lambda: spark, others_send).rows == 25
+
+
+def test_the_bar_is_for_terminals(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What is piped, or read as JSON, holds the outcome alone."""
+
+    def run_it(name: str, *more: str) -> str:
+        line = ["pipeline", "replay", "-b", bootstrap, "--topics", topic, "--output", str(tmp_path / name), *more]
+        assert run(line) == 0
+        told = capsys.readouterr()
+        assert told.err == ""
+        return told.out
+
+    plain = run_it("plain")
+    assert plain.endswith(" s).\n")
+    assert "\x1b" not in plain
+    monkeypatch.setattr(terminal, "_console", lambda: Console(force_terminal=True, soft_wrap=True))
+    drawn = run_it("drawn")
+    assert "replaying" in drawn
+    assert "25/25" in drawn
+    told = json.loads(run_it("json", "--json").splitlines()[-1].rpartition("\x1b[2K")[2] or "{}")
+    assert told["rows"] == 25

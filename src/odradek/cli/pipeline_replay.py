@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cli.options import columns, read_properties
 from odradek.cli.pipeline_ingest import check_pyspark, names, pairs
-from odradek.cli.terminal import EXIT_OK, CommandError, note, waiting
+from odradek.cli.terminal import EXIT_OK, CommandError, note, progress, waiting
 
 if TYPE_CHECKING:
     from odradek.pipelines.ingesting import Target
@@ -63,8 +63,8 @@ def run_replay_command(asked: Asked) -> int:
     job = Replay(asked.bootstrap, found, into, options, asked.again)
     workers = ThreadPoolExecutor(1, "replay")
     try:
-        with waiting(f"reading {found.offsets:,} offsets"):
-            done = workers.submit(run_replay, job, lambda: start_spark(asked.master, conf)).result()
+        with progress("replaying", 0 if asked.as_json else found.offsets, "records") as advance:
+            done = workers.submit(run_replay, job, lambda: start_spark(asked.master, conf), advance).result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
     _tell(asked, done)

@@ -39,6 +39,7 @@ from odradek.spark import loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.plan import Range
+from odradek.spark.progress import told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -262,8 +263,9 @@ class Replay:
     options: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
 
-    def frame(self, spark: SparkSession, headers: bool) -> DataFrame:
-        """The records of the ranges. Several ranges of a partition are read by several tasks, in no order."""
+    def frame(self, spark: SparkSession, headers: bool, more: Mapping[str, str]) -> DataFrame:
+        """The records of the ranges, read with ``more`` options. Several ranges of a partition are read by several
+        tasks, in no order."""
         from odradek.spark.source import register
 
         register(spark)
@@ -278,6 +280,7 @@ class Replay:
             options = {
                 "kafka.bootstrap.servers": self.bootstrap,
                 **self.options,
+                **more,
                 "assign": json.dumps(assigned),
                 "startingOffsets": json.dumps(starts),
                 "endingOffsets": json.dumps(ends),
@@ -287,23 +290,54 @@ class Replay:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def run_replay(job: Replay, get_spark: Callable[[], SparkSession]) -> Replayed:
-    """Raises ConfigError, StorageError, UnknownTopic, QueryFailed."""
+def run_replay(
+    job: Replay, get_spark: Callable[[], SparkSession], advance: Callable[[int], None] = lambda offsets: None
+) -> Replayed:
+    """``advance`` is told how many more offsets are read, from another thread; all of ``job.found.offsets`` at the end.
+
+    Raises ConfigError, StorageError, UnknownTopic, QueryFailed.
+    """
     if not job.found.ranges:
         return Replayed(0, 0, 0, already=False, seconds=0.0)
+    count = _Count(advance)
     if isinstance(job.into, Topic):
-        return _into_topic(job, job.into, get_spark)
-    job.into.check()
+        done = _into_topic(job, job.into, get_spark, count)
+    else:
+        done = _into_table(job, job.into, get_spark, count)
+    count(job.found.offsets - count.done)
+    return done
+
+
+class _Count:
+    """Passes on what it is told, and adds it up."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self._advance = advance
+        self.done = 0
+
+    def __call__(self, more: int) -> None:
+        if more > 0:
+            self.done += more
+            self._advance(more)
+
+
+def _into_table(
+    job: Replay, into: Target, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
+) -> Replayed:
+    into.check()
     query = f"replay-{job.found.digest(uuid.uuid4().hex if job.again else '')}"
-    with opened(job.into, get_spark) as (table, spark):
+    with opened(into, get_spark) as (table, spark):
         started = time.monotonic()
         already = table.holds(query)
-        with failures_told("the replay stopped"), plain_timestamps(spark):
-            added = table.add(job.frame(spark, job.into.values.headers), 0, query)
+        with failures_told("the replay stopped"), plain_timestamps(spark), told(spark, advance) as telling:
+            added = table.add(job.frame(spark, into.values.headers, telling), 0, query)
         return Replayed(job.found.offsets, added.rows, added.bad, already, time.monotonic() - started)
 
 
-def _into_topic(job: Replay, into: Topic, get_spark: Callable[[], SparkSession]) -> Replayed:
+def _into_topic(
+    job: Replay, into: Topic, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
+) -> Replayed:
+    from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
     config = parse_options(
@@ -317,7 +351,20 @@ def _into_topic(job: Replay, into: Topic, get_spark: Callable[[], SparkSession])
         raise ConfigError(f"topic {into.name} has {count} partitions: there is no partition {most} to keep")
     spark = get_spark()
     started = time.monotonic()
-    frame = job.frame(spark, headers=True)
+    sent = Observation()
+    with told(spark, advance) as telling, failures_told("the replay stopped"):
+        frame = _copies(job.frame(spark, headers=True, more=telling), into).observe(sent, f.count("*").alias("rows"))
+        writer = frame.write.format("odradek").mode("append").option("topic", into.name)
+        writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
+        writer.option("includeTimestamp", str(into.keep_timestamps).lower()).save()
+        rows = int(sent.get["rows"])
+    return Replayed(job.found.offsets, rows, 0, already=False, seconds=time.monotonic() - started)
+
+
+def _copies(records: DataFrame, into: Topic) -> DataFrame:
+    """The records as they are sent."""
+    from pyspark.sql import functions as f
+
     place = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))
     mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), place.cast("binary").alias("value")))
     headers = f.col("headers")
@@ -327,20 +374,7 @@ def _into_topic(job: Replay, into: Topic, get_spark: Callable[[], SparkSession])
     columns = ["key", "value", headers.alias("headers")]
     columns += ["partition"] if into.keep_partitions else []
     columns += ["timestamp"] if into.keep_timestamps else []
-    before = _ends(config, into.name)
-    writer = frame.select(*columns).write.format("odradek").mode("append").option("topic", into.name)
-    writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
-    writer = writer.option("includeTimestamp", str(into.keep_timestamps).lower())
-    with failures_told("the replay stopped"):
-        writer.save()
-    rows = _ends(config, into.name) - before
-    return Replayed(job.found.offsets, rows, 0, already=False, seconds=time.monotonic() - started)
-
-
-def _ends(config: ClientConfig, topic: str) -> int:
-    with Admin(config) as admin:
-        found = admin.list_offsets(dict.fromkeys(admin.partitions(topic), LATEST))
-    return sum(end.offset for end in found.values())
+    return records.select(*columns)
 
 
 def replay(

@@ -42,6 +42,7 @@ OTHERS = (
     "maxTimestampDisorder",
     "maxBytesPerTrigger",
     "strictOptions",
+    "progressTo",  # of the pipelines: see progress.py
 )
 KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS)}
 
@@ -121,6 +122,7 @@ class ReadOptions:
     poll_timeout_ms: int = 120_000
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 10
+    progress_to: str | None = None
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
@@ -164,6 +166,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
         fetch_offset_retries=_or(_number(options, "fetchOffset.numRetries", 0), 3),
         fetch_offset_retry_interval_ms=_or(_number(options, "fetchOffset.retryIntervalMs", 0), 10),
+        progress_to=options.get("progressto"),
     )
 
 

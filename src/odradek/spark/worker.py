@@ -16,6 +16,7 @@ from odradek.spark import loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.loss import DataLoss, loss_message
 from odradek.spark.options import ReadOptions
+from odradek.spark.progress import telling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +26,12 @@ def read_task(
     options: ReadOptions, partition: TopicPartition, start: int, end: int, topic_id: UUID | None
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``[start, end)``. What is gone since the batch was planned raises DataLoss, or is left out."""
+    return telling(options.progress_to, _read_task(options, partition, start, end, topic_id), partition, start, end)
+
+
+def _read_task(
+    options: ReadOptions, partition: TopicPartition, start: int, end: int, topic_id: UUID | None
+) -> Iterator[pa.RecordBatch]:
     _spare_what_stays()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)

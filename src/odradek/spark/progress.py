@@ -1,0 +1,110 @@
+"""How far the tasks of a read have come, told while they run, to whoever draws a bar.
+
+Spark knows a task's count of records when the task has ended, and one range is one task (in local mode; on a cluster
+every ten seconds). So workers send the driver a datagram with each batch they have read. Nothing waits for one, and one
+that is lost is made up for by the next; where none can arrive, the bar stands still and the read goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+OPTION = "progressTo"
+"""The option of ``format("odradek")`` that has workers report. Its value is this module's own business."""
+_LOOK_S = 0.2
+_LONGEST = 2048
+
+
+@contextlib.contextmanager
+def told(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[str, str]]:
+    """Options for reads: ``advance`` is called with how many more offsets they have passed, from a thread of its own.
+
+    All that has arrived when the block ends is told. Tasks that are tried again are counted once.
+    """
+    settings = spark.sparkContext.getConf()
+    host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+    bind = settings.get("spark.driver.bindAddress", host) or host
+    with contextlib.ExitStack() as stack:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(bind, 0, type=socket.SOCK_DGRAM)[0]
+            listening = stack.enter_context(socket.socket(family, kind))
+            listening.bind(address)
+        except OSError:  # a bar is not worth a run
+            yield {}
+            return
+        token = secrets.token_hex(8)
+        stop = threading.Event()
+        ear = threading.Thread(target=_listen, args=(listening, token, advance, stop), daemon=True)
+        ear.start()
+        try:
+            yield {OPTION: json.dumps([host, listening.getsockname()[1], token])}
+        finally:
+            stop.set()
+            ear.join()
+
+
+def _listen(listening: socket.socket, token: str, advance: Callable[[int], None], stop: threading.Event) -> None:
+    passed: dict[tuple[str, int, int], int] = {}
+    listening.settimeout(_LOOK_S)
+    while True:
+        try:
+            said = json.loads(listening.recv(_LONGEST))
+            key, count = (str(said[1]), int(said[2]), int(said[3])), int(said[4])
+            is_ours = said[0] == token
+        except TimeoutError:
+            if stop.is_set():
+                return
+            continue
+        except (ValueError, TypeError, LookupError):  # somebody else's
+            continue
+        more = count - passed.get(key, 0)
+        if is_ours and more > 0:
+            passed[key] = count
+            advance(more)
+
+
+def telling(
+    to: str | None, batches: Iterator[pa.RecordBatch], partition: TopicPartition, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker: the batches as they come, and how far each has brought a piece told where it is asked for."""
+    if to is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch
+        _say(to, partition, start, batch.column("offset")[-1].as_py() + 1 - start)
+    _say(to, partition, start, end - start)
+
+
+def _say(to: str, partition: TopicPartition, start: int, count: int) -> None:
+    connection = _connection(to)
+    if connection is not None:
+        mouth, address, token = connection
+        with contextlib.suppress(OSError):  # no way there, or no room for the moment
+            mouth.sendto(json.dumps([token, *partition, start, count]).encode(), address)
+
+
+@functools.lru_cache(1)  # a worker reads for one query after the other
+def _connection(to: str) -> tuple[socket.socket, Any, str] | None:
+    """None where the driver's name is not known here."""
+    host, port, token = json.loads(to)
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    except OSError:
+        return None
+    mouth = socket.socket(family, kind)
+    mouth.setblocking(False)
+    return mouth, address, token

@@ -1,0 +1,69 @@
+"""What workers tell of their progress, and what a driver makes of it, over real datagrams."""
+
+from __future__ import annotations
+
+import json
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from brokers import eventually
+
+from odradek.core.ids import TopicPartition
+from odradek.spark import progress
+from odradek.spark.progress import OPTION, telling, told
+
+T0 = TopicPartition("t", 0)
+
+
+def session(**settings: str) -> Any:
+    known = {"spark.driver.host": "127.0.0.1"} | settings
+    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: known))
+
+
+def batches(*last: int) -> Any:
+    return (pa.record_batch({"offset": pa.array([offset], pa.int64())}) for offset in last)
+
+
+def test_each_batch_brings_a_piece_forward_and_its_end_counts_though_offsets_are_missing() -> None:
+    calls: list[int] = []
+    with told(session(), calls.append) as options:
+        passing = telling(options[OPTION], batches(14, 17), T0, 10, 20)
+        assert next(passing)["offset"][0].as_py() == 14
+        assert next(passing)["offset"][0].as_py() == 17
+        eventually(lambda: calls == [5], what="the first batch is told once the second is asked for")
+        assert list(passing) == []
+    assert calls == [5, 3, 2]
+
+
+def test_a_task_that_is_tried_again_counts_once() -> None:
+    calls: list[int] = []
+    with told(session(), calls.append) as options:
+        for _ in range(2):
+            assert len(list(telling(options[OPTION], batches(4, 9), T0, 0, 10))) == 2
+        assert len(list(telling(options[OPTION], batches(4), TopicPartition("t", 1), 0, 5))) == 1
+    assert calls == [5, 5, 5]
+
+
+def test_what_others_send_counts_nothing() -> None:
+    calls: list[int] = []
+    with told(session(), calls.append) as options, socket.socket(type=socket.SOCK_DGRAM) as stranger:
+        host, port, token = json.loads(options[OPTION])
+        for said in (b"", b"\xff", b"[]", b"7", json.dumps(["x" * len(token), "t", 0, 0, 9]).encode()):
+            stranger.sendto(said, (host, port))
+        list(telling(options[OPTION], batches(1), T0, 0, 2))
+    assert calls == [2]
+
+
+@pytest.mark.parametrize("to", ['["127.0.0.1", 9, "x"]', '["no.such.host.invalid", 9, "x"]'])
+def test_a_driver_that_cannot_be_told_stops_nobody(to: str) -> None:
+    progress._connection.cache_clear()
+    assert len(list(telling(to, batches(1, 2), T0, 0, 3))) == 2
+
+
+def test_a_place_that_cannot_be_listened_at_is_a_run_without_a_bar() -> None:
+    with told(session(**{"spark.driver.bindAddress": "203.0.113.1"}), lambda more: None) as options:
+        assert options == {}
+    assert [batch.num_rows for batch in telling(None, batches(1), T0, 0, 2)] == [1]
