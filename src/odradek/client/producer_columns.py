@@ -71,6 +71,7 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
 
 # These take flat arrays, never tuples of them: of arrays in tuples each call counts the references, which takes longer
 # than a record. Unsigned positions spare the check for negative ones, so that bytes are copied many at a time.
+# What copies bytes is inlined as source: a call with arrays costs a record some percent, inlined by LLVM or not.
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
@@ -93,6 +94,16 @@ def _put(out: Any, at: Any, value: int) -> Any:
         at += np.uint64(1)
     out[at] = np.uint8(rest)
     return at + np.uint64(1)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]
+def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
+    """The length and bytes of data[begin:end]; returns the position behind them."""
+    source, size = np.uint64(begin), end - begin
+    at = _put(out, at, size)
+    for i in range(np.uint64(size)):
+        out[at + i] = data[source + i]
+    return at + np.uint64(size)
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
@@ -142,36 +153,14 @@ def _write(  # noqa: PLR0917
         out[at] = 0
         at = _put(out, at + np.uint64(1), times[row] - base)
         at = _put(out, at, number - first)
-        if has_key[row]:
-            source, size = np.uint64(key_ends[row]), key_ends[row + 1] - key_ends[row]
-            at = _put(out, at, size)
-            for i in range(np.uint64(size)):
-                out[at + i] = keys[source + i]
-            at += np.uint64(size)
-        else:
-            at = _put(out, at, -1)
-        if has_value[row]:
-            source, size = np.uint64(value_ends[row]), value_ends[row + 1] - value_ends[row]
-            at = _put(out, at, size)
-            for i in range(np.uint64(size)):
-                out[at + i] = values[source + i]
-            at += np.uint64(size)
-        else:
-            at = _put(out, at, -1)
+        at = _put_blob(out, at, key_ends[row], key_ends[row + 1], keys) if has_key[row] else _put(out, at, -1)
+        at = _put_blob(out, at, value_ends[row], value_ends[row + 1], values) if has_value[row] else _put(out, at, -1)
         begin, end = head_ends[row], head_ends[row + 1]
         at = _put(out, at, end - begin)
         for head in range(begin, end):
-            source, size = np.uint64(name_ends[head]), name_ends[head + 1] - name_ends[head]
-            at = _put(out, at, size)
-            for i in range(np.uint64(size)):
-                out[at + i] = names[source + i]
-            at += np.uint64(size)
+            at = _put_blob(out, at, name_ends[head], name_ends[head + 1], names)
             if has_content[head]:
-                source, size = np.uint64(content_ends[head]), content_ends[head + 1] - content_ends[head]
-                at = _put(out, at, size)
-                for i in range(np.uint64(size)):
-                    out[at + i] = contents[source + i]
-                at += np.uint64(size)
+                at = _put_blob(out, at, content_ends[head], content_ends[head + 1], contents)
             else:
                 at = _put(out, at, -1)
 
