@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from odradek.client import operations, topic_operations
 from odradek.client.admin import isolation
+from odradek.client.closing import AsyncClosing
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.model import (
@@ -23,7 +23,7 @@ from odradek.client.model import (
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 
-class Admin:
+class Admin(AsyncClosing):
     """The calls of ``odradek.Admin``, awaited. Use it inside a running loop; tasks of that loop may share one.
 
     >>> async with Admin("127.0.0.1:9092") as admin:                        # doctest: +SKIP
@@ -42,14 +42,6 @@ class Admin:
         if self._made is None:
             self._made = Cluster(self.config)
         return self._made
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Closes the connections; the instance cannot be used afterwards."""

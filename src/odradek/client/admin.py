@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from odradek.client import loop, operations, topic_operations
+from odradek.client.closing import Closing
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.model import (
@@ -25,7 +25,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 T = TypeVar("T")
 
 
-class Admin:
+class Admin(Closing):
     """A synchronous face over the background loop. One instance may be shared between threads, not over a fork.
 
     ``Admin("host:port,host:port")``, with further settings by Kafka's names (underscores for dots) as keywords.
@@ -42,14 +42,6 @@ class Admin:
         self._cluster = Cluster(self.config)
         self._closed = False
         self._process = os.getpid()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the connections; the instance cannot be used afterwards."""

@@ -99,9 +99,7 @@ class ClientConfig:
         for field in fields(self):
             if field.type != "int":
                 continue
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ConfigError(f"{field.name}: expected a whole number of at least 0, not {value!r}")
+            check_whole(field.name, getattr(self, field.name), 0)
         if self.request_timeout_ms == 0 or self.max_partition_fetch_bytes == 0:
             raise ConfigError("request_timeout_ms and max_partition_fetch_bytes must be at least 1")
 
@@ -121,13 +119,20 @@ class ClientConfig:
             key = name.replace(".", "_")
             if key not in kinds:
                 raise unknown_setting(name, kinds)
-            values[key] = _typed(name, str(kinds[key]), value)
+            values[key] = typed(name, str(kinds[key]), value)
         if "bootstrap_servers" not in values:
             raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
         return cls(**values)
 
 
-def _typed(name: str, kind: str, value: Any) -> Any:
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raises ConfigError for what is no whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name}: expected a whole number of at least {least}, not {value!r}")
+
+
+def typed(name: str, kind: str, value: Any) -> Any:
+    """A setting's value as a str, bool or int (``kind``), which may have come as text. Raises ConfigError."""
     if kind == "str":
         if not isinstance(value, str):
             raise ConfigError(f"{name}: expected text, not {value!r}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.client.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
-from odradek.client.config import ClientConfig, parse_addresses, unknown_setting
+from odradek.client.config import ClientConfig, check_whole, parse_addresses, typed, unknown_setting
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 
@@ -77,11 +77,8 @@ class ConsumerConfig:
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}: {' or '.join(choices)}, not {getattr(self, name)!r}")
         for one in fields(self):
-            value = getattr(self, one.name)
             if one.type == "int":
-                least = 0 if one.name in _MAY_BE_ZERO else 1
-                if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                    raise ConfigError(f"{one.name}: expected a whole number of at least {least}, not {value!r}")
+                check_whole(one.name, getattr(self, one.name), 0 if one.name in _MAY_BE_ZERO else 1)
         reset_timestamp(self.auto_offset_reset, 0)
         try:
             check_columns(self.columns)
@@ -155,20 +152,9 @@ def _typed(name: str, kind: str, value: Any) -> Any:
         if not isinstance(value, str) and not (value is None and "None" in kind):
             raise ConfigError(f"{name}: expected text, not {value!r}")
         return value
-    if kind == "bool":
-        if isinstance(value, bool):
-            return value
-        if not isinstance(value, str) or value.lower() not in ("true", "false"):
-            raise ConfigError(f"{name}: expected true or false, not {value!r}")
-        return value.lower() == "true"
     if kind.startswith("tuple"):
         return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
-    if kind == "int" and isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            raise ConfigError(f"{name}: expected a whole number, not {value!r}") from None
-    return value
+    return value if kind == "Any" else typed(name, kind, value)
 
 
 def reset_timestamp(policy: str, now_ms: int) -> int | None:
