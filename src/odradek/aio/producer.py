@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
+from odradek.client.closing import AsyncClosing
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut, UnknownTopic
 from odradek.client.producer_engine import Delivered, ProducerEngine, RecordMetadata, RunDelivered, split_settings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Producer:
+class Producer(AsyncClosing):
     """As ``odradek.Producer``; callbacks are plain functions, called on the loop. Use it inside a running loop.
 
     >>> async with Producer("127.0.0.1:9092") as producer:  # doctest: +SKIP
@@ -33,14 +33,6 @@ class Producer:
         self._made: tuple[ProducerEngine, asyncio.Task[None]] | None = None
         self._freed: asyncio.Event = asyncio.Event()
         self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def _engine(self) -> ProducerEngine:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
 from odradek.client import loop
+from odradek.client.closing import Closing
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut, UnknownTopic
 from odradek.client.producer_engine import (
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class Producer:
+class Producer(Closing):
     """``Producer("host:port", compression_type="zstd", …)``, or ``Producer({"bootstrap.servers": …, "acks": "1"})``:
     settings of ``ProducerConfig`` and ``ClientConfig`` by Kafka's names, with underscores or dotted.
 
@@ -54,14 +54,6 @@ class Producer:
         self._closed = False
         self._process = os.getpid()
         self._sender = loop.start(self._engine.run())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(  # noqa: PLR0917  the order that Kafka's clients have
         self,
