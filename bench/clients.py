@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from typing import Any
 
 from bench import report
 from bench.apache import Unavailable, class_path, java
-from bench.load import create_topic
+from bench.load import confluent_producer, create_topic, flush
 from bench.sides import Apache, Odradek, Side, start
 
 PARTITIONS = 4
@@ -35,13 +35,20 @@ CLIENTS = ("odradek", "odradek aio", "confluent-kafka", "kafka-python", "aiokafk
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
+def _keep(kept: list[Any], polled: Mapping[Any, list[Any]]) -> int:
+    """Adds what a poll returned; so many rows."""
+    for batches in polled.values():
+        kept += batches
+    return sum(batch.num_rows for batches in polled.values() for batch in batches)
+
+
 def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
     """``Consumer.poll`` into RecordBatches, all of them kept: a table at the end."""
     import pyarrow as pa
 
     from odradek import Consumer, TopicPartition
 
-    kept = []
+    kept: list[Any] = []
     seen = 0
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500_000) as consumer:
         consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
@@ -49,9 +56,7 @@ def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
             polled = consumer.poll(10)
             if not polled:
                 raise TimeoutError(f"{seen} of {rows} came")
-            for batches in polled.values():
-                kept += batches
-                seen += sum(batch.num_rows for batch in batches)
+            seen += _keep(kept, polled)
     return int(pa.Table.from_batches(kept).num_rows)
 
 
@@ -74,9 +79,7 @@ def read_odradek_aio(bootstrap: str, topic: str, rows: int) -> int:
                 polled = await consumer.poll(10)
                 if not polled:
                     raise TimeoutError(f"{seen} of {rows} came")
-                for batches in polled.values():
-                    kept += batches
-                    seen += sum(batch.num_rows for batch in batches)
+                seen += _keep(kept, polled)
         return int(pa.Table.from_batches(kept).num_rows)
 
     return asyncio.run(read())
@@ -197,19 +200,7 @@ def write_odradek(bootstrap: str, topic: str, rows: int) -> int:
 
 
 def write_confluent(bootstrap: str, topic: str, rows: int) -> int:
-    from confluent_kafka import Producer
-
-    errors: list[Any] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "acks": "all",
-            "linger.ms": 5,
-            "queue.buffering.max.messages": 500_000,
-            "delivery.report.only.error": True,
-            "on_delivery": lambda error, _: errors.append(error),
-        }
-    )
+    producer, errors = confluent_producer(bootstrap)
     record = b"x" * SMALL
     for _ in range(rows):
         while True:
@@ -218,8 +209,7 @@ def write_confluent(bootstrap: str, topic: str, rows: int) -> int:
                 break
             except BufferError:
                 producer.poll(0.01)
-    if producer.flush(120) or errors:
-        raise RuntimeError(f"not all was delivered: {errors[:1]}")
+    flush(producer, errors)
     return rows
 
 

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -174,20 +174,31 @@ def _together(clients: list[CommitConnection], seconds: float) -> int:
 # --- records ----------------------------------------------------------------------------------------------------
 
 
+def confluent_producer(bootstrap: str, more: Mapping[str, Any] | None = None) -> tuple[Producer, list[Any]]:
+    """A producer with acks=all and settings of its own, and the list of the errors that it is told of."""
+    errors: list[Any] = []
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "acks": "all",
+        "linger.ms": 5,
+        "queue.buffering.max.messages": 500_000,
+        "delivery.report.only.error": True,
+        "on_delivery": lambda error, _: errors.append(error),
+    }
+    return Producer(settings | dict(more or {})), errors
+
+
+def flush(producer: Producer, errors: list[Any]) -> None:
+    """Waits until all is delivered. Raises RuntimeError."""
+    left = producer.flush(120)
+    if left or errors:
+        raise RuntimeError(f"{left} records were not delivered, {len(errors)} failed: {errors[:1]}")
+
+
 def produce(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
     """``rows`` records of 100 bytes to 4 partitions, acks=all, with confluent-kafka."""
     create_topic(bootstrap, topic, 4)
-    errors: list[Any] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "acks": "all",
-            "linger.ms": 5,
-            "queue.buffering.max.messages": 500_000,
-            "delivery.report.only.error": True,
-            "on_delivery": lambda error, _: errors.append(error),
-        }
-    )
+    producer, errors = confluent_producer(bootstrap)
     send, poll = producer.produce, producer.poll
     began = time.perf_counter()
     for n in range(rows):
@@ -197,10 +208,8 @@ def produce(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
                 break
             except BufferError:
                 poll(0.01)
-    left = producer.flush(120)
+    flush(producer, errors)
     took = time.perf_counter() - began
-    if left or errors:
-        raise RuntimeError(f"{left} records were not delivered, {len(errors)} failed: {errors[:1]}")
     _expect_rows(bootstrap, topic, rows)
     return {"per_s": rows / took, "count": rows}
 
@@ -208,10 +217,8 @@ def produce(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
 def compressed(bootstrap: str, rows: int, topic: str, codec: str) -> dict[str, float]:
     """``rows`` JSON records of some 200 bytes with confluent-kafka, 4 partitions, acks=all."""
     create_topic(bootstrap, topic, 4)
-    errors: list[Any] = []
-    options = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "compression.type": codec}
-    options |= {"batch.size": 1 << 17, "queue.buffering.max.messages": 500_000, "delivery.report.only.error": True}
-    producer = Producer({**options, "on_delivery": lambda error, _: errors.append(error)})
+    options = {"linger.ms": 20, "compression.type": codec, "batch.size": 1 << 17}
+    producer, errors = confluent_producer(bootstrap, options)
     values = [
         json.dumps(
             {"flight": f"OD{n % 977:04}", "from": "PRG", "to": "VIE", "status": ("boarding", "departed")[n % 2],
@@ -228,10 +235,8 @@ def compressed(bootstrap: str, rows: int, topic: str, codec: str) -> dict[str, f
                 break
             except BufferError:
                 producer.poll(0.01)
-    left = producer.flush(120)
+    flush(producer, errors)
     took = time.perf_counter() - began
-    if left or errors:
-        raise RuntimeError(f"{left} records were not delivered, {len(errors)} failed: {errors[:1]}")
     _expect_rows(bootstrap, topic, rows)
     return {"per_s": rows / took, "count": rows, "value_bytes": sum(map(len, values)) / len(values)}
 
