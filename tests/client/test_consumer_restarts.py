@@ -95,6 +95,18 @@ def test_a_broker_killed_while_records_flow_both_ways(  # claims 24, 31, 37 and 
     assert sorted(stored) == list(range(count))
 
 
+def _victim(program: str, given: dict[str, Any], topic: str, count: int) -> subprocess.Popen[str]:
+    """A member in a process of its own, which has told of the first ``count`` records."""
+    command = [sys.executable, "-c", program, json.dumps(given), topic]
+    victim = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    seen = [int(victim.stdout.readline()) for _ in range(count)]
+    if seen != list(range(count)):
+        victim.kill()
+    assert seen == list(range(count))
+    return victim
+
+
 _MEMBER = """
 import json, sys
 from odradek import Consumer
@@ -116,15 +128,9 @@ def test_a_member_killed_is_replaced_when_its_session_ends(  # claims 35, 38 and
         admin.create_topics([NewTopic(topic, 1, 1)])
         publish(quick.bootstrap, topic, map(str, range(30)), partition=0)
         given = settings(protocol, max_poll_records=5) | {"bootstrap_servers": quick.bootstrap}
-        victim = subprocess.Popen(
-            [sys.executable, "-c", _MEMBER, json.dumps(given), topic], stdout=subprocess.PIPE, text=True
-        )
-        assert victim.stdout is not None
-        seen = [int(victim.stdout.readline()) for _ in range(15)]
+        victim = _victim(_MEMBER, given, topic, 15)
         victim.kill()
-        victim.wait()
-        victim.stdout.close()
-        assert seen == list(range(15))
+        victim.communicate()
         (dead,) = admin.describe_groups(["g"])["g"].members
         with Consumer(quick.bootstrap, **settings(protocol)) as heir:
             heir.subscribe([topic])
@@ -157,12 +163,7 @@ def test_a_shorter_interval_of_automatic_commits_repeats_less_but_not_nothing(  
         publish(quick.bootstrap, topic, map(str, range(200)), partition=0)
         automatic = {"enable_auto_commit": True, "auto_commit_interval_ms": interval_ms, "max_poll_records": 1}
         given = settings("classic", **automatic) | {"bootstrap_servers": quick.bootstrap}
-        victim = subprocess.Popen(
-            [sys.executable, "-c", _AUTOMATIC, json.dumps(given), topic],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert victim.stdout is not None
-        assert [int(victim.stdout.readline()) for _ in range(150)] == list(range(150))
+        victim = _victim(_AUTOMATIC, given, topic, 150)
         tp = TopicPartition(topic, 0)
 
         def committed() -> int:
