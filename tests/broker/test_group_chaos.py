@@ -196,7 +196,7 @@ def churn(swarm: Swarm, rng: random.Random, seconds: float, at_least: int, at_mo
             swarm.start(rng)
         else:
             swarm.stop(rng)
-        time.sleep(rng.uniform(0, 2 * pause_s))
+        time.sleep(rng.uniform(0, 2 * pause_s))  # members come and go at times made by chance
 
 
 def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
