@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +15,7 @@ from scripted import ScriptedCluster, scripted
 
 from odradek.batches.compression import NAMES
 from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition
+from odradek.client.accumulator import Batch
 from odradek.client.config import as_config
 from odradek.client.errors import RequestTimedOut, UnknownTopic
 from odradek.client.partitioner import partition_for_key
@@ -255,6 +259,8 @@ def test_errors_are_typed(bootstrap: str, admin: Admin, topic: str) -> None:
     ({"liner.ms": 3}, "did you mean linger_ms"), ({"linger.ms": "soon"}, "linger_ms: expected a whole number"),
     ({"max.in.flight.requests.per.connection": "9"}, "max_in_flight_requests_per_connection: 1 to 5, not 9"),
     ({"transactional.id": "t"}, "transactions are not supported yet"), ({"value_serializer": 1}, "given as bytes"),
+    ({"acks": []}, "acks: all, 1 or 0"), ({"acks": True}, "acks: all, 1 or 0, not True"),
+    ({"delivery.timeout.ms": 0}, "delivery_timeout_ms: expected a whole number of at least 1"),
     ({"retries": 1, "retries ": 1}, "unknown setting"), ({"linger_ms": 1, "linger.ms": 1}, "set twice"),
 ])  # fmt: skip
 def test_ill_settings_name_the_remedy(wrong: dict[str, Any], told: str) -> None:
@@ -280,11 +286,19 @@ def test_what_is_no_record_is_refused_by_name_and_leaves_nothing_behind(
             ({"value": b"", "key": 5}, "key: expected bytes or None, not int"),
             ({"value": b"", "headers": [("h", "x")]}, "header h: expected bytes or None, not str"),
             ({"value": b"", "headers": [(b"h", b"x")]}, "headers: a name is text, not bytes"),
+            ({"value": b"", "headers": "abc"}, "headers: expected pairs of a name and bytes, or a mapping, not 'a'"),
+            ({"value": b"", "headers": [("h",)]}, "headers: expected pairs of a name and bytes"),
+            ({"value": b"", "timestamp": 1.5}, "timestamp: expected a whole number, not 1.5"),
+            ({"value": b"", "partition": 1.0}, "partition: expected a whole number, not 1.0"),
+            ({"value": b"", "partition": True}, "partition: expected a whole number, not True"),
+            ({"value": b"", "on_delivery": 3}, "on_delivery: expected a function, not 3"),
         ):
             with pytest.raises(TypeError, match=told):
                 producer.send(topic, **wrong)
         with pytest.raises(ValueError, match="timestamp: -7 ms is before 1970"):
             producer.send(topic, b"", timestamp=-7)
+        with pytest.raises(ValueError, match="timestamp: 9223372036854775808 ms does not fit into 64 bits"):
+            producer.send(topic, b"", timestamp=1 << 63)
         for wrong, told in (
             ({"value": [1, 2]}, "column value: expected bytes or text, not int64: cast it first"),
             ({"value": [b"v"], "headers": ["h"]}, "column headers: expected lists of structs of key and value"),
@@ -299,11 +313,55 @@ def test_what_is_no_record_is_refused_by_name_and_leaves_nothing_behind(
                 producer.send_batch(topic, pa.record_batch(wrong))
         with pytest.raises(TypeError, match="expected a RecordBatch or Table of pyarrow, not list"):
             producer.send_batch(topic, [b"v"])  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="on_delivery: expected a function"):
+            producer.send_batch(topic, pa.record_batch({"value": [b"v"]}), on_delivery=3)  # type: ignore[arg-type]
         assert producer.partitions_for(topic) == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
         producer.send(topic, bytearray(b"good"), headers={"h": b"x"}, partition=1)
         producer.flush(30)
     found = stored(bootstrap, admin, topic)
     assert [(row.value, row.headers) for rows in found.values() for row in rows] == [(b"good", (("h", b"x"),))]
+
+
+def test_a_batch_that_cannot_be_packed_fails_alone(
+    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    sealed = Batch.sealed
+
+    def broken(self: Batch, codec: int, producer_id: int) -> bytes:
+        if b"odd" in self.body:
+            raise ArithmeticError("no room for it")
+        return sealed(self, codec, producer_id)
+
+    monkeypatch.setattr(Batch, "sealed", broken)
+    told: list[tuple[bytes, str | None]] = []
+    with Producer(bootstrap) as producer:
+        producer.send(topic, b"odd", partition=0, on_delivery=lambda m, e: told.append((b"odd", str(e))))
+        producer.send(topic, b"even", partition=1, on_delivery=lambda m, e: told.append((b"even", str(e))))
+        producer.flush(30)
+        producer.send(topic, b"later", partition=0)
+        producer.flush(30)
+    assert sorted(told) == [(b"even", "None"), (b"odd", "no room for it")]
+    found = stored(bootstrap, admin, topic)
+    assert [row.value for rows in found.values() for row in rows] == [b"later", b"even"]
+
+
+_LEFT_OPEN = """
+import sys
+from odradek import Producer
+producer = Producer(sys.argv[1], linger_ms=60_000)
+producer.send(sys.argv[2], b"never sent")
+"""
+
+
+def test_a_producer_left_open_says_what_is_lost(bootstrap: str, admin: Admin, topic: str) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    done = subprocess.run(
+        [sys.executable, "-c", _LEFT_OPEN, bootstrap, topic], capture_output=True, text=True, timeout=60, check=True
+    )
+    (line,) = done.stderr.splitlines()
+    assert re.fullmatch(r"a Producer was not closed: \d+ bytes were not delivered, and are lost\. Use .*", line)
+    assert stored(bootstrap, admin, topic) == {0: []}
 
 
 def test_a_table_without_keys_is_spread_over_the_partitions(bootstrap: str, admin: Admin, topic: str) -> None:

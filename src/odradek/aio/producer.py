@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 from odradek.batches.encode import Headers
 from odradek.client.closing import AsyncClosing
 from odradek.client.config import ClientConfig
-from odradek.client.errors import RequestTimedOut, UnknownTopic
-from odradek.client.producer_engine import Delivered, ProducerEngine, RecordMetadata, RunDelivered, split_settings
+from odradek.client.errors import RequestTimedOut
+from odradek.client.producer_engine import (
+    Delivered,
+    ProducerEngine,
+    RecordMetadata,
+    RunDelivered,
+    as_headers,
+    check_callback,
+    chosen_partition,
+    split_settings,
+)
 from odradek.core.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,7 +57,7 @@ class Producer(AsyncClosing):
         topic: str,
         value: bytes | None = None,
         key: bytes | None = None,
-        headers: Headers | Mapping[str, bytes | None] = (),
+        headers: Headers | Mapping[str, bytes | None] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
@@ -56,14 +65,15 @@ class Producer(AsyncClosing):
         """Hands over one record; ``timestamp`` in ms, now if None. ``on_delivery(metadata, error)`` tells its fate.
 
         Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
-        MESSAGE_TOO_LARGE.
+        MESSAGE_TOO_LARGE; TypeError, ValueError for what is no record.
         """
         engine, count = self._engine, await self._partition_count(topic)
-        headers = tuple(headers.items()) if isinstance(headers, Mapping) else headers
-        record = (key, value, headers, time.time_ns() // 1_000_000 if timestamp is None else timestamp)
+        check_callback(on_delivery)
+        now_ms = time.time_ns() // 1_000_000
+        record = (key, value, as_headers(headers), now_ms if timestamp is None else timestamp)
         size = engine.size_of(record)
-        if partition is not None and not 0 <= partition < count:
-            raise UnknownTopic(f"topic {topic} has no partition {partition} (it has {count})")
+        if partition is not None:
+            partition = chosen_partition(topic, partition, count)
         await self._reserve(size)
         with engine.lock:
             if partition is None:
@@ -76,7 +86,7 @@ class Producer(AsyncClosing):
         topic: str,
         value: bytes | None = None,
         key: bytes | None = None,
-        headers: Headers | Mapping[str, bytes | None] = (),
+        headers: Headers | Mapping[str, bytes | None] | None = None,
         **more: Any,
     ) -> RecordMetadata:
         """As ``send`` (``partition``, ``timestamp``), and waits until the record is stored: where. Raises why not."""
@@ -102,6 +112,7 @@ class Producer(AsyncClosing):
         for other columns.
         """
         engine, count = self._engine, await self._partition_count(topic)
+        check_callback(on_delivery)
         packed = await asyncio.to_thread(lambda: list(engine.pack(topic, count, batch, on_delivery)))
         for one in packed:
             await self._reserve(one.size)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
 from odradek.client import loop
 from odradek.client.closing import Closing
 from odradek.client.config import ClientConfig
-from odradek.client.errors import RequestTimedOut, UnknownTopic
+from odradek.client.errors import RequestTimedOut
 from odradek.client.producer_engine import (
     BufferExhausted,
     Delivered,
@@ -20,6 +23,9 @@ from odradek.client.producer_engine import (
     ProducerEngine,
     RecordMetadata,
     RunDelivered,
+    as_headers,
+    check_callback,
+    chosen_partition,
     split_settings,
 )
 from odradek.core.ids import TopicPartition
@@ -36,6 +42,37 @@ __all__ = [
     "RecordMetadata",
     "RunDelivered",
 ]
+
+logger = logging.getLogger("odradek.producer")
+
+_open: dict[ProducerEngine, Future[None]] = {}
+"""Of this process's producers that were not closed yet: the engine and what runs it."""
+
+
+def _end_open_ones() -> None:
+    """When the process ends: what was not delivered is lost, and that is not kept quiet."""
+    for engine, sender in list(_open.items()):
+        with engine.lock:
+            left = engine.buffered
+        if left:
+            logger.warning(
+                "a Producer was not closed: %d bytes were not delivered, and are lost. Use it in a with block, or "
+                "call flush() or close()",
+                left,
+            )
+        sender.cancel()
+        loop.run(engine.close())
+
+
+def _forget_after_fork() -> None:
+    """They are the parent's."""
+    loop.keep_inherited(dict(_open))
+    _open.clear()
+
+
+atexit.register(_end_open_ones)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 class Producer(Closing):
@@ -54,13 +91,14 @@ class Producer(Closing):
         self._closed = False
         self._process = os.getpid()
         self._sender = loop.start(self._engine.run())
+        _open[self._engine] = self._sender
 
     def send(  # noqa: PLR0917  the order that Kafka's clients have
         self,
         topic: str,
         value: bytes | None = None,
         key: bytes | None = None,
-        headers: Headers | Mapping[str, bytes | None] = (),
+        headers: Headers | Mapping[str, bytes | None] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
@@ -68,14 +106,15 @@ class Producer(Closing):
         """Hands over one record; ``timestamp`` in ms, now if None. ``on_delivery(metadata, error)`` tells its fate.
 
         Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
-        MESSAGE_TOO_LARGE; TypeError for what is not bytes.
+        MESSAGE_TOO_LARGE; TypeError, ValueError for what is no record.
         """
         engine, count = self._engine, self._partition_count(topic)
-        headers = tuple(headers.items()) if isinstance(headers, Mapping) else headers
-        record = (key, value, headers, time.time_ns() // 1_000_000 if timestamp is None else timestamp)
+        check_callback(on_delivery)
+        now_ms = time.time_ns() // 1_000_000
+        record = (key, value, as_headers(headers), now_ms if timestamp is None else timestamp)
         size = engine.size_of(record)
-        if partition is not None and not 0 <= partition < count:
-            raise UnknownTopic(f"topic {topic} has no partition {partition} (it has {count})")
+        if partition is not None:
+            partition = chosen_partition(topic, partition, count)
         with engine.lock:
             self._reserve(size)
             if partition is None:
@@ -92,6 +131,7 @@ class Producer(Closing):
         ValueError for other columns, types and partitions.
         """
         engine = self._engine
+        check_callback(on_delivery)
         for packed in engine.pack(topic, self._partition_count(topic), batch, on_delivery):
             with engine.lock:
                 self._reserve(packed.size)
@@ -134,6 +174,7 @@ class Producer(Closing):
             self.flush(timeout)
         finally:
             self._closed = True
+            _open.pop(self._engine, None)
             self._sender.cancel()
             loop.run(self._engine.close())
 

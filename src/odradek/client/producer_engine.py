@@ -35,6 +35,7 @@ NAMES_CEILING = 12
 ASKING_MS = 5_000
 _MAX_REQUEST_BYTES = 1 << 20
 _ACKS = {"all": -1, -1: -1, "-1": -1, 1: 1, "1": 1, 0: 0, "0": 0}
+_LAST_MS = (1 << 63) - 1
 _NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_block_ms", "buffer_memory",
             "max_in_flight_requests_per_connection", "max_request_size")  # fmt: skip
 
@@ -98,7 +99,7 @@ class ProducerConfig:
     max_request_size: int = 1_048_576
 
     def __post_init__(self) -> None:
-        if self.acks not in _ACKS:
+        if isinstance(self.acks, bool) or not isinstance(self.acks, str | int) or self.acks not in _ACKS:
             raise ConfigError(f"acks: all, 1 or 0, not {self.acks!r}")
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigError(
@@ -108,8 +109,9 @@ class ProducerConfig:
             raise ConfigError(f"compression_type {self.compression_type!r}: one of {', '.join(CODES)}")
         for name in _NUMBERS:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ConfigError(f"{name}: expected a whole number of at least 0, not {value!r}")
+            least = 1 if name == "delivery_timeout_ms" else 0
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name}: expected a whole number of at least {least}, not {value!r}")
         in_flight = self.max_in_flight_requests_per_connection
         if not 1 <= in_flight <= MAX_IN_FLIGHT:
             raise ConfigError(f"max_in_flight_requests_per_connection: 1 to {MAX_IN_FLIGHT}, not {in_flight}")
@@ -136,7 +138,7 @@ def split_settings(
         given[key] = value
     kinds = {one.name: str(one.type) for one in fields(ProducerConfig)}
     own = {name: _typed(name, kinds[name], given.pop(name)) for name in list(given) if name in kinds}
-    if _ACKS.get(own.get("acks", "all"), -1) != -1:
+    if own.get("acks") in (0, 1, "0", "1"):
         own.setdefault("enable_idempotence", False)
     known = [*kinds, *(one.name for one in fields(ClientConfig))]
     for name in given:
@@ -226,8 +228,11 @@ class ProducerEngine:
             if not isinstance(name, str):
                 raise TypeError(f"headers: a name is text, not {type(name).__name__}")
             _check_bytes(f"header {name}", content)
+        _check_whole("timestamp", timestamp)
         if timestamp < 0:
             raise ValueError(f"timestamp: {timestamp} ms is before 1970")
+        if timestamp > _LAST_MS:
+            raise ValueError(f"timestamp: {timestamp} ms does not fit into 64 bits")
         size = len(key or b"") + len(value or b"") + sum(len(n) + len(v or b"") + 10 for n, v in headers) + 90
         if size > self.producer_config.max_request_size:
             raise KafkaError(ErrorCode.message_too_large, f"a record of {size} bytes, above max_request_size")
@@ -387,8 +392,14 @@ class ProducerEngine:
         outcome: dict[TopicPartition, Any] = {}
         failure: Exception | None = None
         topics: dict[str, list[dict[str, Any]]] = {}
-        for batch in batches:
-            row = {"index": batch.partition.partition, "records": batch.sealed(self._codec, self._producer_id)}
+        for batch in list(batches):
+            try:
+                sealed = batch.sealed(self._codec, self._producer_id)
+            except Exception as error:  # its records have to be answered for, and the others go on
+                batches.remove(batch)
+                self._settle(batch, None, error)
+                continue
+            row = {"index": batch.partition.partition, "records": sealed}
             topics.setdefault(batch.partition.topic, []).append(row)
         message = {
             "transactional_id": None,
@@ -490,6 +501,35 @@ class ProducerEngine:
 def _check_bytes(name: str, content: object) -> None:
     if content is not None and not isinstance(content, bytes | bytearray):
         raise TypeError(f"{name}: expected bytes or None, not {type(content).__name__}: encode it first")
+
+
+def _check_whole(name: str, number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name}: expected a whole number, not {number!r}")
+
+
+def chosen_partition(topic: str, partition: int, count: int) -> int:
+    """A partition that the caller has named. Raises TypeError, UnknownTopic."""
+    _check_whole("partition", partition)
+    if not 0 <= partition < count:
+        raise UnknownTopic(f"topic {topic} has no partition {partition} (it has {count})")
+    return partition
+
+
+def as_headers(headers: Headers | Mapping[str, bytes | None] | None) -> Headers:
+    """Headers in the form that records have. Raises TypeError."""
+    if headers is None:
+        return ()
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"headers: expected pairs of a name and bytes, or a mapping, not {pair!r}")
+    return pairs
+
+
+def check_callback(on_delivery: object) -> None:
+    if on_delivery is not None and not callable(on_delivery):
+        raise TypeError(f"on_delivery: expected a function, not {on_delivery!r}")
 
 
 def _for_record(tp: TopicPartition, on_delivery: Delivered) -> OnDelivery:
