@@ -1,28 +1,7 @@
-"""One Spark session for all tests of pipelines in a process."""
+"""What the tests of pipelines run on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from spark_session import admin, spark
 
-import pytest
-
-from odradek.client.admin import Admin
-
-
-@pytest.fixture(scope="session")
-def spark(bootstrap: str) -> Iterator[Any]:
-    """Depends on the broker, so that the broker, started first, outlives it."""
-    from odradek.spark.session import session
-    from odradek.spark.source import register
-
-    running = session("odradek pipeline tests")
-    register(running)
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="session")
-def admin(bootstrap: str) -> Iterator[Admin]:
-    with Admin(bootstrap) as client:
-        yield client
+__all__ = ["admin", "spark"]

@@ -67,6 +67,9 @@ class Entry:
         self.offset, self.period, self.from_outside = offset, period, from_outside and offset is not None
         self.is_reset = False
 
+    def goes_with(self, other: Entry) -> bool:
+        return other.from_outside and other.period == self.period
+
 
 def entries(history: list[Step], partition: int) -> list[Entry]:
     listed, members, had_members, period = [], -1, False, 0
@@ -78,10 +81,9 @@ def entries(history: list[Step], partition: int) -> list[Entry]:
     for at, entry in enumerate(listed):
         if entry.from_outside:
             first = last = at
-            same = lambda other: other.from_outside and other.period == entry.period  # noqa: B023, E731
-            while first and same(listed[first - 1]):
+            while first and entry.goes_with(listed[first - 1]):
                 first -= 1
-            while last + 1 < len(listed) and same(listed[last + 1]):
+            while last + 1 < len(listed) and entry.goes_with(listed[last + 1]):
                 last += 1
             entry.is_reset = at == first or last - first < READER_RUN
     return listed

@@ -126,7 +126,8 @@ def the_broker(rounds: Rounds, chance: random.Random, pid: int) -> str:
     return "broker"
 
 
-VICTIMS = (a_driver, a_worker, the_broker)
+Victim = Callable[[Rounds, random.Random, int], str | None]
+VICTIMS: tuple[Victim, ...] = (a_driver, a_worker, the_broker)
 
 
 def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
@@ -139,8 +140,8 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
         rounds.publish()
         at = rounds.steps() + chance.randrange(1, 24)
 
-        def disturb(pid: int, at: int = at, victim: Any = victim) -> str | None:
-            return victim(rounds, chance, pid) if rounds.steps() >= at else None  # type: ignore[no-any-return]
+        def disturb(pid: int, at: int = at, victim: Victim = victim) -> str | None:
+            return victim(rounds, chance, pid) if rounds.steps() >= at else None
 
         first = rounds.run(disturb)
         if first.killed:  # else it had ended before: the round is played again

@@ -156,7 +156,7 @@ def _read(spark: Any, values: Values, data: list[bytes | None]) -> list[Any]:
     rows = [("t", 0, at, b"k", one) for at, one in enumerate(data)]
     frame = spark.createDataFrame(rows, "topic string, partition int, offset bigint, key binary, value binary")
     table = values.table(frame.selectExpr("*", "current_timestamp() AS timestamp").coalesce(1))
-    return table.orderBy("offset").collect()  # type: ignore[no-any-return]
+    return list(table.orderBy("offset").collect())
 
 
 def test_json_is_an_object_of_the_schema_or_kept_with_the_reason(spark: Any) -> None:

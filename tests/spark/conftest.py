@@ -1,34 +1,18 @@
-"""One Spark session for all Spark tests of a process, and fresh queries over it."""
+"""What the Spark tests run on, and fresh queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from brokers import unique
 from spark_runs import StreamingRun
+from spark_session import admin, spark
 
 from odradek.client.admin import Admin
 
-
-@pytest.fixture(scope="session")
-def spark(bootstrap: str) -> Iterator[Any]:
-    """Depends on the broker, so that the broker, started first, outlives it."""
-    from odradek.spark.session import session
-    from odradek.spark.source import register
-
-    running = session("odradek tests")
-    register(running)
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="session")
-def admin(bootstrap: str) -> Iterator[Admin]:
-    with Admin(bootstrap) as client:
-        yield client
+__all__ = ["admin", "group", "spark", "stream", "topic"]
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from odradek.cli.options import read_properties
+from odradek.cli.pipeline_options import IngestOptions, check_pyspark, names, pairs
 from odradek.cli.terminal import EXIT_OK, CommandError, note, progress, waiting
 
 if TYPE_CHECKING:
@@ -22,38 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """The command line, as it was given."""
-
-    bootstrap: str
-    group: str
-    topics: str | None
-    pattern: str | None
-    output: str
-    table_format: str
-    value_format: str
-    schema: str | None
-    framing: str
-    writer_schemas: Sequence[str]
-    columns: Mapping[str, bool]
-    on_bad: str
-    partition_by: str | None
-    files_per_batch: int | None
-    checkpoint: str | None
-    available_now: bool
-    trigger: str | None
-    start: str
-    max_offsets: int | None
-    options: Sequence[str]
-    storage_options: Sequence[str]
-    master: str
-    conf: Sequence[str]
-    as_json: bool
-    command_config: Path | None
-
-
-def run_ingest_command(asked: Asked) -> int:
+def run_ingest_command(asked: IngestOptions) -> int:
     """Returns the exit code. Raises OdradekError."""
     check_pyspark()
     job = _job(asked)
@@ -98,41 +66,30 @@ def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> T:
         return running.result()
 
 
-def _job(asked: Asked) -> Ingest:
-    from odradek.pipelines.ingesting import Ingest, Target, make_values
+def _job(asked: IngestOptions) -> Ingest:
+    from odradek.pipelines.ingesting import Ingest
     from odradek.pipelines.sources import Source
 
     if asked.available_now and asked.trigger is not None:
         raise CommandError("--available-now ends at the present end, --trigger goes on: leave out one of them")
-    options = {"kafka.client.id": "odradek-pipeline"}
-    if asked.command_config is not None:
-        options |= {f"kafka.{name}": value for name, value in read_properties(asked.command_config).items()}
+    own = {}
     if asked.start != "earliest":
-        options["kafka.auto.offset.reset"] = asked.start
+        own["kafka.auto.offset.reset"] = asked.start
     if asked.max_offsets is not None:
-        options["maxOffsetsPerTrigger"] = str(asked.max_offsets)
-    options |= pairs(asked.options, "--option")
-    source = Source(asked.bootstrap, asked.group, names(asked.topics), asked.pattern, options)
-    target = Target(
-        output=asked.output,
-        table_format=asked.table_format,
-        values=make_values(
-            asked.value_format,
-            asked.schema,
-            framing=asked.framing,
-            writer_schemas=_writer_schemas(asked.writer_schemas),
-            **asked.columns,
-        ),
-        partition_by=names(asked.partition_by),
+        own["maxOffsetsPerTrigger"] = str(asked.max_offsets)
+    topics, pattern = names(asked.topics), asked.subscribe_pattern
+    source = Source(asked.bootstrap, asked.group, topics, pattern, asked.source_options(**own))
+    target = asked.target(
+        asked.output,
+        framing=asked.framing,
+        writer_schemas=_writer_schemas(asked.writer_schema),
         checkpoint=asked.checkpoint,
-        on_bad=asked.on_bad,
         files_per_batch=asked.files_per_batch,
-        storage_options=pairs(asked.storage_options, "--storage-option"),
     )
     return Ingest(source, target, asked.trigger)
 
 
-def _tell_batch(asked: Asked, added: Added) -> None:
+def _tell_batch(asked: IngestOptions, added: Added) -> None:
     if asked.trigger is None:
         return
     if asked.as_json:
@@ -141,7 +98,7 @@ def _tell_batch(asked: Asked, added: Added) -> None:
         note(f"{added.rows:,} records" + (f", {added.bad:,} unreadable" if added.bad else ""))
 
 
-def _tell(asked: Asked, done: Ingested) -> None:
+def _tell(asked: IngestOptions, done: Ingested) -> None:
     if asked.as_json:
         note(json.dumps({"output": asked.output, "group": asked.group, **dataclasses.asdict(done)}))
         return
@@ -152,31 +109,7 @@ def _tell(asked: Asked, done: Ingested) -> None:
         note(f"{done.bad:,} of them have a value that could not be read: see columns error and raw.")
 
 
-def check_pyspark() -> None:
-    """Raises CommandError where the extra is missing: better said before anything is looked at."""
-    import importlib.util
-
-    if importlib.util.find_spec("pyspark") is None:
-        raise CommandError("pipelines need PySpark: pip install 'odradek[spark]'")
-
-
-def names(text: str | None) -> tuple[str, ...]:
-    """A list with commas, without blanks and repetition."""
-    return tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
-
-
-def pairs(given: Sequence[str], option: str) -> dict[str, str]:
-    """NAME=VALUE arguments. Raises CommandError."""
-    found: dict[str, str] = {}
-    for argument in given:
-        name, equals, value = argument.partition("=")
-        if not name or not equals:
-            raise CommandError(f"{option} {argument!r}: expected NAME=VALUE")
-        found[name] = value
-    return found
-
-
-def _writer_schemas(given: Sequence[str]) -> dict[int, str]:
+def _writer_schemas(given: Sequence[str] | None) -> dict[int, str]:
     found: dict[int, str] = {}
     for name, value in pairs(given, "--writer-schema").items():
         if not (name.isascii() and name.isdigit()):

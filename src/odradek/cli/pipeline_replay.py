@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.options import columns, read_properties
-from odradek.cli.pipeline_ingest import check_pyspark, names, pairs
+from odradek.cli.options import columns
+from odradek.cli.pipeline_options import ReplayOptions, check_pyspark, names, pairs
 from odradek.cli.terminal import EXIT_OK, CommandError, note, progress, waiting
 
 if TYPE_CHECKING:
@@ -18,38 +16,24 @@ if TYPE_CHECKING:
     from odradek.pipelines.replaying import Found, Replayed, Topic
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """The command line, as it was given."""
-
-    bootstrap: str
-    selection: Mapping[str, Any]
-    allow_missing: bool
-    output: str | None
-    to_topic: str | None
-    table: Mapping[str, Any]
-    keep: tuple[bool, bool]
-    again: bool
-    dry_run: bool
-    options: Sequence[str]
-    master: str
-    conf: Sequence[str]
-    as_json: bool
-    command_config: Path | None
-
-
-def run_replay_command(asked: Asked) -> int:
+def run_replay_command(asked: ReplayOptions) -> int:
     """Returns the exit code. Raises OdradekError."""
     check_pyspark()
     from odradek.pipelines.ingesting import start_spark
     from odradek.pipelines.replaying import Replay, Selection, find, run_replay
     from odradek.spark.options import parse_options
 
-    options = _options(asked)
+    options = asked.source_options()
     into = _into(asked)
     chosen = Selection(
-        **dict(asked.selection) | {"topics": names(asked.selection["topics"])},
-        allow_missing=asked.allow_missing,
+        names(asked.topics),
+        asked.offsets,
+        asked.start,
+        asked.end,
+        asked.read_by,
+        asked.since,
+        asked.until,
+        asked.allow_missing,
     )
     given = {"kafka.bootstrap.servers": asked.bootstrap, "subscribe": "any", **options}
     config = parse_options(given, streaming=False).client
@@ -71,41 +55,25 @@ def run_replay_command(asked: Asked) -> int:
     return EXIT_OK
 
 
-def _options(asked: Asked) -> dict[str, str]:
-    options = {"kafka.client.id": "odradek-pipeline"}
-    if asked.command_config is not None:
-        options |= {f"kafka.{name}": value for name, value in read_properties(asked.command_config).items()}
-    return options | pairs(asked.options, "--option")
-
-
-def _into(asked: Asked) -> Target | Topic | None:
-    from odradek.pipelines.ingesting import Target, make_values
+def _into(asked: ReplayOptions) -> Target | Topic | None:
     from odradek.pipelines.replaying import Topic
 
     if asked.output is not None and asked.to_topic is not None:
         raise CommandError("say where to: either --output (a table) or --to-topic")
     if asked.to_topic is not None:
-        return Topic(asked.to_topic, *asked.keep)
-    if any(asked.keep):
+        return Topic(asked.to_topic, asked.keep_partitions, asked.keep_timestamps)
+    if asked.keep_partitions or asked.keep_timestamps:
         raise CommandError("--keep-partitions and --keep-timestamps are for --to-topic")
     if asked.output is None:
         if not asked.dry_run:
             raise CommandError("say where to: --output (a table) or --to-topic; or --dry-run to see what would be read")
         return None
-    table = asked.table
-    target = Target(
-        output=asked.output,
-        table_format=table["table_format"],
-        values=make_values(table["value_format"], table["schema"], **table["columns"]),
-        partition_by=names(table["partition_by"]),
-        on_bad=table["on_bad"],
-        storage_options=pairs(table["storage_options"], "--storage-option"),
-    )
+    target = asked.target(asked.output)
     target.check()
     return target
 
 
-def _show(asked: Asked, found: Found) -> None:
+def _show(asked: ReplayOptions, found: Found) -> None:
     if asked.as_json:
         ranges = [
             {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in found.ranges
@@ -149,7 +117,7 @@ def _read_json(found: Found) -> dict[str, Any]:
     return {"read": read}
 
 
-def _tell(asked: Asked, done: Replayed) -> None:
+def _tell(asked: ReplayOptions, done: Replayed) -> None:
     where = asked.output or asked.to_topic
     if asked.as_json:
         note(json.dumps({"into": where, **dataclasses.asdict(done)}))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odradek.core.ids import TopicPartition
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, told_us, waiting_since
 from odradek.history.journal import Array, Key
 from odradek.history.logs import Place
@@ -50,6 +51,15 @@ def _place(evidence: Evidence, pause: _Pause) -> Place | None:
     return None if log is None or not log.start <= offset < log.end else (tp, offset)
 
 
+def _waited(
+    evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]
+) -> tuple[TopicPartition, int, int] | None:
+    """Whose record waited, which, and since when; None where that is not known."""
+    place = _place(evidence, pause)
+    since = None if place is None else waits_since.get(place)
+    return None if place is None or since is None else (*place, since)
+
+
 def _still(evidence: Evidence) -> Iterator[_Pause]:
     """Runs of commits of the same offset that last long enough."""
     commits, rules = evidence.commits, evidence.rules
@@ -76,11 +86,10 @@ def _still(evidence: Evidence) -> Iterator[_Pause]:
 
 def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) -> Iterator[Finding]:
     commits, rules = evidence.commits, evidence.rules
-    place = _place(evidence, pause)
-    since = waits_since.get(place) if place is not None else None
-    if place is None or since is None:
+    waited = _waited(evidence, pause, waits_since)
+    if waited is None:
         return
-    tp, offset = place
+    tp, offset, since = waited
     from_us = max(pause.from_us, since)
     rows = range(pause.first, pause.last + 1)
     inside = [row for row in rows if commits.times[row] >= from_us]
@@ -170,11 +179,10 @@ def _reads(members: int, topics: frozenset[str] | None, topic: str) -> bool:
 
 def _gap(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) -> Iterator[Finding]:
     commits, rules = evidence.commits, evidence.rules
-    place = _place(evidence, pause)
-    since = waits_since.get(place) if place is not None else None
-    if place is None or since is None:
+    waited = _waited(evidence, pause, waits_since)
+    if waited is None:
         return
-    tp, offset = place
+    tp, offset, since = waited
     rows = commits.rows_of(pause.number)
     usual = _usual_us(commits.times[rows], pause.last - rows.start)
     from_us = max(int(commits.times[pause.last]), since)

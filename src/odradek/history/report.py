@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from datetime import UTC, datetime
 from html import escape
@@ -73,7 +74,7 @@ class PlotlyMissing(OdradekError):
 def check_plotly() -> None:
     """Raises PlotlyMissing."""
     try:
-        import plotly  # noqa: F401
+        importlib.import_module("plotly")
     except ImportError as error:
         raise PlotlyMissing from error
 

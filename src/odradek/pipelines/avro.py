@@ -58,11 +58,8 @@ class Decoder:
         self._writers = {number: _parse(text) for number, text in self.writer_schemas.items()}
         self.decoded = _arrow_type(_parse(schema, times=True), {}, ())
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"schema": self.schema, "framing": self.framing, "writer_schemas": self.writer_schemas}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.schema, self.framing, self.writer_schemas)
 
     def read(self, records: DataFrame) -> DataFrame:
         """Of a frame that ends with ``value`` the columns before it, then ``value`` read, ``raw`` and ``error``."""

@@ -110,11 +110,8 @@ class OffsetsReader(OdradekReader):
         super().__init__(history.read)
         self.history = history
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"history": self.history}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["history"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.history,)
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
@@ -134,11 +131,8 @@ class OffsetsStreamReader(OdradekStreamReader):
         super().__init__(history.read)
         self.history = history
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"history": self.history}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["history"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.history,)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return _with_names(self.history, super().partitions(start, end))

@@ -195,8 +195,8 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
         self.options = options
         self.pushed = pushdown.Pushed()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options}  # workers get ranges
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.options,)  # workers get ranges
 
     @property
     def pushFilters(self) -> _FilterTaker:
@@ -271,11 +271,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._epochs: dict[TopicPartition, tuple[int, int]] = {}  # (offset, its leader epoch) where the last batch ends
         self._last_batch_s: float | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options}  # connections stay where they are
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["options"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.options,)  # connections stay where they are
 
     # --- what Spark asks while planning
 

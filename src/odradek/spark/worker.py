@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -69,8 +70,7 @@ def _spare_what_stays() -> None:
     Spark's worker collects garbage after every task, which walks through all objects of numba, pyarrow and the like:
     some 50 ms that a next task waits for. Frozen, they are passed over.
     """
-    import odradek.batches.arrow  # noqa: F401
-
+    importlib.import_module("odradek.batches.arrow")
     gc.collect()
     gc.freeze()
 

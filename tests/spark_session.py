@@ -1,0 +1,28 @@
+"""Fixtures of the tests that run Spark: one session for all tests of a folder in a process, and an Admin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from odradek.client.admin import Admin
+
+
+@pytest.fixture(scope="session")
+def spark(bootstrap: str) -> Iterator[Any]:
+    """Depends on the broker, so that the broker, started first, outlives it."""
+    from odradek.spark.session import session
+    from odradek.spark.source import register
+
+    running = session("odradek tests")
+    register(running)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with Admin(bootstrap) as client:
+        yield client
