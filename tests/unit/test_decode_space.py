@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from odradek.batches import decode as kernels
+from odradek.batches import space as blocks
 from odradek.batches.arrow import RecordSet
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
@@ -42,7 +42,7 @@ def test_what_is_kept_stays_as_it_is() -> None:
 
 
 def test_blocks_nobody_holds_are_written_again() -> None:
-    space = kernels._Space()
+    space = blocks.Space()
     places = {space.take(1 << 20, np.uint8).__array_interface__["data"][0] for _ in range(40)}
     assert len(places) == 16, "two blocks of eight"
     held = [space.take(1 << 20, np.uint8) for _ in range(40)]
@@ -51,9 +51,9 @@ def test_blocks_nobody_holds_are_written_again() -> None:
     assert min(b - a for a, b in zip(sorted(starts), sorted(starts)[1:], strict=False)) >= 1 << 20
 
 
-@pytest.mark.parametrize("size", [1, kernels._SMALL - 1, kernels._BLOCK])
+@pytest.mark.parametrize("size", [1, blocks._SMALL - 1, blocks._BLOCK])
 def test_small_and_very_large_ones_have_memory_of_their_own(size: int) -> None:
-    space = kernels._Space()
+    space = blocks.Space()
     space.take(1 << 20, np.uint8)
     used = space.used
     array = space.take(size, np.uint8)
@@ -62,7 +62,7 @@ def test_small_and_very_large_ones_have_memory_of_their_own(size: int) -> None:
 
 
 def test_blocks_are_a_threads_own_and_arrays_start_at_even_places() -> None:
-    space = kernels._Space()
+    space = blocks.Space()
     for count in (20_001, 30_003, 50_007):
         for kind in (np.uint8, np.int32, np.int64):
             assert space.take(count, kind).__array_interface__["data"][0] % 8 == 0

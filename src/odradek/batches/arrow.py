@@ -15,7 +15,6 @@ from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.decode import (
     ATTRIBUTES,
     BASE,
-    COUNT,
     EPOCH,
     FROM,
     LAST_DELTA,
@@ -23,17 +22,17 @@ from odradek.batches.decode import (
     TO,
     Buffer,
     Bytes,
-    Columns,
     Int64s,
 )
 from odradek.batches.header import CONTROL_BIT
+from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, Blobs, Columns
 from odradek.core.errors import CorruptRecord
 
 CHUNK_BYTES = 2 << 20
 """Roughly how many bytes of records go into one RecordBatch at most."""
 # Spark's own names and nullability, so that its Arrow batches need no cast.
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
-TYPES = {
+ARROW_TYPES = {
     "key": pa.binary(),
     "value": pa.binary(),
     "topic": pa.string(),
@@ -49,7 +48,7 @@ TYPES = {
 def schema(columns: tuple[str, ...] = DEFAULT_COLUMNS) -> pa.Schema:
     """The schema of the batches for these columns. Raises ValueError naming an unknown one."""
     check_columns(columns)
-    return pa.schema([pa.field(name, TYPES[name]) for name in columns])
+    return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
 class RecordSet:
@@ -59,17 +58,16 @@ class RecordSet:
     batch (-1 where it is empty). Raises CorruptRecord.
     """
 
-    __slots__ = ("_array", "_data", "_table", "leader_epoch", "next_offset")
+    __slots__ = ("_array", "_attributes", "_data", "_table", "leader_epoch", "next_offset")
 
     def __init__(self, data: Buffer) -> None:
         self._data = data
         self._array = kernels.as_bytes(data)
-        self._table = kernels.scan(self._array)
+        self._table, in_order, self._attributes = kernels.survey(self._array)
+        if not in_order:
+            raise CorruptRecord("record batches that do not follow one another by their offsets")
         self.next_offset = self.leader_epoch = -1
         if len(self._table):
-            last_offsets = self._table[:, BASE] + self._table[:, LAST_DELTA]
-            if (self._table[1:, BASE] <= last_offsets[:-1]).any():
-                raise CorruptRecord("record batches that do not follow one another by their offsets")
             last = self._table[-1]
             self.next_offset = int(last[BASE] + last[LAST_DELTA]) + 1
             self.leader_epoch = int(last[EPOCH])
@@ -99,31 +97,62 @@ class RecordSet:
         Usually one RecordBatch, more where the bytes are many, none where no record qualifies. Timestamps that
         microseconds cannot hold are clamped. Raises CorruptRecord.
         """
+        table = self._chosen(start, end, aborted)
+        if check_crcs:
+            kernels.check_crcs(self._data, table)
+        kept = _kept(columns) | (self._attributes >> 3 & 1 and TYPES)
+        at = 0
+        while at < len(table):
+            found, at = self._columns(table, at, start, end, kept)
+            if found.rows:
+                yield _record_batch(found, topic, partition, columns)
+
+    def _chosen(self, start: int, end: int, aborted: Sequence[AbortedTransaction]) -> Int64s:
+        """The batches that may hold such records."""
         table = self._table
+        if not len(table):
+            return table
+        first, last = table[0], table[-1]
+        if (
+            not aborted
+            and not self._attributes & CONTROL_BIT
+            and first[BASE] + first[LAST_DELTA] >= start
+            and last[BASE] < end
+        ):
+            return table
         last_offsets = table[:, BASE] + table[:, LAST_DELTA]
         chosen = (last_offsets >= start) & (table[:, BASE] < end) & (table[:, ATTRIBUTES] & CONTROL_BIT == 0)
         if aborted:
             rows = zip(last_offsets.tolist(), *table[:, (ATTRIBUTES, PRODUCER)].T.tolist(), strict=True)
             chosen &= ~np.array(rolled_back(rows, aborted), dtype=bool)
-        if not chosen.all():
-            table = table[chosen]
-        if check_crcs:
-            kernels.check_crcs(self._data, table)
-        at = 0
-        while at < len(table):
-            found, at = self._columns(table, at, start, end)
-            if found.rows:
-                yield _record_batch(found, topic, partition, columns)
+        return table if chosen.all() else table[chosen]
 
-    def _columns(self, table: Int64s, at: int, start: int, end: int) -> tuple[Columns, int]:
+    def _columns(self, table: Int64s, at: int, start: int, end: int, kept: int) -> tuple[Columns, int]:
         """The records of the batches from number ``at`` on, and the number of the first that was left for later:
         unpacked, what is taken stays far below the 2 GiB that one Arrow column can hold."""
+        if not self._attributes & kernels.CODEC_BITS and len(self._array) <= CHUNK_BYTES:
+            parts = [(self._array, table)]
+            at = len(table)
+        else:
+            parts, at = self._parts(table, at)
+        sizes = [kernels.claims(run) for _, run in parts]
+        found = Columns(sum(count for count, _ in sizes), sum(size for _, size in sizes), kept)
+        for buffer, run in parts:
+            found.read(buffer, run, start, end)
+        found.finish()
+        return found, at
+
+    def _parts(self, table: Int64s, at: int) -> tuple[list[tuple[Bytes, Int64s]], int]:
+        """Batches from number ``at`` on by the buffers in which their records lie, unpacked where they have to be."""
         parts: list[tuple[Bytes, Int64s]] = []
         room = CHUNK_BYTES
+        kernels.unpacked.begin()
         for first, last, compressed in kernels.runs_by_compression(table[at:]):
             run = table[at + first : at + last].copy()
             if compressed:
-                buffer, count = kernels.inflate(self._data, run, room)
+                buffer, count = kernels.unpacked.inflate(self._data, run, room)
+                if not count:
+                    break
                 taken = len(buffer)
             else:
                 sizes = np.cumsum(run[:, TO] - run[:, FROM])
@@ -134,19 +163,13 @@ class RecordSet:
             room -= taken
             if room <= 0 or count < last - first:
                 break
-        at += sum(len(run) for _, run in parts)
-        found = Columns(sum(_capacity(run) for _, run in parts))
-        for buffer, run in parts:
-            found.parse(buffer, run, start, end)
-        return found, at
+        return parts, at + sum(len(run) for _, run in parts)
 
 
-def _capacity(table: Int64s) -> int:
-    """How many records the batches claim. One takes 7 bytes at least: what cannot fit is refused unread."""
-    impossible = np.flatnonzero(table[:, COUNT] > (table[:, TO] - table[:, FROM]) // 7)
-    if len(impossible):
-        raise CorruptRecord(f"batch at offset {table[impossible[0], BASE]}: it cannot hold so many records")
-    return int(table[:, COUNT].sum())
+@lru_cache(maxsize=64)
+def _kept(columns: tuple[str, ...]) -> int:
+    kept = {"key": KEYS, "value": VALUES, "headers": HEADERS}
+    return sum(flag for name, flag in kept.items() if name in columns)
 
 
 def _validity(is_valid: Any) -> tuple[Any, int]:
@@ -154,10 +177,14 @@ def _validity(is_valid: Any) -> tuple[Any, int]:
     return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
 
 
-def _binary(found: Columns, at: Any, ends: Any) -> pa.Array:
-    bitmap, nulls = _validity(at[: found.rows] >= 0)
-    buffers = [bitmap, pa.py_buffer(ends[: found.rows + 1]), pa.py_buffer(found.gather(at, ends))]
-    return pa.Array.from_buffers(pa.binary(), found.rows, buffers, nulls)
+def _binary(blobs: Blobs, rows: int) -> pa.Array:
+    bitmap, nulls = _validity(blobs.is_there[:rows])
+    buffers = [bitmap, pa.py_buffer(blobs.ends[: rows + 1]), pa.py_buffer(blobs.data)]
+    return pa.Array.from_buffers(ARROW_TYPES["value"], rows, buffers, nulls)
+
+
+def _fixed(name: str, numbers: Any, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(numbers[:rows])], 0)
 
 
 def _headers(found: Columns) -> pa.Array:
@@ -183,7 +210,7 @@ _ALIKE = 1 << 14
 @lru_cache(maxsize=8)
 def _topics(topic: str) -> pa.Array:
     """A column of which each RecordBatch takes as many rows as it has: not filled, nor kept, anew for each."""
-    return pa.repeat(pa.scalar(topic, TYPES["topic"]), _ALIKE)
+    return pa.repeat(pa.scalar(topic, ARROW_TYPES["topic"]), _ALIKE)
 
 
 @lru_cache(maxsize=64)
@@ -193,7 +220,7 @@ def _numbers(number: int) -> pa.Array:
 
 def _alike(value: str | int, rows: int) -> pa.Array:
     if rows > _ALIKE:
-        return pa.repeat(pa.scalar(value, TYPES["topic"] if isinstance(value, str) else pa.int32()), rows)
+        return pa.repeat(pa.scalar(value, ARROW_TYPES["topic"] if isinstance(value, str) else pa.int32()), rows)
     return (_topics(value) if isinstance(value, str) else _numbers(value)).slice(0, rows)
 
 
@@ -203,21 +230,19 @@ def _record_batch(found: Columns, topic: str, partition: int, columns: tuple[str
     arrays = []
     for name in columns:
         if name == "key":
-            arrays.append(_binary(found, found.key_at, found.key_ends))
+            arrays.append(_binary(found.keys, rows))
         elif name == "value":
-            arrays.append(_binary(found, found.value_at, found.value_ends))
+            arrays.append(_binary(found.values, rows))
         elif name == "topic":
             arrays.append(_alike(topic, rows))
         elif name == "partition":
             arrays.append(_alike(partition, rows))
         elif name == "offset":
-            arrays.append(pa.array(found.offsets[:rows]))
+            arrays.append(_fixed(name, found.offsets, rows))
         elif name == "timestamp":
-            buffers = [None, pa.py_buffer(found.times[:rows])]
-            arrays.append(pa.Array.from_buffers(TYPES[name], rows, buffers, 0))
+            arrays.append(_fixed(name, found.times, rows))
         elif name == "timestampType":
-            types = found.time_types[:rows]
-            arrays.append(_alike(0, rows) if not types.any() else pa.array(types))
+            arrays.append(_fixed(name, found.time_types, rows) if len(found.time_types) else _alike(0, rows))
         else:
             arrays.append(_headers(found))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)

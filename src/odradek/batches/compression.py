@@ -36,6 +36,8 @@ _LZ4_MAGIC = 0x184D2204
 _LZ4_HEAD = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 1 << 31
+_LZ4_PLAIN = 0x60
+"""A frame's flags: blocks that stand alone, no checksums, no sizes."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
@@ -65,6 +67,47 @@ def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> 
         return decoder(memoryview(data), max_bytes)
     except (cramjam.DecompressionError, zlib.error, struct.error, IndexError, ValueError, OSError) as error:
         raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
+
+
+def decompress_into(codec: int, data: Buffer, out: memoryview) -> int:
+    """Unpacks into ``out`` and returns how many bytes came, or -1: ``decompress`` has to see to it, since the codec or
+    the frame is an unusual one, there is no room, or the bytes are faulty. What then stands in ``out`` is undefined.
+    """
+    try:
+        if codec == LZ4:
+            return _lz4_blocks_into(memoryview(data), out)
+        if codec == ZSTD and len(out):
+            return int(cramjam.zstd.decompress_into(data, out))
+    except (cramjam.DecompressionError, struct.error):
+        return -1
+    return -1
+
+
+def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
+    """One frame of blocks that stand alone, without checksums: what Kafka's clients write. Block by block, which
+    takes a third of the time that the decoder of frames takes."""
+    magic, flags, descriptor = struct.unpack_from("<IBB", data, 0)
+    if magic != _LZ4_MAGIC or flags != _LZ4_PLAIN:
+        return -1
+    block_bytes = 1 << (8 + 2 * (descriptor >> 4 & 7))
+    pos, at = 7, 0
+    while True:
+        (size,) = struct.unpack_from("<I", data, pos)
+        pos += 4
+        if not size:
+            return at if pos == len(data) else -1
+        block = data[pos : pos + (size & ~_LZ4_STORED)]
+        pos += len(block)
+        room = out[at : at + block_bytes]
+        if not room or len(block) != size & ~_LZ4_STORED:
+            return -1
+        if size & _LZ4_STORED:
+            if len(block) > len(room):
+                return -1
+            room[: len(block)] = block
+            at += len(block)
+        else:
+            at += cramjam.lz4.decompress_block_into(block, room)
 
 
 def _too_large(codec: str, max_bytes: int) -> CorruptRecord:

@@ -12,7 +12,6 @@ where the package is read-only, or in a private temporary directory where there 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
+from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress, decompress_into
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
@@ -50,6 +49,8 @@ _WHY = {
     LEFT_OVER: "bytes follow its last record",
 }
 
+CODEC_BITS = 7
+SMALLEST_RECORD = 7
 _MAX_MS = (1 << 63) // 1000 - 1
 
 _RO = types.Array(types.uint8, 1, "C", readonly=True)
@@ -130,9 +131,13 @@ def _count_batches(buffer: Any) -> Any:
     return np.int64(OK), count, at
 
 
-@_compiled(types.int64(_RO, _TABLE))
+@_compiled(types.UniTuple(types.int64, 3)(_RO, _TABLE))
 def _read_batches(buffer: Any, table: Any) -> Any:
+    """(first impossible batch or -1, whether their offsets ascend, all attributes or-ed)."""
     at = np.int64(0)
+    before = np.int64(-1)
+    in_order = np.int64(1)
+    attributes = np.int64(0)
     for i in range(len(table)):
         end = at + 12 + _int32(buffer, at + 8)
         table[i, POS] = at
@@ -150,9 +155,35 @@ def _read_batches(buffer: Any, table: Any) -> Any:
         table[i, TO] = end
         impossible = table[i, COUNT] < 0 or table[i, LAST_DELTA] < 0
         if impossible or table[i, BASE] < 0 or table[i, BASE] > (1 << 62):
-            return np.int64(i)
+            return np.int64(i), in_order, attributes
+        if table[i, BASE] <= before:
+            in_order = np.int64(0)
+        before = table[i, BASE] + table[i, LAST_DELTA]
+        attributes |= table[i, ATTRIBUTES]
         at = end
-    return np.int64(-1)
+    return np.int64(-1), in_order, attributes
+
+
+@_compiled(types.UniTuple(types.int64, 3)(_TABLE))
+def _claims(table: Any) -> Any:
+    """(first batch that cannot hold as many records as it says or -1, records, bytes of records)."""
+    count = np.int64(0)
+    size = np.int64(0)
+    for i in range(len(table)):
+        bytes_of = table[i, TO] - table[i, FROM]
+        if table[i, COUNT] > bytes_of // SMALLEST_RECORD:
+            return np.int64(i), count, size
+        count += table[i, COUNT]
+        size += bytes_of
+    return np.int64(-1), count, size
+
+
+def claims(table: Int64s) -> tuple[int, int]:
+    """How many records the batches claim, and their bytes. What cannot fit is refused unread. Raises CorruptRecord."""
+    impossible, count, size = _claims(table)
+    if impossible >= 0:
+        raise CorruptRecord(f"batch at offset {table[impossible, BASE]}: it cannot hold so many records")
+    return count, size
 
 
 def as_bytes(data: Buffer) -> Bytes:
@@ -163,7 +194,13 @@ def as_bytes(data: Buffer) -> Bytes:
 
 
 def scan(data: Bytes) -> Int64s:
-    """One row per whole batch, columns POS to TO. A batch cut off at the end is left out.
+    """One row per whole batch, as ``survey`` has them."""
+    return survey(data)[0]
+
+
+def survey(data: Bytes) -> tuple[Int64s, bool, int]:
+    """One row per whole batch, columns POS to TO, a batch cut off at the end left out; whether each begins behind
+    the one before it; all their attributes or-ed.
 
     Raises CorruptRecord, and UNSUPPORTED_FOR_MESSAGE_FORMAT for batches of format v0 or v1.
     """
@@ -176,10 +213,10 @@ def scan(data: Bytes) -> Int64s:
     if status != OK:
         raise CorruptRecord(f"batch at byte {at}: {_WHY[status]}")
     table = np.empty((count, FIELDS), dtype=np.int64)
-    wrong = _read_batches(data, table)
+    wrong, in_order, attributes = _read_batches(data, table)
     if wrong >= 0:
         raise CorruptRecord(f"batch at byte {table[wrong, POS]}: {_WHY[BAD_HEADER]}")
-    return table
+    return table, bool(in_order), attributes
 
 
 def check_crcs(data: Buffer, table: Int64s) -> None:
@@ -190,23 +227,49 @@ def check_crcs(data: Buffer, table: Int64s) -> None:
             raise CorruptRecord(f"batch at offset {base}: its CRC does not match its bytes")
 
 
-def inflate(data: Buffer, table: Int64s, room: int, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[Bytes, int]:
-    """Decompresses batches of ``table`` into one buffer, in which FROM and TO then are positions.
+class Unpacked(threading.local):
+    """Where batches are unpacked to, a thread's own: what lies there is read before the next ones come."""
 
-    Stops behind the batch that fills ``room`` bytes; returns the buffer and the number of batches in it.
-    ``max_bytes`` bounds what one batch may unpack to. Raises CorruptRecord.
-    """
-    view = memoryview(data)
-    parts: list[Buffer] = []
-    at = 0
-    for i, (start, end, attributes) in enumerate(table[:, (FROM, TO, ATTRIBUTES)].tolist()):
-        part = decompress(attributes & 7, view[start:end], max_bytes)
-        table[i, FROM], table[i, TO] = at, at + len(part)
-        at += len(part)
-        parts.append(part)
-        if at >= room:
-            break
-    return as_bytes(parts[0] if len(parts) == 1 else b"".join(parts)), len(parts)
+    def __init__(self) -> None:
+        self._memory: Bytes = np.empty(0, np.uint8)
+        self._used = 0
+
+    def begin(self) -> None:
+        """Nobody needs what was unpacked before."""
+        self._used = 0
+
+    def inflate(self, data: Buffer, table: Int64s, room: int, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[Bytes, int]:
+        """Decompresses batches of ``table`` into one buffer, in which FROM and TO then are positions.
+
+        Stops behind the batch that fills ``room`` bytes; returns the buffer and the number of batches in it, none
+        where it has to ``begin`` first. ``max_bytes`` bounds what one batch may unpack to. Raises CorruptRecord.
+        """
+        if not len(self._memory):
+            self._memory = np.empty(_UNPACKED, np.uint8)
+        view, out, begun = memoryview(data), self._memory.data, self._used
+        done = 0
+        for start, end, attributes in table[:, (FROM, TO, ATTRIBUTES)].tolist():
+            at = self._used
+            size = decompress_into(attributes & CODEC_BITS, view[start:end], out[at : at + max_bytes])
+            if size < 0:
+                part = decompress(attributes & CODEC_BITS, view[start:end], max_bytes)
+                size = len(part)
+                if size > len(out) - at:
+                    if at:
+                        break  # it comes first the next time
+                    table[0, FROM], table[0, TO] = 0, size
+                    return as_bytes(part), 1
+                out[at : at + size] = part
+            self._used += size
+            table[done, FROM], table[done, TO] = at - begun, self._used - begun
+            done += 1
+            if self._used - begun >= room:
+                break
+        return as_bytes(out[begun : self._used]), done
+
+
+_UNPACKED = 8 << 20
+unpacked = Unpacked()
 
 
 # --- records --------------------------------------------------------------------------------------------------------
@@ -262,67 +325,6 @@ def _measure_headers(buffer: Any, at: int, end: int) -> Any:
     return count, names, values, at
 
 
-@_compiled(
-    types.UniTuple(types.int64, 5)(
-        _RO, _TABLE, _I64, _I64, _I64, _I64S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S
-    )
-)
-def _parse(  # noqa: PLR0917  kernels take flat arrays
-    buffer: Any, table: Any, first_offset: int, end_offset: int, row: int,
-    offsets: Any, times: Any, time_types: Any,
-    key_at: Any, key_ends: Any, value_at: Any, value_ends: Any, headers_at: Any, headers_ends: Any,
-) -> Any:  # fmt: skip
-    """The first pass: (status, batch, rows so far, bytes of header names, bytes of header values)."""
-    name_bytes = np.int64(0)
-    header_value_bytes = np.int64(0)
-    for i in range(len(table)):
-        base, last_delta = table[i, BASE], table[i, LAST_DELTA]
-        log_append = (table[i, ATTRIBUTES] >> 3) & 1
-        at, end = table[i, FROM], table[i, TO]
-        for _ in range(table[i, COUNT]):
-            size, at = _varint(buffer, at, end, 5)
-            if at < 0 or size < 6 or size > end - at:
-                return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
-            record_end = at + size
-            delta_ms, at = _varint(buffer, at + 1, record_end, 10)
-            if at < 0:
-                return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
-            delta, at = _varint(buffer, at, record_end, 5)
-            if at < 0:
-                return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
-            if delta < 0 or delta > last_delta:
-                return np.int64(BAD_OFFSET), np.int64(i), row, name_bytes, header_value_bytes
-            key_start, key_size, at = _field(buffer, at, record_end)
-            if at < 0:
-                return np.int64(BAD_FIELD), np.int64(i), row, name_bytes, header_value_bytes
-            value_start, value_size, at = _field(buffer, at, record_end)
-            if at < 0:
-                return np.int64(BAD_FIELD), np.int64(i), row, name_bytes, header_value_bytes
-            headers_start = at
-            headers, names, values, at = _measure_headers(buffer, at, record_end)
-            if at != record_end:
-                return np.int64(BAD_HEADERS), np.int64(i), row, name_bytes, header_value_bytes
-            offset = base + delta
-            if offset < first_offset or offset >= end_offset:
-                continue
-            ms = table[i, MAX_TIME] if log_append else table[i, BASE_TIME] + delta_ms
-            offsets[row] = offset
-            times[row] = min(max(ms, -_MAX_MS), _MAX_MS) * 1000
-            time_types[row] = log_append
-            key_at[row] = key_start
-            key_ends[row + 1] = key_ends[row] + key_size
-            value_at[row] = value_start
-            value_ends[row + 1] = value_ends[row] + value_size
-            headers_at[row] = headers_start
-            headers_ends[row + 1] = headers_ends[row] + headers
-            name_bytes += names
-            header_value_bytes += values
-            row += 1
-        if at != end:
-            return np.int64(LEFT_OVER), np.int64(i), row, name_bytes, header_value_bytes
-    return np.int64(OK), np.int64(-1), row, name_bytes, header_value_bytes
-
-
 @_compiled(types.void(_RO, _I64, _I64, _I64S, _I32S, _U8S))
 def _copy(buffer: Any, first: int, last: int, at: Any, ends: Any, out: Any) -> None:  # noqa: PLR0917
     # Unsigned positions spare the check for negative ones, so that the inner loop is vectorised: 10 times as fast.
@@ -332,134 +334,10 @@ def _copy(buffer: Any, first: int, last: int, at: Any, ends: Any, out: Any) -> N
             out[target + j] = buffer[start + j]
 
 
-@_compiled(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
-def _copy_headers(  # noqa: PLR0917
-    buffer: Any, first: int, last: int, at: Any, header: int, end: int,
-    name_ends: Any, names: Any, value_ends: Any, values: Any, value_is_null: Any,
-) -> Any:  # fmt: skip
-    """Fills the flattened headers of rows ``first`` to ``last`` from header number ``header`` on."""
-    for i in range(first, last):
-        count, pos = _varint(buffer, at[i], end, 5)
-        for _ in range(count):
-            start, length, pos = _field(buffer, pos, end)
-            target = np.int64(name_ends[header])
-            for j in range(length):
-                names[target + j] = buffer[start + j]
-            name_ends[header + 1] = target + length
-            start, length, pos = _field(buffer, pos, end)
-            target = np.int64(value_ends[header])
-            for j in range(length):
-                values[target + j] = buffer[start + j]
-            value_ends[header + 1] = target + length
-            value_is_null[header] = start < 0
-            header += 1
-    return header, np.int64(0)
-
-
-class _Space(threading.local):
-    """Memory for what is kept, a thread's own. Fresh pages cost more time than what is written to them, large ones
-    less (numpy asks for these): so arrays share blocks of them, each freed with the last array in it. The last two
-    blocks stay, and are written again once nobody holds an array in them."""
-
-    def __init__(self) -> None:
-        self.block: Bytes = np.empty(0, np.uint8)
-        self.before: Bytes = np.empty(0, np.uint8)
-        self.used = 0
-
-    def take(self, count: int, kind: Any) -> Any:
-        """An array of ``count`` numbers, not filled. Small ones are not worth a block that lives as long as they."""
-        size = count * np.dtype(kind).itemsize
-        if size < _SMALL:
-            return np.empty(count, kind)
-        at = -(-self.used // 64) * 64
-        if at + size > len(self.block):
-            if size > _BLOCK // 4:
-                return np.empty(count, kind)
-            self._next_block()
-            at = 0
-        self.used = at + size
-        return self.block[at : at + size].view(kind)
-
-    def _next_block(self) -> None:
-        block, self.before = self.before, self.block
-        is_free = len(block) and sys.getrefcount(block) == _MINE  # every array in it holds it
-        self.block = block if is_free else np.empty(_BLOCK, np.uint8)
-
-
-_BLOCK = 8 << 20
-_SMALL = 16 << 10
-_MINE = 2
-"""References to an object that one name holds: the name's, and the one under which it is counted."""
-_space = _Space()
-
-
-class Columns:
-    """The records of some batches as flat arrays; ``rows`` of them are filled.
-
-    ``*_at`` is where a field starts in the buffer of its run (-1: null), ``*_ends`` are Arrow's offsets.
-    """
-
-    __slots__ = (
-        "header_value_bytes", "headers_at", "headers_ends", "key_at", "key_ends", "name_bytes", "offsets",
-        "rows", "runs", "time_types", "times", "value_at", "value_ends",
-    )  # fmt: skip
-
-    def __init__(self, capacity: int) -> None:
-        self.rows = 0
-        self.offsets: Int64s = _space.take(capacity, np.int64)
-        self.times: Int64s = _space.take(capacity, np.int64)
-        self.time_types: Int32s = np.empty(capacity, np.int32)
-        self.key_at: Int64s = np.empty(capacity, np.int64)
-        self.value_at: Int64s = np.empty(capacity, np.int64)
-        self.headers_at: Int64s = np.empty(capacity, np.int64)
-        self.key_ends: Int32s = _space.take(capacity + 1, np.int32)
-        self.value_ends: Int32s = _space.take(capacity + 1, np.int32)
-        self.headers_ends: Int32s = _space.take(capacity + 1, np.int32)
-        self.key_ends[0] = self.value_ends[0] = self.headers_ends[0] = 0
-        self.name_bytes = self.header_value_bytes = 0
-        self.runs: list[tuple[Bytes, int, int]] = []
-
-    def parse(self, buffer: Bytes, table: Int64s, first_offset: int, end_offset: int) -> None:
-        """First pass over batches whose records lie in ``buffer``. Raises CorruptRecord."""
-        before = self.rows
-        status, batch, self.rows, names, values = _parse(
-            buffer, table, first_offset, end_offset, before,
-            self.offsets, self.times, self.time_types, self.key_at, self.key_ends,
-            self.value_at, self.value_ends, self.headers_at, self.headers_ends,
-        )  # fmt: skip
-        if status != OK:
-            raise CorruptRecord(f"batch at offset {table[batch, BASE]}: {_WHY[status]}")
-        self.name_bytes += names
-        self.header_value_bytes += values
-        self.runs.append((buffer, before, self.rows))
-
-    def gather(self, at: Int64s, ends: Int32s) -> Bytes:
-        """Second pass for keys or values: their bytes one behind the other."""
-        out: Bytes = _space.take(int(ends[self.rows]), np.uint8)
-        for buffer, first, last in self.runs:
-            _copy(buffer, first, last, at, ends, out)
-        return out
-
-    def gather_headers(self) -> tuple[Int32s, Bytes, Int32s, Bytes, Bytes]:
-        """Name offsets, names, value offsets, values, and one byte per header that is 1 for a null value."""
-        count = int(self.headers_ends[self.rows])
-        name_ends, value_ends = np.zeros(count + 1, np.int32), np.zeros(count + 1, np.int32)
-        names = np.empty(self.name_bytes, np.uint8)
-        values = np.empty(self.header_value_bytes, np.uint8)
-        is_null = np.zeros(count, np.uint8)
-        header = 0
-        for buffer, first, last in self.runs:
-            header, _ = _copy_headers(
-                buffer, first, last, self.headers_at, header, len(buffer),
-                name_ends, names, value_ends, values, is_null,
-            )  # fmt: skip
-        return name_ends, names, value_ends, values, is_null
-
-
 def runs_by_compression(table: Int64s) -> Sequence[tuple[int, int, bool]]:
     """(first, last, compressed) of each stretch of batches that are all compressed or all not."""
     if not len(table):
         return []
-    packed = (table[:, ATTRIBUTES] & 7) != 0
+    packed = (table[:, ATTRIBUTES] & CODEC_BITS) != 0
     edges = [0, *(np.flatnonzero(packed[1:] != packed[:-1]) + 1).tolist(), len(table)]
     return [(first, last, bool(packed[first])) for first, last in pairwise(edges)]

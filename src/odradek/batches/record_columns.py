@@ -1,0 +1,376 @@
+"""The records of batches as flat columns: the numba kernels that walk every record once.
+
+Each length is checked against its record, its batch and the buffer before anything is read there; hostile bytes end
+the walk with a status. Keys and values are copied where they are met. No Python object is made per record.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from odradek.batches.decode import (
+    _I32S,
+    _I64,
+    _I64S,
+    _MAX_MS,
+    _RO,
+    _TABLE,
+    _U8S,
+    _WHY,
+    ATTRIBUTES,
+    BAD_FIELD,
+    BAD_HEADERS,
+    BAD_OFFSET,
+    BAD_RECORD,
+    BASE,
+    BASE_TIME,
+    COUNT,
+    FROM,
+    LAST_DELTA,
+    LEFT_OVER,
+    MAX_TIME,
+    OK,
+    TO,
+    Bytes,
+    Int32s,
+    Int64s,
+    _compiled,
+    _field,
+    _measure_headers,
+    _varint,
+)
+from odradek.batches.space import space
+from odradek.core.errors import CorruptRecord
+
+KEYS, VALUES, TYPES, HEADERS = 1, 2, 4, 8
+"""What shall be kept beside offsets and timestamps."""
+STRIDE = 16
+"""A copy goes by so many bytes, and may write up to one fewer behind its end."""
+_PLAIN = 9
+"""Bytes up to the key, at most, of a record whose numbers have two bytes at most."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _copy_stride(context: Any, out: Any, target: Any, buffer: Any, start: Any) -> Any:
+    """STRIDE bytes in one move: what numba makes of a loop over a few bytes takes three times as long."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target_array = context.make_array(signature.args[0])(context, builder, args[0])
+        source_array = context.make_array(signature.args[2])(context, builder, args[2])
+        pointer = ir.VectorType(ir.IntType(8), STRIDE).as_pointer()
+        source = builder.bitcast(builder.gep(source_array.data, [args[3]]), pointer)
+        loaded = builder.load(source)
+        loaded.align = 1
+        stored = builder.store(loaded, builder.bitcast(builder.gep(target_array.data, [args[1]]), pointer))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(out, types.uint64, buffer, types.uint64), generate
+
+
+@_compiled(types.void(_U8S, _I64, _RO, _I64, _I64))
+def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> None:
+    to, of, count = np.uint64(target), np.uint64(start), np.uint64(size)
+    if start + size + STRIDE <= len(buffer) and target + size + STRIDE <= len(out):
+        done = np.uint64(0)
+        while done < count:
+            _copy_stride(out, to + done, buffer, of + done)
+            done += np.uint64(STRIDE)
+    else:
+        for i in range(count):
+            out[to + i] = buffer[of + i]
+
+
+@_compiled(types.UniTuple(types.int64, 7)(_RO, _I64, _I64, _I64))
+def _plain(buffer: Any, at: int, end: int, last_delta: int) -> Any:
+    """(position behind, ms, offset delta, key's start, key's size, value's start, value's size) of a record as most
+    are: numbers of two bytes at most, no headers. Position -1 for another one, or a faulty one; start -1 for null."""
+    no = np.int64(-1)
+    zero = np.int64(0)
+    none = (no, zero, zero, no, zero, no, zero)
+    if end - at < _PLAIN:
+        return none
+    pos = np.uint64(at)
+    one = np.uint64(1)
+    long = zero
+    size = np.int64(buffer[pos])
+    pos += one
+    if size >= 0x80:
+        more = np.int64(buffer[pos])
+        pos += one
+        long |= more
+        size = (size & 0x7F) | (more << 7)
+    record_end = np.int64(pos) + (size >> 1)
+    pos += one  # attributes
+    ms = np.int64(buffer[pos])
+    pos += one
+    if ms >= 0x80:
+        more = np.int64(buffer[pos])
+        pos += one
+        long |= more
+        ms = (ms & 0x7F) | (more << 7)
+    delta = np.int64(buffer[pos])
+    pos += one
+    if delta >= 0x80:
+        more = np.int64(buffer[pos])
+        pos += one
+        long |= more
+        delta = (delta & 0x7F) | (more << 7)
+    odd = (size | delta) & 1
+    key = np.int64(buffer[pos])
+    pos += one
+    long |= key
+    key_at, key_size = np.int64(pos), key >> 1
+    if key == 1:
+        key_at, key_size = no, zero
+    else:
+        odd |= key & 1
+    pos += np.uint64(key_size)
+    if long >= 0x80 or odd or np.int64(pos) + 2 > end:
+        return none
+    value = np.int64(buffer[pos])
+    pos += one
+    if value >= 0x80:
+        more = np.int64(buffer[pos])
+        pos += one
+        long |= more
+        value = (value & 0x7F) | (more << 7)
+    value_at, value_size = np.int64(pos), value >> 1
+    if value == 1:
+        value_at, value_size = no, zero
+    else:
+        odd |= value & 1
+    behind = np.int64(pos) + value_size
+    if long >= 0x80 or odd or record_end > end or behind + 1 != record_end:
+        return none
+    if buffer[np.uint64(behind)] != 0 or (delta >> 1) > last_delta:
+        return none
+    return record_end, (ms >> 1) ^ -(ms & 1), delta >> 1, key_at, key_size, value_at, value_size
+
+
+@_compiled(
+    types.UniTuple(types.int64, 5)(
+        _RO, _TABLE, _I64, _I64, _I64, _I64, _I64S, _I64S, _I32S, _U8S, _I32S, _U8S, _U8S, _I32S, _U8S, _I64S, _I32S
+    )
+)
+def _walk(  # noqa: PLR0917  kernels take flat arrays
+    buffer: Any, table: Any, first_offset: int, end_offset: int, row: int, kept: int,
+    offsets: Any, times: Any, time_types: Any,
+    keys: Any, key_ends: Any, key_is_there: Any, values: Any, value_ends: Any, value_is_there: Any,
+    headers_at: Any, headers_ends: Any,
+) -> Any:  # fmt: skip
+    """(status, batch, rows so far, bytes of header names, bytes of header values)."""
+    name_bytes = np.int64(0)
+    header_value_bytes = np.int64(0)
+    for i in range(len(table)):
+        base, last_delta = table[i, BASE], table[i, LAST_DELTA]
+        log_append = (table[i, ATTRIBUTES] >> 3) & 1
+        at, end = table[i, FROM], table[i, TO]
+        for _ in range(table[i, COUNT]):
+            start = at
+            at, delta_ms, delta, key_at, key_size, value_at, value_size = _plain(buffer, start, end, last_delta)
+            headers_start, headers, names, header_values = at - 1, np.int64(0), np.int64(0), np.int64(0)
+            if at < 0:
+                size, at = _varint(buffer, start, end, 5)
+                if at < 0 or size < 6 or size > end - at:
+                    return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
+                record_end = at + size
+                delta_ms, at = _varint(buffer, at + 1, record_end, 10)
+                if at < 0:
+                    return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
+                delta, at = _varint(buffer, at, record_end, 5)
+                if at < 0:
+                    return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
+                if delta < 0 or delta > last_delta:
+                    return np.int64(BAD_OFFSET), np.int64(i), row, name_bytes, header_value_bytes
+                key_at, key_size, at = _field(buffer, at, record_end)
+                if at < 0:
+                    return np.int64(BAD_FIELD), np.int64(i), row, name_bytes, header_value_bytes
+                value_at, value_size, at = _field(buffer, at, record_end)
+                if at < 0:
+                    return np.int64(BAD_FIELD), np.int64(i), row, name_bytes, header_value_bytes
+                headers_start = at
+                headers, names, header_values, at = _measure_headers(buffer, at, record_end)
+                if at != record_end:
+                    return np.int64(BAD_HEADERS), np.int64(i), row, name_bytes, header_value_bytes
+            offset = base + delta
+            if offset < first_offset or offset >= end_offset:
+                continue
+            ms = table[i, MAX_TIME] if log_append else table[i, BASE_TIME] + delta_ms
+            offsets[row] = offset
+            times[row] = min(max(ms, -_MAX_MS), _MAX_MS) * 1000
+            if kept & KEYS:
+                key_is_there[row] = key_at >= 0
+                target = np.int64(key_ends[row])
+                key_ends[row + 1] = target + key_size
+                _copy_bytes(keys, target, buffer, key_at, key_size)
+            if kept & VALUES:
+                value_is_there[row] = value_at >= 0
+                target = np.int64(value_ends[row])
+                value_ends[row + 1] = target + value_size
+                _copy_bytes(values, target, buffer, value_at, value_size)
+            if kept & TYPES:
+                time_types[row] = log_append
+            if kept & HEADERS:
+                headers_at[row] = headers_start
+                headers_ends[row + 1] = headers_ends[row] + headers
+                name_bytes += names
+                header_value_bytes += header_values
+            row += 1
+        if at != end:
+            return np.int64(LEFT_OVER), np.int64(i), row, name_bytes, header_value_bytes
+    return np.int64(OK), np.int64(-1), row, name_bytes, header_value_bytes
+
+
+@_compiled(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
+def _copy_headers(  # noqa: PLR0917
+    buffer: Any, first: int, last: int, at: Any, header: int, end: int,
+    name_ends: Any, names: Any, value_ends: Any, values: Any, value_is_null: Any,
+) -> Any:  # fmt: skip
+    """Fills the flattened headers of rows ``first`` to ``last`` from header number ``header`` on."""
+    for i in range(first, last):
+        count, pos = _varint(buffer, at[i], end, 5)
+        for _ in range(count):
+            start, length, pos = _field(buffer, pos, end)
+            target = np.int64(name_ends[header])
+            for j in range(length):
+                names[target + j] = buffer[start + j]
+            name_ends[header + 1] = target + length
+            start, length, pos = _field(buffer, pos, end)
+            target = np.int64(value_ends[header])
+            for j in range(length):
+                values[target + j] = buffer[start + j]
+            value_ends[header + 1] = target + length
+            value_is_null[header] = start < 0
+            header += 1
+    return header, np.int64(0)
+
+
+class _Scratch(threading.local):
+    """Where keys are gathered until their size is known, a thread's own."""
+
+    def __init__(self) -> None:
+        self.memory: Bytes = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> Bytes:
+        if len(self.memory) >= size:
+            return self.memory
+        memory: Bytes = np.empty(size, np.uint8)
+        if size <= _SCRATCH:
+            self.memory = memory
+        return memory
+
+
+_SCRATCH = 4 << 20
+_scratch = _Scratch()
+_NO_BYTES = np.empty(0, np.uint8)
+_NO_INT32S = np.empty(0, np.int32)
+_NO_INT64S = np.empty(0, np.int64)
+
+
+class Blobs:
+    """Keys or values of ``rows`` records: Arrow's offsets, a byte for each that is 1 unless it is null, the bytes."""
+
+    __slots__ = ("data", "ends", "is_there")
+
+    def __init__(self, capacity: int, data: Bytes) -> None:
+        self.data = data
+        self.ends: Int32s = space.take(capacity + 1, np.int32)
+        self.ends[0] = 0
+        self.is_there: Bytes = np.empty(capacity, np.uint8)
+
+
+_NO_BLOBS = Blobs(0, _NO_BYTES)
+
+
+class Columns:
+    """The records of some batches as flat arrays; ``rows`` of them are filled.
+
+    ``size`` bounds the bytes of the records, ``capacity`` their number; ``kept`` says which columns are wanted beside
+    ``offsets`` and ``times`` (microseconds).
+    """
+
+    __slots__ = (
+        "_header_value_bytes",
+        "_headers_at",
+        "_kept",
+        "_name_bytes",
+        "_runs",
+        "headers_ends",
+        "keys",
+        "offsets",
+        "rows",
+        "time_types",
+        "times",
+        "values",
+    )  # fmt: skip
+
+    def __init__(self, capacity: int, size: int, kept: int = KEYS | VALUES) -> None:
+        self.rows = 0
+        self._kept = kept
+        self._name_bytes = self._header_value_bytes = 0
+        self._runs: list[tuple[Bytes, int, int]] = []
+        self.offsets: Int64s = space.take(capacity, np.int64)
+        self.times: Int64s = space.take(capacity, np.int64)
+        self.time_types: Int32s = np.empty(capacity, np.int32) if kept & TYPES else _NO_INT32S
+        self._headers_at: Int64s = np.empty(capacity, np.int64) if kept & HEADERS else _NO_INT64S
+        self.headers_ends: Int32s = space.take(capacity + 1, np.int32) if kept & HEADERS else _NO_INT32S
+        if kept & HEADERS:
+            self.headers_ends[0] = 0
+        self.keys = Blobs(capacity, _scratch.take(size + STRIDE)) if kept & KEYS else _NO_BLOBS
+        self.values = _NO_BLOBS
+        if kept & VALUES:
+            self.values = Blobs(capacity, _NO_BYTES)
+            self.values.data = space.take(size + STRIDE, np.uint8)  # last: what stays empty is given back
+
+    def read(self, buffer: Bytes, table: Int64s, first_offset: int, end_offset: int) -> None:
+        """Adds the records of batches whose records lie in ``buffer``. Raises CorruptRecord."""
+        before = self.rows
+        keys, values = self.keys, self.values
+        status, batch, self.rows, names, header_values = _walk(
+            buffer, table, first_offset, end_offset, before, self._kept,
+            self.offsets, self.times, self.time_types,
+            keys.data, keys.ends, keys.is_there, values.data, values.ends, values.is_there,
+            self._headers_at, self.headers_ends,
+        )  # fmt: skip
+        if status != OK:
+            raise CorruptRecord(f"batch at offset {table[batch, BASE]}: {_WHY[status]}")
+        if self._kept & HEADERS:
+            self._name_bytes += names
+            self._header_value_bytes += header_values
+            self._runs.append((buffer, before, self.rows))
+
+    def finish(self) -> None:
+        """After the last ``read``, before another thing of this thread's is decoded: makes the memory fit."""
+        if self._kept & VALUES:
+            values = self.values
+            used = int(values.ends[self.rows])
+            space.give_back(values.data, used)
+            values.data = values.data[:used]
+        if self._kept & KEYS:
+            keys = self.keys
+            used = int(keys.ends[self.rows])
+            data: Bytes = space.take(used, np.uint8)
+            data[:] = keys.data[:used]
+            keys.data = data
+
+    def gather_headers(self) -> tuple[Int32s, Bytes, Int32s, Bytes, Bytes]:
+        """Name offsets, names, value offsets, values, and one byte per header that is 1 for a null value."""
+        count = int(self.headers_ends[self.rows])
+        name_ends, value_ends = np.zeros(count + 1, np.int32), np.zeros(count + 1, np.int32)
+        names = np.empty(self._name_bytes, np.uint8)
+        values = np.empty(self._header_value_bytes, np.uint8)
+        is_null = np.zeros(count, np.uint8)
+        header = 0
+        for buffer, first, last in self._runs:
+            header, _ = _copy_headers(
+                buffer, first, last, self._headers_at, header, len(buffer),
+                name_ends, names, value_ends, values, is_null,
+            )  # fmt: skip
+        return name_ends, names, value_ends, values, is_null

@@ -1,0 +1,68 @@
+"""Memory for decoded columns that are kept."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Space(threading.local):
+    """Memory for what is kept, a thread's own. Fresh pages cost more time than what is written to them, large ones a
+    third of it: so arrays share blocks of these, each freed with the last array in it. The last two blocks stay, and
+    are written again once nobody holds an array in them."""
+
+    def __init__(self) -> None:
+        self.block = self.before = np.empty(0, np.uint8)
+        self._start = self._start_before = 0
+        self.used = 0
+
+    def take(self, count: int, kind: Any) -> Any:
+        """An array of ``count`` numbers, not filled. Small ones are not worth a block that lives as long as they."""
+        size = count * np.dtype(kind).itemsize
+        if size < _SMALL or size > _BLOCK // 2:
+            return np.empty(count, kind)
+        at = -(-self.used // 64) * 64
+        if at + size > _BLOCK or not len(self.block):
+            self._next_block()
+            at = 0
+        self.used = at + size
+        at += self._start
+        return self.block[at : at + size].view(kind)
+
+    def give_back(self, array: Any, used: int) -> None:
+        """Of the bytes that were taken last only ``used`` are needed."""
+        if array.base is self.block:
+            self.used -= len(array) - used
+
+    def _next_block(self) -> None:
+        block, start = self.before, self._start_before
+        self.before, self._start_before = self.block, self._start
+        is_free = len(block) and sys.getrefcount(block) == _MINE  # every array in it holds it
+        self.block, self._start = (block, start) if is_free else _large_pages()
+
+
+_BLOCK = 8 << 20
+_PAGE = 2 << 20
+_SMALL = 16 << 10
+_MINE = 2
+"""References to an object that one name holds: the name's, and the one under which it is counted."""
+
+
+def _large_pages() -> tuple[Bytes, int]:
+    """A block, and where in it the first whole large page begins. Where the system has none it is memory as any."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(_BLOCK, np.uint8), 0
+    memory = mmap.mmap(-1, _BLOCK + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    block = np.frombuffer(memory, np.uint8)
+    return block, -block.ctypes.data % _PAGE
+
+
+space = Space()

@@ -1,0 +1,168 @@
+"""Compressed batches: unpacked side by side into one piece of memory, told against the row reader."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cramjam
+import pytest
+
+from odradek.batches import compression
+from odradek.batches.arrow import CHUNK_BYTES, RecordSet
+from odradek.batches.columns import COLUMNS
+from odradek.batches.compression import LZ4, NAMES, ZSTD, compress, decompress, decompress_into
+from odradek.batches.encode import encode_batch
+from odradek.batches.rows import iter_records
+from odradek.core.errors import CorruptRecord
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass
+class Item:
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    timestamp_ms: int | None = None
+
+
+def fetched(batches: Sequence[tuple[str, Sequence[Item]]]) -> bytes:
+    parts, base = [], 0
+    for codec, records in batches:
+        data = bytearray(encode_batch(records, now_ms=1_700_000_000_000, compression=codec))
+        data[:8] = base.to_bytes(8, "big")  # not under the CRC
+        base += len(records)
+        parts.append(bytes(data))
+    return b"".join(parts)
+
+
+def columns_and_rows(data: bytes) -> int:
+    """Compares both readers; how many RecordBatches it took."""
+    made = list(RecordSet(data).record_batches("t", 0))
+    rows = [(row.offset, row.key, row.value) for row in iter_records(data)]
+    names = ("offset", "key", "value")
+    assert [row for batch in made for row in zip(*(batch.column(n).to_pylist() for n in names), strict=True)] == rows
+    return len(made)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_codecs_mixed_in_one_fetch(seed: int) -> None:
+    chance = random.Random(seed)
+    batches = []
+    for _ in range(chance.randrange(1, 25)):
+        size = chance.choice((0, 1, 20, 200, 2000, 70_000))
+        records = [
+            Item(
+                chance.choice((None, b"", b"k%d" % row)),
+                chance.choice((None, chance.randbytes(size), b"v" * size)),
+            )
+            for row in range(chance.randrange(1, 30))
+        ]
+        batches.append((chance.choice(CODECS), records))
+    columns_and_rows(fetched(batches))
+
+
+def test_small_batches_of_several_codecs_come_as_one() -> None:
+    data = fetched([(codec, [Item(b"k", b"v" * 100)] * 5) for codec in CODECS * 3])
+    assert columns_and_rows(data) == 1
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip"])
+def test_more_than_the_memory_holds(codec: str) -> None:
+    """One batch that is larger, ones that fill it, and the small ones around them."""
+    small, large = [Item(b"s", b"s" * 50)] * 3, [Item(b"l", b"l" * (3 << 20))] * 3
+    data = fetched([(codec, small), (codec, large), (codec, small), ("none", small), (codec, large[:2])] * 2)
+    assert columns_and_rows(data) >= 4
+
+
+def test_alternating_codecs_that_fill_the_memory() -> None:
+    """The room for a RecordBatch is not used up when that for what is unpacked is."""
+    mixed = [("lz4", [Item(None, bytes([n]) * (CHUNK_BYTES - 1000))]) for n in range(8)]
+    plain = [("none", [Item(None, b"x")])] * 8
+    columns_and_rows(fetched([one for pair in zip(mixed, plain, strict=True) for one in pair]))
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+@pytest.mark.parametrize("size", [0, 1, 100, 65_536, 65_537, 300_000])
+def test_into_memory_as_by_itself(codec: int, size: int) -> None:
+    for plain in (random.Random(size).randbytes(size), b"ab" * (size // 2)):
+        packed = compress(codec, plain)
+        out = bytearray(size + 70_000)
+        written = decompress_into(codec, packed, memoryview(out))
+        assert written in ({len(plain)} if plain else {0, -1})
+        assert bytes(out[: max(written, 0)]) == plain
+        if size > 1:
+            assert decompress_into(codec, packed, memoryview(bytearray(len(plain) - 1))) == -1
+
+
+def test_frames_of_lz4_that_are_not_as_usual_are_left_to_the_decoder() -> None:
+    plain = b"some bytes, " * 1000
+    frame = bytes(cramjam.lz4.compress(plain))  # with a checksum of its content
+    assert frame[4] != compression._LZ4_PLAIN
+    out = memoryview(bytearray(100_000))
+    assert decompress_into(LZ4, frame, out) == -1
+    assert bytes(decompress(LZ4, frame)) == plain
+    usual = bytes(compress(LZ4, plain))
+    assert decompress_into(LZ4, usual + usual, out) == -1  # two frames, one behind the other
+    assert bytes(decompress(LZ4, usual + usual)) == plain * 2
+    for codec in (1, 2):
+        assert decompress_into(codec, compress(codec, plain), out) == -1, NAMES[codec]
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_damage_never_writes_elsewhere(codec: int) -> None:
+    chance = random.Random(codec)
+    plain = chance.randbytes(2000) + b"y" * 5000
+    packed = bytes(compress(codec, plain))
+    for _ in range(3000):
+        damaged = bytearray(packed[: chance.randrange(len(packed)) if chance.random() < 0.2 else len(packed)])
+        for _ in range(chance.randrange(1, 4)):
+            if damaged:
+                damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        out = bytearray(b"\xee" * 80_000)
+        written = decompress_into(codec, damaged, memoryview(out)[:70_000])
+        assert -1 <= written <= 70_000
+        assert out[70_000:] == b"\xee" * 10_000
+        if written < 0:
+            try:
+                decompress(codec, bytes(damaged), 1 << 20)
+            except CorruptRecord:
+                continue
+
+
+EDGES = (0, 1, 2, 15, 16, 17, 62, 63, 64, 65, 127, 128, 8_170, 8_190, 8_191, 8_192, 8_200)
+
+
+@pytest.mark.parametrize("key_size", [None, *EDGES[:12]])
+def test_lengths_around_those_of_their_numbers(key_size: int | None) -> None:
+    """Numbers of one, two and three bytes, as lengths, offsets and times; copies that end at the buffer's end."""
+    key = None if key_size is None else bytes(range(256))[:key_size]
+    times = (0, 63, 64, -64, -65, 8_191, 8_192, -8_192, -8_193, 10**9)
+    records = [
+        Item(key, bytes(n % 251 for n in range(size)), timestamp_ms=1_700_000_000_000 + times[row % len(times)])
+        for row, size in enumerate([*EDGES, *reversed(EDGES)] * 10)
+    ]
+    tiny = ("none", [Item(None, b"x")] * 9000)
+    data = fetched([("none", records[:n]) for n in (1, 2, 3, 17, 34)] + [("none", records)])
+    assert columns_and_rows(fetched([tiny])) == 1
+    columns_and_rows(data)
+    found = [row for batch in RecordSet(data).record_batches("t", 0) for row in batch.column("timestamp").to_pylist()]
+    rows = [row.timestamp for row in iter_records(data)]
+    assert [round(time.timestamp() * 1000) for time in found] == rows
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_columns_that_are_not_wanted_change_nothing_in_the_others(codec: str) -> None:
+    records = [
+        Item(b"k%d" % n if n % 3 else None, b"v" * n if n % 4 else None, (("h", b"%d" % n),) * (n % 3))
+        for n in range(2000)
+    ]
+    data = fetched([(codec, records[:700]), (codec, records[700:])])
+    (whole,) = RecordSet(data).record_batches("t", 7, columns=COLUMNS)
+    for count in range(1, len(COLUMNS) + 1):
+        for columns in (COLUMNS[:count], COLUMNS[-count:], COLUMNS[count - 1 : count]):
+            (found,) = RecordSet(data).record_batches("t", 7, columns=columns, start=100, end=1900)
+            found.validate(full=True)
+            assert found.equals(whole.select(columns).slice(100, 1800))
