@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from publish import create_topic, numbers, publish
@@ -25,7 +26,7 @@ TABLES = {
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
+def address() -> Iterator[str]:
     """Two groups: one that was sent back from 70 to 20, one with a name that is HTML."""
     with odradek.Broker() as broker:
         create_topic(broker.bootstrap_servers, "orders")
@@ -37,13 +38,13 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def history(bootstrap: str, *more: str | Path) -> int:
-    return run(["pipeline", "history", "-b", bootstrap, *map(str, more)])
+def history(address: str, *more: str | Path) -> int:
+    return run(["pipeline", "history", "-b", address, *map(str, more)])
 
 
-def test_tables_and_page(bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_and_page(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "history.html"
-    assert history(bootstrap, "--output", tmp_path / "tables", "--report", page) == 0
+    assert history(address, "--output", tmp_path / "tables", "--report", page) == 0
     told = capsys.readouterr()
     assert "from 70 back to 20: records 20 to 69 are read again" in told.out
     assert told.err == ""
@@ -59,8 +60,8 @@ def test_tables_and_page(bootstrap: str, tmp_path: Path, capsys: pytest.CaptureF
     assert not list(tmp_path.glob("**/*.part"))
 
 
-def test_json(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert history(bootstrap, "--json", "--group", "billing") == 0
+def test_json(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert history(address, "--json", "--group", "billing") == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     (found,) = told["findings"]
     assert (found["kind"], found["from_offset"], found["to_offset"], found["records"]) == ("rewind", 20, 70, 50)
@@ -68,11 +69,56 @@ def test_json(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert told["groups"] == ["billing"]
 
 
-def test_since_leaves_out_what_was_before(bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert history(bootstrap, "--json", "--since", "2100-01-01", "--output", tmp_path) == 0
+def rows(path: Path) -> list[str]:
+    return sorted(repr(row) for row in pq.read_table(path).to_pylist())
+
+
+def test_on_spark_page_and_tables_are_the_same(
+    spark: object, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where tables of the other kind stand: files of one machine, folders of files of many."""
+    page, tables = tmp_path / "history.html", tmp_path / "tables"
+    told = {}
+    for name, more in (("here", ()), ("spark", ("--master", "local[2]")), ("back", ())):
+        assert history(address, "--output", tables, "--report", page, "--json", *more) == 0
+        said = capsys.readouterr()
+        assert said.err == ""
+        told[name] = json.loads(said.out), {one: rows(tables / f"{one}.parquet") for one in TABLES - {"lag"}}
+        assert {path.name for path in tables.iterdir()} == {f"{one}.parquet" for one in TABLES}
+        assert (tables / "commits.parquet").is_dir() == (name == "spark")
+        schema = pq.read_schema(next(tables.glob("lag.parquet/*"), tables / "lag.parquet"))
+        assert schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+        assert "records 20 to 69" in page.read_text()
+        page.unlink()
+    assert told["here"] == told["spark"] == told["back"]
+    assert len(told["spark"][0]["findings"]) == 1
+
+
+def test_on_spark_ill_input_is_said_in_a_line(
+    spark: object, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for more, code, says in (
+        (["--group", "nobody"], 2, "the offsets topic holds nothing about group nobody"),
+        (["--output", str(tmp_path / "file")], 2, "cannot be used"),
+        (["--output", "nofs://x/y"], 2, "nofs://x/y cannot be reached"),
+        (["--report", "/no/such/place/x.html"], 2, "there is no directory"),
+        (["--conf", "x"], 2, "--conf 'x': expected NAME=VALUE"),
+        (["-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),
+    ):
+        assert history(address, "--master", "local[2]", *more) == code, more
+        told = capsys.readouterr()
+        assert says in told.err
+        assert told.err.count("\n") == 1
+    assert history(address, "--output", "hdfs://x/y") == 2
+    assert "a URI is for --master" in capsys.readouterr().err
+
+
+def test_since_leaves_out_what_was_before(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert history(address, "--json", "--since", "2100-01-01", "--output", tmp_path) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []
     assert pq.read_table(tmp_path / "commits.parquet").num_rows == 0
-    assert history(bootstrap, "--json", "--since", "1h") == 0
+    assert history(address, "--json", "--since", "1h") == 0
     assert len(json.loads(capsys.readouterr().out)["findings"]) == 1
 
 
@@ -87,9 +133,9 @@ def test_since_leaves_out_what_was_before(bootstrap: str, tmp_path: Path, capsys
     ],
 )
 def test_ill_input_is_said_in_a_line(
-    bootstrap: str, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    address: str, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert history(bootstrap, *more) == 2
+    assert history(address, *more) == 2
     told = capsys.readouterr()
     assert said in told.err
     assert told.err.count("\n") == 1
@@ -101,10 +147,10 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_plotly_the_extra_is_named(
-    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
-    assert history(bootstrap, "--report", tmp_path / "x.html") == 2
+    assert history(address, "--report", tmp_path / "x.html") == 2
     assert "odradek[report]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

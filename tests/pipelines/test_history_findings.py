@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ import odradek
 from odradek.history import read_offset_history
 from odradek.history.analysis import Analysis, analyse_offset_history
 from odradek.history.findings import Rules
+from odradek.history.report import render
+from odradek.pipelines.history import analyse_on_spark
 
 ORACLE = os.environ.get("ODRADEK_HISTORY_ORACLE", "")
 """``host:port`` of an Apache Kafka 4.3 to play the same scenario on."""
@@ -120,6 +124,36 @@ def test_lag_over_time_ends_as_the_admin_tells_it(played: Played) -> None:
     assert rows[-1]["time_lag_error_ms"] == 0
     rested = [row for row in played.analysis.lag.to_pylist() if row["group"] == "h-at-rest"]
     assert {(row["lag"], row["time_lag_ms"]) for row in rested} == {(0, 0)}
+
+
+def page_of(analysis: Analysis) -> str:
+    """Less the names that plotly gives to its plots."""
+    return re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "", render(analysis, "here"))
+
+
+@pytest.mark.parametrize(("since_days", "zone"), [(None, "Asia/Tokyo"), pytest.param(1, "UTC", marks=pytest.mark.slow)])
+def test_on_spark_the_same_is_found(played: Played, spark: Any, since_days: int | None, zone: str) -> None:
+    """Row by row: findings and their proofs, lag at the same moments, expiry; hence the same page."""
+    now_us = played.analysis.now_us
+    asked: dict[str, Any] = {"now_us": now_us}
+    asked["since_us"] = None if since_days is None else now_us - since_days * 86_400_000_000
+    here = analyse_offset_history(played.bootstrap, **asked)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    frames = analyse_on_spark(spark, played.bootstrap, **asked)
+    try:
+        there = frames.collected()
+    finally:
+        frames.release()
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert len(there.findings) == len(here.findings) > 0
+    for field in dataclasses.fields(Analysis):
+        ours, theirs = getattr(here, field.name), getattr(there, field.name)
+        if field.name == "lag":
+            ours, theirs = (one.sort_by([("group", "ascending"), ("topic", "ascending"), ("partition", "ascending"),
+                                         ("timestamp", "ascending")]) for one in (ours, theirs))  # fmt: skip
+        assert theirs == ours, field.name
+    assert page_of(there) == page_of(here)
 
 
 @pytest.mark.skipif(not ORACLE, reason="ODRADEK_HISTORY_ORACLE names no Apache Kafka")

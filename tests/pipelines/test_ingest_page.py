@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from brokers import eventually, unique
 from ingest_runs import committed, ends, expected, parquet, places
@@ -18,6 +19,8 @@ from publish import create_topic, publish
 
 from odradek.cli.main import run
 from odradek.client.admin import Admin
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.history.analysis import analyse_offset_history
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
 
@@ -83,7 +86,6 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.slow
 def test_a_standalone_cluster_of_two_workers(cluster: str, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
     """From the command line, and by spark-submit. Executors run in the workers' processes, one core each."""
-    import pyspark
 
     topic, group = unique("cluster"), unique("group")
     create_topic(bootstrap, topic, 4)
@@ -105,13 +107,55 @@ def test_a_standalone_cluster_of_two_workers(cluster: str, admin: Admin, bootstr
         "from odradek.pipelines import ingest\n"
         f"ingest({bootstrap!r}, topics={topic!r}, group={group!r}, output={str(output)!r}, value_format='json')\n"
     )
-    home = Path(pyspark.__file__).parent
-    submit = [str(home / "bin" / "spark-submit"), "--master", cluster, "--conf", "spark.executor.memory=512m"]
-    environment = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    done = subprocess.run(
-        [*submit, str(job)], capture_output=True, text=True, timeout=400, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    submit(cluster, job)
     assert places(parquet(output)) == expected(admin, topic)
     assert committed(admin, group) == ends(admin, topic)
+
+
+def submit(master: str, job: Path) -> None:
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    line = [str(home / "bin" / "spark-submit"), "--master", master, "--conf", "spark.executor.memory=512m", str(job)]
+    environment = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=400, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+HISTORY = """\
+from odradek.pipelines import report_history
+
+found = report_history({bootstrap!r}, group={group!r}, output={output!r}, report={page!r})
+assert [row["kind"] for row in found.findings.to_pylist()] == ["rewind"]
+"""
+
+
+@pytest.mark.slow
+def test_history_of_groups_on_a_cluster(cluster: str, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
+    """Two workers of a standalone cluster, from the command line and by spark-submit, and Spark's cluster in one go."""
+    topic, group = unique("cluster"), unique("group")
+    create_topic(bootstrap, topic, 1)
+    publish(bootstrap, topic, [b"x"] * 100)
+    for offset in (70, 20):
+        admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(offset)})
+    here = analyse_offset_history(bootstrap, group=group).findings.to_pylist()
+
+    def check(kind: str) -> None:
+        output, page = tmp_path / kind, tmp_path / f"{kind}.html"
+        assert pq.read_table(output / "findings.parquet").to_pylist() == here
+        assert pq.read_table(output / "commits.parquet")["committed_offset"].to_pylist() == [70, 20]
+        assert "from 70 back to 20" in page.read_text()
+
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "history", "-b", bootstrap, "--group", group]
+    line += ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
+    for kind, master in (("standalone", cluster), ("together", "local-cluster[2,1,1024]")):
+        more = ["--master", master, "--output", str(tmp_path / kind), "--report", str(tmp_path / f"{kind}.html")]
+        done = subprocess.run([*line, *more], capture_output=True, text=True, timeout=400, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        check(kind)
+    job = tmp_path / "job.py"
+    output, page = str(tmp_path / "submitted"), str(tmp_path / "submitted.html")
+    job.write_text(HISTORY.format(bootstrap=bootstrap, group=group, output=output, page=page))
+    submit(cluster, job)
+    check("submitted")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config
+from odradek.cli.pipeline_options import SparkConf, pairs, spark_client_options
 from odradek.cli.terminal import CommandError, heading, note, progress
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from odradek.history.analysis import Analysis
     from odradek.history.journal import Journal
 
-TABLES = ("commits", "generations", "members", "assignments", "tombstones", "unknown", "others")
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SHOWN = 20
 
@@ -33,7 +34,8 @@ SUMMARY = "What the offsets topic tells of groups: a report, tables."
 EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek pipeline history -b 127.0.0.1:9092 --report history.html\n"
-    "  odradek pipeline history -b 127.0.0.1:9092 --group billing --since 7d --output ./history --json"
+    "  odradek pipeline history -b 127.0.0.1:9092 --group billing --since 7d --output ./history --json\n"
+    "  odradek pipeline history -b 127.0.0.1:9092 --report history.html --master spark://127.0.0.1:7077"
 )
 
 
@@ -43,10 +45,18 @@ class Asked:
 
     group: str | None
     since_us: int | None
-    output: Path | None
+    output: str | None
     report: Path | None
     as_json: bool
     bootstrap: str
+
+
+class Spark(NamedTuple):
+    """Where to run: ``options`` are those of our formats that reach the cluster."""
+
+    master: str
+    conf: Mapping[str, str]
+    options: Mapping[str, str]
 
 
 def history(
@@ -60,11 +70,18 @@ def history(
             help="What was so since then: ISO 8601 (UTC unless it says otherwise), or 7d, 12h, 30min.",
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="DIR", help="Write Parquet tables there.")] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Write Parquet tables there. With --master also a URI.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one self-contained page.")] = None,
     expires_within: Annotated[
         str, typer.Option(metavar="SPAN", help="Tell of commits that expire within so long.")
     ] = "1d",
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Work on Spark, with this master: spark://HOST:PORT, local[N], …"),
+    ] = None,
+    conf: SparkConf = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
@@ -75,11 +92,24 @@ def history(
     soon, groups that never commit: each with the records that prove it. Tables: commits, generations, members,
     assignments, tombstones, unknown, others; findings, lag (over time), expiry.
     """
+    from odradek.spark.session import is_submitted
+
     if group == "":
         raise CommandError("--group: a group's name cannot be empty")
     asked = Asked(group, None if since is None else parse_since(since), output, report, as_json, bootstrap)
     config = client_config(bootstrap, timeout_ms, command_config)
-    run_history(asked, config, span_ms("--expires-within", expires_within))
+    expires_within_ms = span_ms("--expires-within", expires_within)
+    if master is not None or conf or is_submitted():
+        from odradek.cli.pipeline_history_spark import run_history_on_spark
+
+        options = spark_client_options(command_config)
+        run_history_on_spark(
+            asked, config, expires_within_ms, Spark(master or "local[*]", pairs(conf, "--conf"), options)
+        )
+        return
+    if output is not None and "://" in output:
+        raise CommandError(f"--output {output}: a URI is for --master: without Spark tables go to this machine")
+    run_history(asked, config, expires_within_ms)
 
 
 def span_ms(option: str, text: str) -> int:
@@ -108,16 +138,10 @@ def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> N
     from odradek.history import analysis as analysing
     from odradek.history.findings import Rules
     from odradek.history.journal import Journal
-    from odradek.history.report import PlotlyMissing, check_plotly, render
 
-    if asked.report is not None:
-        try:
-            check_plotly()  # before an hour of reading, not after it
-        except PlotlyMissing as error:
-            raise CommandError(str(error)) from error
-        _check_place(asked.report)
+    check_asked(asked)
     journal = Journal()
-    with _tables(asked.output) as writers:
+    with _tables(None if asked.output is None else Path(asked.output)) as writers:
         _read(asked, config, journal, writers)
         if asked.group is not None and asked.group not in journal.groups:
             raise CommandError(f"the offsets topic holds nothing about group {asked.group}")
@@ -128,10 +152,32 @@ def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> N
             )  # fmt: skip
         for name in ("findings", "lag", "expiry"):
             writers.write(name, getattr(found, name))
+    write_report(asked, found)
+    tell(asked, found)
+
+
+def check_asked(asked: Asked) -> None:
+    """Before an hour of reading, not after it. Raises CommandError."""
+    from odradek.core.errors import StorageError
+    from odradek.history.report import PlotlyMissing, check_page
+
+    if asked.report is not None:
+        try:
+            check_page(asked.report)
+        except (PlotlyMissing, StorageError) as error:
+            raise CommandError(str(error) if isinstance(error, PlotlyMissing) else f"--report {error}") from error
+
+
+def write_report(asked: Asked, found: Analysis) -> None:
+    from odradek.core.errors import StorageError
+    from odradek.history.report import render, write_page
+
     if asked.report is not None:
         whose = asked.bootstrap if asked.group is None else f"{asked.group} on {asked.bootstrap}"
-        _write_whole(asked.report, render(found, whose))
-    _tell(asked, found)
+        try:
+            write_page(asked.report, render(found, whose))
+        except StorageError as error:
+            raise CommandError(f"--report {error}") from error
 
 
 def _read(asked: Asked, config: ClientConfig, journal: Journal, writers: Writers) -> None:
@@ -145,24 +191,6 @@ def _read(asked: Asked, config: ClientConfig, journal: Journal, writers: Writers
         for batch in stream_offset_history(config, group=asked.group, advance=advance, passed=journal.note_offsets):
             journal.add(batch)
             writers.take_in(batch, asked.since_us)
-
-
-def _check_place(path: Path) -> None:
-    if path.is_dir():
-        raise CommandError(f"--report {path}: that is a directory")
-    if not path.absolute().parent.is_dir():
-        raise CommandError(f"--report {path}: there is no directory {path.absolute().parent}")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """All of it or nothing: whoever opens the page while it is made anew sees the old one."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise CommandError(f"--report {path}: {error.strerror}") from error
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -183,7 +211,7 @@ class Writers:
         import pyarrow.compute as pc
 
         from odradek.history.columns import TIME
-        from odradek.history.views import view
+        from odradek.history.views import TABLES, view
 
         if since_us is not None:
             since = pa.scalar(since_us, TIME)
@@ -211,7 +239,7 @@ class Writers:
 
     def close(self, *, keep: bool) -> None:
         """Puts the files in place, or away again."""
-        from odradek.history.views import SCHEMAS
+        from odradek.history.views import SCHEMAS, TABLES
 
         if self._directory is None:
             return
@@ -221,7 +249,10 @@ class Writers:
         for name, writer in self._open.items():
             writer.close()
             if keep:
-                os.replace(self._part(name), self._directory / f"{name}.parquet")
+                table = self._directory / f"{name}.parquet"
+                if table.is_dir():  # of a run on Spark
+                    shutil.rmtree(table)
+                os.replace(self._part(name), table)
             else:
                 self._part(name).unlink(missing_ok=True)
 
@@ -246,7 +277,7 @@ def _tables(directory: Path | None) -> Iterator[Writers]:
 # --- telling ----------------------------------------------------------------------------------------------------------
 
 
-def _tell(asked: Asked, found: Analysis) -> None:
+def tell(asked: Asked, found: Analysis) -> None:
     from odradek.history.findings import KINDS
     from odradek.history.report import TITLES
 
@@ -290,6 +321,6 @@ def _as_json(asked: Asked, found: Analysis, rows: list[dict[str, Any]]) -> dict[
         "offsets_retention_ms": found.retention_ms,
         "incomplete_below": {str(number): offset for number, offset in sorted(found.incomplete_below.items())},
         "findings": rows,
-        "output": None if asked.output is None else str(asked.output),
+        "output": asked.output,
         "report": None if asked.report is None else str(asked.report),
     }

@@ -134,8 +134,9 @@ def finish(
 
 
 def analyse_table(
-    records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules, incomplete_below: Mapping[int, int]
-) -> Analysis:
+    records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules, incomplete_below: Mapping[int, int],
+    *, since_us: int | None = None,
+) -> Analysis:  # fmt: skip
     """As ``analyse``, of decoded records (``journal.COLUMNS``) that hold all there is about their groups, in any order.
 
     ``incomplete_below`` cannot be told from some groups' records alone.
@@ -143,4 +144,4 @@ def analyse_table(
     journal = Journal(incomplete_below=dict(incomplete_below))
     for batch in records.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")]).to_batches():
         journal.add(batch)
-    return analyse(journal, logs, times_of, rules)
+    return analyse(journal, logs, times_of, rules, since_us=since_us)

@@ -252,12 +252,23 @@ class Journal:
 
 
 def moments(times: Array, since_us: int | None, now_us: int, points: int) -> Array:
-    """``Journal.moments``, from the times of commits or some of them."""
-    begin = since_us if since_us is not None else int(times.min()) if len(times) else now_us
-    times = times[(times >= begin) & (times <= now_us)]
-    even = np.linspace(min(begin, now_us), now_us, max(2, points // 2)).astype(np.int64)
-    busy = np.quantile(times, np.linspace(0, 1, points - len(even)), method="higher") if len(times) else even
-    return np.unique(np.concatenate((even, busy.astype(np.int64))))
+    """``Journal.moments``, from the times of all commits."""
+    even = even_moments(int(times.min()) if len(times) else None, since_us, now_us, points)
+    times = times[(times >= even[0]) & (times <= now_us)]
+    ranks = busy_ranks(len(times), points - len(even))
+    return np.union1d(even, np.partition(times, ranks)[ranks])
+
+
+def even_moments(first_us: int | None, since_us: int | None, now_us: int, points: int) -> Array:
+    """Half of the moments. ``first_us``: of the first commit, None where there is none."""
+    begin = since_us if since_us is not None else now_us if first_us is None else first_us
+    return np.linspace(min(begin, now_us), now_us, max(2, points // 2)).astype(np.int64)
+
+
+def busy_ranks(count: int, points: int) -> Array:
+    """The other half, by their places (from 0) among the sorted times of ``count`` commits, evenly spread."""
+    ranks: Array = np.ceil(np.linspace(0, 1, points if count else 0) * (count - 1)).astype(np.int64)
+    return ranks
 
 
 def _plain_text(column: pa.Array) -> pa.Array:

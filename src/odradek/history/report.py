@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections import Counter
 from datetime import UTC, datetime
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.core.errors import OdradekError
+from odradek.core.errors import OdradekError, StorageError
 from odradek.history.analysis import Analysis
 from odradek.history.findings import KINDS, told_us
 
@@ -77,6 +79,26 @@ def check_plotly() -> None:
         importlib.import_module("plotly")
     except ImportError as error:
         raise PlotlyMissing from error
+
+
+def check_page(path: Path) -> None:
+    """What can be said of a page before it is made. Raises PlotlyMissing, StorageError."""
+    check_plotly()
+    if path.is_dir():
+        raise StorageError(f"{path}: that is a directory")
+    if not path.absolute().parent.is_dir():
+        raise StorageError(f"{path}: there is no directory {path.absolute().parent}")
+
+
+def write_page(path: Path, text: str) -> None:
+    """All of it or nothing: whoever opens the page while it is made anew sees the old one. Raises StorageError."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageError(f"{path}: {error.strerror}") from error
 
 
 def render(analysis: Analysis, source: str) -> str:

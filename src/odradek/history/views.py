@@ -63,6 +63,10 @@ SCHEMAS: dict[str, pa.Schema] = {
 """The columns of each table; ``record_partition`` and ``record_offset`` say which record a row is from."""
 
 
+TABLES = tuple(name for name in SCHEMAS if name != "records")
+"""What the records are told in, without the table of all of them."""
+
+
 def check_table(name: str) -> str:
     """The name as it is. Raises ConfigError listing the tables there are."""
     if name not in SCHEMAS:

@@ -11,29 +11,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import TopicPartition
-from odradek.history.analysis import POINTS
+from odradek.history.analysis import POINTS, Analysis
+from odradek.history.findings import KINDS, Rules
 from odradek.history.findings import SCHEMA as FINDINGS
-from odradek.history.findings import Rules
-from odradek.history.journal import COLUMNS, Journal, moments
+from odradek.history.journal import COLUMNS, GROUP_KINDS, Journal, busy_ranks, even_moments
 from odradek.history.logs import Logs, look_up
 from odradek.history.memberships import EXPIRY_SCHEMA as EXPIRY
 from odradek.history.read import history_ranges
 from odradek.history.series import SCHEMA as LAG
 from odradek.history.views import SCHEMAS, check_table
+from odradek.pipelines.ranked import at_ranks
 from odradek.spark import register
 from odradek.spark.options import client_config
+from odradek.spark.progress import told
 
 FORMAT = "odradek-offsets"
 
@@ -53,7 +57,7 @@ def offset_history(
     ``format("odradek")``: ``endingOffsets``, ``minPartitions``, ``kafka.*`` settings. Raises ConfigError.
     """
     register(spark)
-    return spark.read.format(FORMAT).options(**_options(bootstrap_servers, table, group, options)).load()
+    return _load(spark.read, bootstrap_servers, table, group, options)
 
 
 def stream_offset_history(
@@ -66,18 +70,28 @@ def stream_offset_history(
 ) -> DataFrame:
     """As ``offset_history``, as a stream: from the topic's beginning (``startingOffsets``) on and on."""
     register(spark)
-    return spark.readStream.format(FORMAT).options(**_options(bootstrap_servers, table, group, options)).load()
+    return _load(spark.readStream, bootstrap_servers, table, group, options)
 
 
-def _options(
-    bootstrap_servers: str, table: str, group: str | None, options: Mapping[str, str] | None
-) -> dict[str, str]:
-    chosen = {"kafka.bootstrap.servers": bootstrap_servers, "table": table} | dict(options or {})
-    return chosen if group is None else chosen | {"group": group}
+def _load(
+    reader: DataFrameReader | DataStreamReader,
+    bootstrap_servers: str,
+    table: str,
+    group: str | None,
+    options: Mapping[str, str] | None,
+) -> DataFrame:
+    chosen = {"kafka.bootstrap.servers": bootstrap_servers, "table": table, **(options or {})}
+    if group is not None:
+        chosen["group"] = group
+    return reader.format(FORMAT).options(**chosen).load()
 
 
-class HistoryFrames(NamedTuple):
-    """What ``odradek.history.analysis`` finds, as DataFrames; and the records it was found in."""
+@dataclass(frozen=True)
+class HistoryFrames:
+    """What ``odradek.history.analysis`` finds, as DataFrames; and the records it was found in.
+
+    All are kept by Spark, since they are gone through several times: ``release()`` when done.
+    """
 
     records: DataFrame
     findings: DataFrame
@@ -85,6 +99,40 @@ class HistoryFrames(NamedTuple):
     expiry: DataFrame
     logs: Logs
     incomplete_below: Mapping[int, int]
+    partitions: frozenset[TopicPartition]
+    analysed: DataFrame
+
+    def release(self) -> None:
+        self.analysed.unpersist()
+        self.records.unpersist()
+
+    def collected(self) -> Analysis:
+        """As ``analyse_offset_history`` returns it. The records stay where they are."""
+        commits = f"count_if({_IS_COMMIT} and not is_tombstone) commits"
+        counted = self.records.selectExpr("count(*) records", commits).first()
+        kinds = ", ".join(f"'{kind}'" for kind in GROUP_KINDS)
+        groups = self.records.where(f"{_IS_COMMIT} or kind in ({kinds})").select("group").distinct().collect()
+        findings = self.findings.toArrow().cast(FINDINGS)
+        gravity = pc.index_in(findings["kind"], pa.array(KINDS))
+        # Sorting keeps the order of a group's own rows.
+        by_kind = findings.append_column("gravity", gravity).sort_by([("gravity", "ascending"), ("group", "ascending")])
+        soonest = [(name, "ascending") for name in ("expires_at", "group", "topic")]
+        logs = self.logs
+        topics, there = {tp.topic for tp in self.partitions}, {tp.topic for tp in logs.by_partition}
+        return Analysis(
+            by_kind.drop_columns("gravity"),
+            self.lag.toArrow().cast(LAG).sort_by("group"),
+            self.expiry.toArrow().cast(EXPIRY).sort_by(soonest),
+            tuple(sorted(row.group for row in groups)),
+            counted.records,
+            counted.commits,
+            int(logs.moments[0]) if len(logs.moments) else logs.now_us,
+            logs.now_us,
+            logs.retention_ms,
+            logs.retention_is_known,
+            dict(self.incomplete_below),
+            tuple(sorted(topics - there)),
+        )
 
 
 def analyse_on_spark(
@@ -93,29 +141,31 @@ def analyse_on_spark(
     *,
     group: str | None = None,
     since_us: int | None = None,
+    now_us: int | None = None,
     rules: Rules | None = None,
     points: int = POINTS,
     options: Mapping[str, str] | None = None,
+    advance: Callable[[int], None] = lambda offsets: None,
 ) -> HistoryFrames:
     """The analysis on a cluster: groups are spread over its workers, each looked at by itself.
 
-    The records are persisted, since they are gone through several times: ``frames.records.unpersist()`` when done.
-    ``since_us`` (microseconds since 1970) is from when on lag is looked at. Raises ConfigError, BrokerUnreachable.
+    ``since_us`` and ``now_us`` are as for ``analyse_offset_history`` (microseconds since 1970); ``advance`` is told how
+    many more offsets are read, from another thread. Raises ConfigError, BrokerUnreachable.
     """
-    records = offset_history(spark, bootstrap_servers, group=group, options=options).persist()
     kafka = {name.removeprefix("kafka."): value for name, value in (options or {}).items() if name.startswith("kafka.")}
     config = client_config(kafka | {"bootstrap.servers": bootstrap_servers})
-    logs = _logs(records, config, since_us, points)
+    with told(spark, advance) as telling:
+        given = {**(options or {}), **telling}
+        records = offset_history(spark, bootstrap_servers, group=group, options=given).persist()
+        keys = records.where(_IS_COMMIT).select("topic", "partition").distinct().collect()
+    partitions = frozenset(TopicPartition(row.topic, row.partition) for row in keys)
+    logs = _logs(records, config, partitions, since_us=since_us, now_us=now_us, points=points)
     missing = _missing_below(records, config, group)
-    chosen = records.where("group is not null").select(*COLUMNS).groupBy("group")
-
-    def frame(table: str, schema: pa.Schema) -> DataFrame:
-        analyser = _analyser(table, logs, config, rules or Rules(), missing)
-        return chosen.applyInArrow(analyser, from_arrow_schema(schema))
-
-    return HistoryFrames(
-        records, frame("findings", FINDINGS), frame("lag", LAG), frame("expiry", EXPIRY), logs, missing
-    )
+    analyser = _analyser(logs, config, rules or Rules(), missing, since_us)
+    by_group = records.where("group is not null").select(*COLUMNS).groupBy("group")
+    analysed = by_group.applyInArrow(analyser, from_arrow_schema(_ANALYSED)).persist()
+    findings, lag, expiry = (analysed.selectExpr(f"inline({name})") for name in _ANALYSED.names)
+    return HistoryFrames(records, findings, lag, expiry, logs, missing, partitions, analysed)
 
 
 def table_of(records: DataFrame, table: str) -> DataFrame:
@@ -129,8 +179,15 @@ def table_of(records: DataFrame, table: str) -> DataFrame:
     return records.mapInArrow(views, from_arrow_schema(SCHEMAS[check_table(table)]))
 
 
+_IS_COMMIT = "partition is not null"
+_ANALYSED = pa.schema(
+    [(name, pa.list_(pa.struct(list(of)))) for name, of in (("findings", FINDINGS), ("lag", LAG), ("expiry", EXPIRY))]
+)
+"""What there is to say of one group: one row, for it is worked out once."""
+
+
 def _analyser(
-    table: str, logs: Logs, config: ClientConfig, rules: Rules, missing: Mapping[int, int]
+    logs: Logs, config: ClientConfig, rules: Rules, missing: Mapping[int, int], since_us: int | None
 ) -> Callable[[pa.Table], pa.Table]:
     """What a worker does with one group's records."""
 
@@ -138,24 +195,39 @@ def _analyser(
         from odradek.history.analysis import analyse_table
         from odradek.history.logs import record_times
 
-        found: pa.Table = getattr(analyse_table(records, logs, partial(record_times, config), rules, missing), table)
-        return found
+        found = analyse_table(records, logs, partial(record_times, config), rules, missing, since_us=since_us)
+        columns = [_one_list(getattr(found, name)) for name in _ANALYSED.names]
+        return pa.Table.from_arrays(columns, schema=_ANALYSED)
 
     return analyse_group
 
 
-def _logs(records: DataFrame, config: ClientConfig, since_us: int | None, points: int) -> Logs:
-    """Asked once, by the driver: of whichever partitions were committed, at moments when commits were made."""
-    shares = ", ".join(str(n / (points - 1)) for n in range(points))
-    told = records.selectExpr(
-        "max(unix_micros(record_timestamp)) latest",
-        f"percentile_approx(unix_micros(commit_timestamp), array({shares})) moments",
-    ).first()
-    now_us = max(int(time.time() * 1e6), told.latest or 0)
-    at = moments(np.array(told.moments or [], np.int64), since_us, now_us, points)
-    keys = records.where("kind = 'offset_commit'").select("topic", "partition").distinct().collect()
+def _one_list(table: pa.Table) -> pa.ListArray:
+    """All rows of a table as one value."""
+    rows = pa.StructArray.from_arrays([column.combine_chunks() for column in table.columns], fields=list(table.schema))
+    return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
+
+
+def _logs(
+    records: DataFrame,
+    config: ClientConfig,
+    partitions: frozenset[TopicPartition],
+    *,
+    since_us: int | None,
+    now_us: int | None,
+    points: int,
+) -> Logs:
+    """Asked once, by the driver: of whichever partitions were committed, at the moments that ``Journal`` takes."""
+    if now_us is None:
+        latest = records.selectExpr("max(unix_micros(record_timestamp)) latest").first().latest
+        now_us = max(int(time.time() * 1e6), latest or 0)
+    commit = "coalesce(unix_micros(commit_timestamp), -1)"
+    times = records.where(_IS_COMMIT).selectExpr(f"if(is_tombstone, unix_micros(record_timestamp), {commit}) at")
+    even = even_moments(times.selectExpr("min(at) at").first().at, since_us, now_us, points)
+    chosen = times.where(f"at between {even[0]} and {now_us}")
+    busy = at_ranks(chosen, busy_ranks(chosen.count(), points - len(even)))
     with Admin(config) as admin:
-        return look_up(admin, {TopicPartition(row.topic, row.partition) for row in keys}, at, now_us)
+        return look_up(admin, partitions, np.union1d(even, busy), now_us)
 
 
 def _missing_below(records: DataFrame, config: ClientConfig, group: str | None) -> dict[int, int]:

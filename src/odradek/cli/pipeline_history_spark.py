@@ -1,0 +1,75 @@
+"""``odradek pipeline history --master``: the same report and tables, worked out on a Spark cluster."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from odradek.cli.pipeline_history import Asked, Spark, check_asked, tell, write_report
+from odradek.cli.pipeline_options import check_pyspark
+from odradek.cli.terminal import progress, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from odradek.client.config import ClientConfig
+    from odradek.history.analysis import Analysis
+    from odradek.history.findings import Rules
+
+
+def run_history_on_spark(asked: Asked, config: ClientConfig, expires_within_ms: int, spark: Spark) -> None:
+    """``config`` is for a first look, which says soon when no broker answers. Raises OdradekError."""
+    check_pyspark()
+    from odradek.client.admin import Admin
+    from odradek.history.findings import Rules
+    from odradek.history.read import history_ranges
+
+    check_asked(asked)
+    with waiting("looking at the cluster"), Admin(config) as admin:
+        total = sum(end - start for start, end in history_ranges(admin, asked.group).values())
+    # Java takes Ctrl-C badly when it meets it: so it always meets the main thread, which works on nothing.
+    workers = ThreadPoolExecutor(1, "history")
+    try:
+        with progress("Reading", total, "records") as advance:
+            rules = Rules(expires_within_ms=expires_within_ms)
+            analysing = workers.submit(_begin, asked, rules, spark, advance).result()
+        with waiting("analysing"):
+            found = workers.submit(analysing).result()
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
+    write_report(asked, found)
+    tell(asked, found)
+
+
+def _begin(asked: Asked, rules: Rules, spark: Spark, advance: Callable[[int], None]) -> Callable[[], Analysis]:
+    """Reads the records into Spark; what is returned does the rest."""
+    from odradek.pipelines.history import analyse_on_spark
+    from odradek.pipelines.ingesting import start_spark
+    from odradek.pipelines.queries import failures_told
+    from odradek.pipelines.reporting import check_group, place_for_tables, write_tables
+
+    session = start_spark(spark.master, spark.conf)
+    place = None if asked.output is None else place_for_tables(session, asked.output)
+    with failures_told("the analysis stopped"):
+        frames = analyse_on_spark(
+            session,
+            asked.bootstrap,
+            group=asked.group,
+            since_us=asked.since_us,
+            rules=rules,
+            options=spark.options,
+            advance=advance,
+        )
+
+    def finish() -> Analysis:
+        try:
+            with failures_told("the analysis stopped"):
+                found = frames.collected()
+            check_group(found, asked.group)
+            if place is not None:
+                write_tables(session, frames, place, asked.since_us)
+        finally:
+            frames.release()
+        return found
+
+    return finish

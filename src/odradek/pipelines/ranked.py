@@ -1,0 +1,68 @@
+"""Which values stand at given places when a column is sorted: exactly, and without sorting it.
+
+Each pass counts the values in many narrow pieces, and goes on inside of those that hold a place asked for. Two or three
+passes find sixty places among a hundred million times; a worker's task hands over some ten thousand counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Array = npt.NDArray[np.int64]
+PARTS = 1 << 16
+_COUNTS = "piece long, part long, count long, low long, high long"
+
+
+def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
+    """The values at these places (from 0, ascending) of a frame with one column, of longs without nulls.
+
+    ``parts``: how many pieces there are at most in one pass. There have to be as many values as the ranks ask for.
+    """
+    if not len(ranks):
+        return np.empty(0, np.int64)
+    name = values.columns[0]
+    ends = values.selectExpr(f"min({name}) low", f"max({name}) high").first()
+    lows, highs, below = (np.array([one], np.int64) for one in (ends.low, ends.high, 0))
+    while (lows < highs).any():
+        counter = partial(_count, lows, highs, max(2, parts // len(lows)))
+        counted = values.mapInArrow(counter, _COUNTS).groupBy("piece", "part")
+        rows = counted.agg({"count": "sum", "low": "min", "high": "max"}).toArrow()
+        rows = rows.sort_by([("piece", "ascending"), ("part", "ascending")])
+        piece = rows["piece"].to_numpy()
+        count, low, high = (rows[column].to_numpy() for column in ("sum(count)", "min(low)", "max(high)"))
+        before = np.cumsum(count) - count
+        before += (below - before[np.searchsorted(piece, np.arange(len(below)))])[piece]
+        kept = np.searchsorted(ranks, before) < np.searchsorted(ranks, before + count)
+        lows, highs, below = low[kept], high[kept], before[kept]
+    chosen: Array = lows[np.searchsorted(below, ranks, side="right") - 1]
+    return chosen
+
+
+def _count(lows: Array, highs: Array, parts: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker: of each piece's parts how many values there are, the least and the greatest."""
+    widths = (highs - lows) // parts + 1
+    count = np.zeros(len(lows) * parts, np.int64)
+    least = np.full(len(count), np.iinfo(np.int64).max)
+    most = np.full(len(count), np.iinfo(np.int64).min)
+    for batch in batches:
+        values = batch.column(0).to_numpy()
+        piece = np.maximum(np.searchsorted(lows, values, side="right") - 1, 0)
+        inside = (lows[piece] <= values) & (values <= highs[piece])
+        values, piece = values[inside], piece[inside]
+        code = piece * parts + (values - lows[piece]) // widths[piece]
+        count += np.bincount(code, minlength=len(count))
+        np.minimum.at(least, code, values)
+        np.maximum.at(most, code, values)
+    seen = np.flatnonzero(count)
+    columns: list[Any] = [seen // parts, seen % parts, count[seen], least[seen], most[seen]]
+    names = ("piece", "part", "count", "low", "high")
+    yield pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], names=names)

@@ -1,0 +1,118 @@
+"""The history of groups, worked out on Spark: the Parquet tables and the page of ``odradek pipeline history``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.core.errors import ConfigError
+from odradek.history.analysis import Analysis
+from odradek.history.findings import Rules
+from odradek.history.report import check_page, render, write_page
+from odradek.history.views import TABLES
+from odradek.pipelines.history import HistoryFrames, analyse_on_spark, table_of
+from odradek.pipelines.ingesting import start_spark
+from odradek.pipelines.lake import check_spark_sees
+from odradek.pipelines.places import LocalPlace, Place, place_of
+from odradek.pipelines.queries import failures_told, plain_timestamps
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_STAGED = ".history-"
+
+
+def report_history(
+    bootstrap_servers: str,
+    *,
+    group: str | None = None,
+    since_us: int | None = None,
+    output: str | Path | None = None,
+    report: str | Path | None = None,
+    rules: Rules | None = None,
+    options: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    master: str = "local[*]",
+) -> Analysis:
+    """Reads the offsets topic, or one group's part of it, on Spark, and tells what happened to groups.
+
+    Tables go to the folder or URI ``output``, which Spark's workers see, a page to the file ``report`` of this machine.
+    ``since_us``: from when on to look (microseconds since 1970). ``options``: of ``format("odradek-offsets")``.
+    Raises ConfigError, StorageError, BrokerUnreachable, PlotlyMissing, QueryFailed.
+    """
+    page = None if report is None else Path(report)
+    if page is not None:
+        check_page(page)
+    running = spark or start_spark(master)
+    place = None if output is None else place_for_tables(running, str(output))
+    with failures_told("the analysis stopped"):
+        frames = analyse_on_spark(
+            running, bootstrap_servers, group=group, since_us=since_us, rules=rules, options=options
+        )
+        try:
+            found = frames.collected()
+            check_group(found, group)
+            if place is not None:
+                write_tables(running, frames, place, since_us)
+        finally:
+            frames.release()
+    if page is not None:
+        write_page(page, render(found, bootstrap_servers if group is None else f"{group} on {bootstrap_servers}"))
+    return found
+
+
+def check_group(found: Analysis, group: str | None) -> None:
+    """Raises ConfigError where the offsets topic holds nothing about the one group that was asked for."""
+    if group is not None and group not in found.groups:
+        raise ConfigError(f"the offsets topic holds nothing about group {group}")
+
+
+def place_for_tables(spark: SparkSession, output: str) -> Place:
+    """Made where it is missing. Raises StorageError, ConfigError."""
+    place = place_of(output, spark)
+    place.make()
+    if isinstance(place, LocalPlace):
+        check_spark_sees(spark, place.path)
+    return place
+
+
+def write_tables(spark: SparkSession, frames: HistoryFrames, place: Place, since_us: int | None) -> None:
+    """A folder of Parquet files for each table, ``commits.parquet/…``; those of an earlier run are replaced when all is
+    written. One run at a time. Raises StorageError, QueryFailed.
+    """
+    for old in place.children():
+        if old.startswith(_STAGED):  # of a run that was killed
+            place.child(old).remove()
+    staged = place.child(f"{_STAGED}{uuid.uuid4().hex[:8]}")
+    try:
+        with failures_told(f"{place.uri} was not written"), plain_timestamps(spark):
+            for name, frame in _tables(frames, since_us).items():
+                frame.write.parquet(staged.child(name).uri)
+        for name in (*TABLES, "findings", "lag", "expiry"):
+            _replace(place, f"{name}.parquet", staged.child(name))
+    finally:
+        staged.remove()
+
+
+def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]:
+    records = frames.records
+    if since_us is not None:
+        records = records.where(f"record_timestamp >= timestamp_micros({since_us})")
+    found = {name: table_of(records, name) for name in TABLES}
+    # A task for each group's rows would be a file for each.
+    results = {"findings": frames.findings, "lag": frames.lag, "expiry": frames.expiry}
+    return found | {name: frame.coalesce(1) for name, frame in results.items()}
+
+
+def _replace(place: Place, name: str, staged: Place) -> None:
+    """Puts a folder of files into the place of what has this name: a folder, or a file where no Spark wrote it."""
+    if isinstance(place, LocalPlace) and (place.path / name).is_file():
+        place.delete(name)
+    table = place.child(name)
+    table.remove()
+    table.make()
+    table.move_here(
+        staged, [(file.name, f"part-{number:05}.parquet") for number, file in enumerate(staged.data_files())]
+    )

@@ -1,0 +1,22 @@
+"""The history of groups on Spark: what is worked out group by group on workers is what one machine finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odradek.pipelines.ranked import at_ranks
+
+
+@pytest.mark.parametrize("parts", [256, 1 << 16])
+def test_places_in_an_unsorted_column_are_those_of_the_sorted_one(spark: Any, parts: int) -> None:
+    chance = np.random.default_rng(7)
+    crowded = chance.integers(0, 50, 400) + 1_700_000_000_000_000
+    values = np.concatenate((crowded, chance.integers(-1, 1 << 62, 50), [-1, -1, 1 << 62]))
+    frame = spark.createDataFrame([(int(one),) for one in values], "at long").repartition(3)
+    ranks = np.array([0, 1, 2, 7, 200, 201, 399, 410, 451, 452])
+    found = at_ranks(frame, ranks, parts)
+    assert found.tolist() == np.sort(values)[ranks].tolist()
+    assert at_ranks(frame, ranks[:0]).tolist() == []
