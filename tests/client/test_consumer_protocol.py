@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from odradek.client.arguments import as_offsets
 from odradek.client.assignors import CooperativeStickyAssignor, RangeAssignor
-from odradek.client.commits import AutoCommit, as_offsets, commit_failure, commit_request
+from odradek.client.commits import AutoCommit, commit_failure, commit_request
 from odradek.client.consumer_errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
 from odradek.client.consumer_protocol import decode_assignment, encode_assignment
 from odradek.client.errors import UnknownTopic

@@ -30,7 +30,9 @@ class Admin(AsyncClosing):
     ...     await admin.list_group_offsets("flight-lake")
     """
 
-    def __init__(self, bootstrap_servers: ClientConfig | str, **settings: Any) -> None:
+    def __init__(
+        self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
+    ) -> None:
         self.config = as_config(bootstrap_servers, **settings)
         self._made: Cluster | None = None
         self._closed = False

@@ -6,11 +6,21 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from odradek.batches.columns import COLUMNS
+from odradek.client.arguments import (
+    as_offset,
+    as_partition,
+    as_partitions,
+    as_pattern,
+    as_times,
+    check_callbacks,
+    check_timeout,
+    check_topics,
+)
 from odradek.client.commits import OnCommit
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_engine import Engine
@@ -35,9 +45,10 @@ class Consumer:
     ...     polled = await consumer.poll(1.0)
     """
 
-    def __init__(self, settings: Mapping[str, Any] | str | None = None, /, **more: Any) -> None:
-        given = {"bootstrap_servers": settings} if isinstance(settings, str) else dict(settings or {})
-        self.config = ConsumerConfig.of(given | more)
+    def __init__(self, settings: Mapping[str, Any] | Sequence[str] | str | None = None, /, **more: Any) -> None:
+        if settings is not None and not isinstance(settings, Mapping):
+            settings = {"bootstrap.servers": settings}
+        self.config = ConsumerConfig.of({**(settings or {}), **more})
         self._made: Engine | None = None
         self._closed = False
 
@@ -75,11 +86,14 @@ class Consumer:
         ``group_protocol=consumer`` a pattern given as text is the coordinator's to match, in the syntax of RE2.
         Raises InvalidGroupId, IllegalState.
         """
+        check_topics(topics)
+        check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
+        pattern = as_pattern(pattern, ours=self.config.group_protocol == "classic")
         await self._engine.subscribe(topics, pattern, (on_assigned, on_revoked, on_lost))
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these partitions without being a member. Raises IllegalState after ``subscribe``."""
-        await self._engine.assign(partitions)
+        await self._engine.assign(as_partitions(partitions))
 
     async def unsubscribe(self) -> None:
         """Leaves the group, or gives up what was assigned; nothing is committed by itself here."""
@@ -110,7 +124,7 @@ class Consumer:
     async def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         engine = self._engine
         engine.begin_poll()
-        end = time.monotonic() + timeout
+        end = time.monotonic() + check_timeout(timeout)
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
@@ -124,11 +138,11 @@ class Consumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Polls bring nothing from these until ``resume``; the membership goes on. Raises IllegalState."""
-        self._engine.subscription.pause(partitions)
+        self._engine.subscription.pause(as_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
-        self._engine.subscription.resume(partitions)
+        self._engine.subscription.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
         """The assigned partitions that rest."""
@@ -136,40 +150,41 @@ class Consumer:
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record that a poll returns. Raises IllegalState, RequestTimedOut."""
-        return await self._engine.position(partition, timeout_ms)
+        return await self._engine.position(as_partition(partition), timeout_ms)
 
     async def seek(
         self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH
     ) -> None:
         """The next poll goes on at ``offset``. Raises IllegalState for a partition that is not assigned."""
-        place = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset, leader_epoch)
-        await self._engine.seek(partition, place.offset, place.leader_epoch)
+        tp = as_partition(partition)
+        place = as_offset(offset if isinstance(offset, OffsetAndMetadata) else (offset, leader_epoch), tp)
+        await self._engine.seek(tp, place.offset, place.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Of all assigned partitions where none is named."""
-        await self._engine.seek_to(partitions, EARLIEST)
+        await self._engine.seek_to(as_partitions(partitions), EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Of all assigned partitions where none is named."""
-        await self._engine.seek_to(partitions, LATEST)
+        await self._engine.seek_to(as_partitions(partitions), LATEST)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None for a partition without a commit. Raises InvalidGroupId."""
-        return await self._engine.committed(partitions)
+        return await self._engine.committed(as_partitions(partitions))
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The earliest offset that each log still holds. Raises UnknownTopic, RequestTimedOut."""
-        return await self._engine.bounds(partitions, end=False)
+        return await self._engine.bounds(as_partitions(partitions), end=False)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the readable part of each log ends; under read_committed below open transactions."""
-        return await self._engine.bounds(partitions, end=True)
+        return await self._engine.bounds(as_partitions(partitions), end=True)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
         """The first record that is not older, times in ms since 1970; None where there is none."""
-        listed = await self._engine.list_offsets(times_ms)
+        listed = await self._engine.list_offsets(as_times(times_ms))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
@@ -182,7 +197,7 @@ class Consumer:
 
     async def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """Records between position and end, of all assigned partitions where None."""
-        return await self._engine.lag(partitions)
+        return await self._engine.lag(None if partitions is None else as_partitions(partitions))
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
@@ -201,6 +216,7 @@ class Consumer:
     ) -> None:
         """One try, sent in the order of the calls. ``callback(offsets, error)`` runs in a later poll, commit or close;
         the error is RetriableCommitFailed for what passes."""
+        check_callbacks(callback=callback)
         await self._engine.commit_async(offsets, callback)
 
     async def enforce_rebalance(self, reason: str = "enforced by the user") -> None:

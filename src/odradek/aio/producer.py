@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
@@ -37,7 +37,9 @@ class Producer(AsyncClosing):
     Raises ConfigError.
     """
 
-    def __init__(self, bootstrap_servers: ClientConfig | Mapping[str, Any] | str, **settings: Any) -> None:
+    def __init__(
+        self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
+    ) -> None:
         self.producer_config, self.config = split_settings(bootstrap_servers, settings)
         self._made: tuple[ProducerEngine, asyncio.Task[None]] | None = None
         self._freed: asyncio.Event = asyncio.Event()

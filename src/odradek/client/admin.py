@@ -37,7 +37,9 @@ class Admin(Closing):
     {TopicPartition(topic='flights', partition=0): OffsetAndMetadata(offset=5, leader_epoch=0, metadata='')}
     """
 
-    def __init__(self, bootstrap_servers: ClientConfig | str, **settings: Any) -> None:
+    def __init__(
+        self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
+    ) -> None:
         self.config = as_config(bootstrap_servers, **settings)
         self._cluster = Cluster(self.config)
         self._closed = False

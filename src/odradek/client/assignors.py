@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 
+from odradek.client.arguments import as_partitions
 from odradek.client.membership_wire import (
     NO_GENERATION,
     Subscription,
@@ -29,6 +30,9 @@ class Assignor:
 
     All members of a group must support one assignor in common. ``cooperative`` members go on reading what they keep
     while a rebalance runs; ``assign`` must then leave out, for one round, what another member still holds.
+
+    What a method raises is raised by the poll that it was called for, and so is a plan that cannot be: one that gives
+    a partition to two members, or to somebody who is no member.
     """
 
     name: str = ""
@@ -147,23 +151,31 @@ BUILT_IN: dict[str, type[Assignor]] = {
     kind.name: kind for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
 }
 DEFAULT_STRATEGY = ("range", "cooperative-sticky")
+_JAVA = {
+    f"org.apache.kafka.clients.consumer.{kind.__name__}": kind.name
+    for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+}
+"""The classes that a Java consumer's settings name."""
 
 
 def make_assignors(
     strategy: str | Assignor | type[Assignor] | Iterable[str | Assignor | type[Assignor]],
 ) -> list[Assignor]:
-    """Assignors from names, classes or instances. Raises ConfigError."""
+    """Assignors from names (Kafka's own also by their Java classes), classes or instances. Raises ConfigError."""
     if isinstance(strategy, str):
         strategy = [part.strip() for part in strategy.split(",") if part.strip()]
     elif isinstance(strategy, Assignor | type):
         strategy = [strategy]
+    if not isinstance(strategy, Iterable):
+        raise ConfigError(f"partition_assignment_strategy: {strategy!r} is neither a name nor an Assignor")
     made: list[Assignor] = []
     for one in strategy:
         if isinstance(one, str):
-            if one not in BUILT_IN:
+            name = _JAVA.get(one, one)
+            if name not in BUILT_IN:
                 names = ", ".join(BUILT_IN)
                 raise ConfigError(f"partition_assignment_strategy: unknown {one!r}: one of {names}, or an Assignor")
-            made.append(BUILT_IN[one]())
+            made.append(BUILT_IN[name]())
         elif isinstance(one, type) and issubclass(one, Assignor):
             made.append(one())
         elif isinstance(one, Assignor):
@@ -173,6 +185,30 @@ def make_assignors(
     names_given = [one.name for one in made]
     if not made or "" in names_given or len(set(names_given)) < len(made):
         raise ConfigError("partition_assignment_strategy: at least one assignor, each with a name of its own")
+    return made
+
+
+def checked_plan(name: str, plan: object, members: Mapping[str, Subscription]) -> Plan:
+    """What a custom assignor gave back, complete and in our types. Raises TypeError, ValueError saying what is wrong.
+
+    Partitions that nobody gets are no error: a cooperative assignor holds them back for a round.
+    """
+    if not isinstance(plan, Mapping):
+        raise TypeError(f"assignor {name}: assign() must return a mapping of member ids to partitions, not {plan!r}")
+    owners: dict[TopicPartition, str] = {}
+    made: Plan = {member_id: [] for member_id in members}
+    for member_id, rows in plan.items():
+        if member_id not in members:
+            raise ValueError(f"assignor {name}: its plan has {member_id!r}, who is no member of the group")
+        try:
+            partitions = as_partitions(rows)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"assignor {name}: its plan for {member_id}: {error}") from error
+        for tp in partitions:
+            if tp in owners:
+                raise ValueError(f"assignor {name}: its plan gives {tp} to {owners[tp]} and to {member_id}")
+            owners[tp] = member_id
+        made[member_id] = partitions
     return made
 
 

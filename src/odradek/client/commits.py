@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +14,6 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, Exception | None], None]
 """Called with what was committed, and why that failed (None: it did not)."""
-
-
-def as_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> Offsets:
-    """Plain numbers become offsets. Raises ValueError for a negative one."""
-    found: Offsets = {}
-    for tp, commit in offsets.items():
-        full = OffsetAndMetadata(commit) if isinstance(commit, int) else OffsetAndMetadata(*commit)
-        if full.offset < 0:
-            raise ValueError(f"offset {full.offset} for {TopicPartition(*tp)}: an offset is at least 0")
-        found[TopicPartition(*tp)] = full
-    return found
 
 
 def commit_request(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -22,6 +22,24 @@ _NOT_HERE = {
     "transaction_timeout_ms": "transactions are not supported yet",
     "interceptor_classes": "there are no interceptors",
     "metric": "there are no metrics reporters",
+    "enable_metrics_push": "no metrics are pushed to the broker: leave it out",
+    "auto_include_jmx_reporter": "there is no JMX here: leave it out",
+    "receive_buffer_bytes": "the system sizes the sockets' buffers: leave it out",
+    "send_buffer_bytes": "the system sizes the sockets' buffers: leave it out",
+    "connections_max_idle_ms": "connections stay open until the client is closed: leave it out",
+    "reconnect_backoff": "retry_backoff_ms and retry_backoff_max_ms hold for connections, too",
+    "socket_connection_setup_timeout_max_ms": "socket_connection_setup_timeout_ms holds for every try",
+    "client_dns_lookup": "every address that a name stands for is tried: leave it out",
+    "metadata_recovery": "who finds no broker any more begins again at bootstrap_servers: leave it out",
+    "metadata_max_idle_ms": "topics are looked up when they are used: leave it out",
+    "exclude_internal_topics": "patterns leave internal topics out",
+    "internal_": "it is internal to Java's client: leave it out",
+    "share_": "there are no share consumers",
+    "partitioner_class": "partitions are chosen as Java's default does; send(partition=…) chooses another",
+    "partitioner_": "partitions are chosen as Java's default does: leave it out",
+    "compression_gzip_level": "each codec has one level",
+    "compression_lz4_level": "each codec has one level",
+    "compression_zstd_level": "each codec has one level",
 }
 
 
@@ -119,6 +137,10 @@ class ClientConfig:
             key = name.replace(".", "_")
             if key not in kinds:
                 raise unknown_setting(name, kinds)
+            if key in values:
+                raise ConfigError(f"{name} is set twice")
+            if key == "bootstrap_servers" and isinstance(value, list | tuple):
+                value = ",".join(map(str, value))
             values[key] = typed(name, str(kinds[key]), value)
         if "bootstrap_servers" not in values:
             raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
@@ -151,11 +173,17 @@ def typed(name: str, kind: str, value: Any) -> Any:
         raise ConfigError(f"{name}: expected a whole number, not {value!r}") from None
 
 
-def as_config(config: ClientConfig | str, **settings: Any) -> ClientConfig:
-    """A config from itself, or from ``host:port[,host:port]`` with settings. Raises ConfigError."""
+def as_config(config: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any) -> ClientConfig:
+    """A config from itself, from ``host:port[,host:port]`` or a list of those, or from a mapping of Kafka's names; with
+    settings. Raises ConfigError."""
     if isinstance(config, ClientConfig):
         if settings:
             merged = {field.name: getattr(config, field.name) for field in fields(config)}
             return ClientConfig.of({**merged, **{k.replace(".", "_"): v for k, v in settings.items()}})
         return config
+    if isinstance(config, Mapping):
+        twice = {name.replace(".", "_") for name in config} & {name.replace(".", "_") for name in settings}
+        if twice:
+            raise ConfigError(f"{min(twice)} is set twice")
+        return ClientConfig.of({**config, **settings})
     return ClientConfig.of({"bootstrap_servers": config, **settings})

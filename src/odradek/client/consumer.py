@@ -8,12 +8,22 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from odradek.batches.columns import COLUMNS
 from odradek.client import loop
+from odradek.client.arguments import (
+    as_offset,
+    as_partition,
+    as_partitions,
+    as_pattern,
+    as_times,
+    check_callbacks,
+    check_timeout,
+    check_topics,
+)
 from odradek.client.commits import OnCommit
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_engine import Engine
@@ -24,6 +34,7 @@ from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescriptio
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _Task:
@@ -53,6 +64,37 @@ class _Task:
             self.answer.set_result(result)
 
 
+class _Call(Generic[T]):
+    """A call of the engine. The loop makes the coroutine, so that an interrupt here leaves none that nobody awaits."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], done: Callable[[], None]) -> None:
+        self._make, self._done = make, done
+        self._task: asyncio.Task[T] | None = None
+        self._cancelled = False
+
+    def begin(self) -> None:
+        """On the loop."""
+        if not self._cancelled:
+            self._task = asyncio.ensure_future(self._make())
+            self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        """On the loop."""
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # whoever was interrupted never asks for it
+        self._done()
+
+    def result(self) -> T:
+        """Once it is done."""
+        assert self._task is not None
+        return self._task.result()
+
+
 class Consumer:
     """Reads topics as columns. Settings as keywords with underscores, or Kafka's dotted names in a dict.
 
@@ -65,9 +107,10 @@ class Consumer:
     ...         print(tp, sum(batch.num_rows for batch in batches))
     """
 
-    def __init__(self, settings: Mapping[str, Any] | str | None = None, /, **more: Any) -> None:
-        given = {"bootstrap_servers": settings} if isinstance(settings, str) else dict(settings or {})
-        self.config = ConsumerConfig.of(given | more)
+    def __init__(self, settings: Mapping[str, Any] | Sequence[str] | str | None = None, /, **more: Any) -> None:
+        if settings is not None and not isinstance(settings, Mapping):
+            settings = {"bootstrap.servers": settings}
+        self.config = ConsumerConfig.of({**(settings or {}), **more})
         self._inboxes: list[queue.SimpleQueue[_Task | None]] = []
         self._owner: int | None = None
         self._closed = False
@@ -104,25 +147,21 @@ class Consumer:
         if self._owner not in (None, threading.get_ident()):
             raise IllegalState("another thread is in a call of this Consumer: give each thread one of its own")
 
-    def _drive(self, work: Coroutine[Any, Any, T]) -> T:
+    def _drive(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **named: P.kwargs) -> T:
         """Runs ``work`` on the loop and, meanwhile, what it wants run here."""
-        try:
-            self._check()
-        except IllegalState:
-            work.close()
-            raise
+        self._check()
         outermost = self._owner is None
         self._owner = threading.get_ident()
         inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        call = _Call(lambda: work(*args, **named), lambda: inbox.put(None))
         self._inboxes.append(inbox)
-        future = loop.start(work)
-        future.add_done_callback(lambda _: inbox.put(None))
         try:
+            loop.client_loop().call_soon_threadsafe(call.begin)
             while (task := inbox.get()) is not None:
                 task.run()
-            return future.result()
+            return call.result()
         except BaseException:
-            future.cancel()
+            loop.client_loop().call_soon_threadsafe(call.cancel)
             raise
         finally:
             self._inboxes.remove(inbox)
@@ -147,17 +186,20 @@ class Consumer:
 
         A compiled pattern is matched by this client, which looks for new topics every ``metadata_max_age_ms``. Under
         ``group_protocol=consumer`` a pattern given as text is the coordinator's to match, in the syntax of RE2; a
-        faulty one is raised by the polls that follow. Under classic it is compiled here.
+        faulty one is raised by the polls that follow. Under classic it is compiled here, and ValueError raised at once.
         """
-        self._drive(self._engine.subscribe(topics, pattern, (on_assigned, on_revoked, on_lost)))
+        check_topics(topics)
+        check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
+        pattern = as_pattern(pattern, ours=self.config.group_protocol == "classic")
+        self._drive(self._engine.subscribe, topics, pattern, (on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these partitions without being a member. Raises IllegalState after ``subscribe``."""
-        self._drive(self._engine.assign(partitions))
+        self._drive(self._engine.assign, as_partitions(partitions))
 
     def unsubscribe(self) -> None:
         """Leaves the group, or gives up what was assigned; as in Java, nothing is committed by itself here."""
-        self._drive(self._engine.unsubscribe())
+        self._drive(self._engine.unsubscribe)
 
     def subscription(self) -> frozenset[str]:
         """The subscribed topics; under a pattern those that matched, or were assigned where the coordinator matches."""
@@ -185,10 +227,10 @@ class Consumer:
             engine.group.polled()
             if polled := engine.take(columns):
                 return polled
-        end = time.monotonic() + timeout
+        end = time.monotonic() + check_timeout(timeout)
         while True:
             left = max(0.0, end - time.monotonic())
-            self._drive(engine.poll(left))
+            self._drive(engine.poll, left)
             polled = engine.take(columns)
             if polled or left <= 0:
                 return polled
@@ -207,11 +249,11 @@ class Consumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Polls bring nothing from these until ``resume``; the membership goes on."""
-        self._engine.subscription.pause(partitions)
+        self._engine.subscription.pause(as_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
-        self._engine.subscription.resume(partitions)
+        self._engine.subscription.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
         """The assigned partitions that rest."""
@@ -221,51 +263,52 @@ class Consumer:
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record that a poll returns."""
-        return self._drive(self._engine.position(partition, timeout_ms))
+        return self._drive(self._engine.position, as_partition(partition), timeout_ms)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH) -> None:
         """The next poll goes on at ``offset``. Raises IllegalState for a partition that is not assigned."""
-        place = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset, leader_epoch)
-        self._drive(self._engine.seek(partition, place.offset, place.leader_epoch))
+        tp = as_partition(partition)
+        place = as_offset(offset if isinstance(offset, OffsetAndMetadata) else (offset, leader_epoch), tp)
+        self._drive(self._engine.seek, tp, place.offset, place.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Of all assigned partitions where none is named."""
-        self._drive(self._engine.seek_to(partitions, EARLIEST))
+        self._drive(self._engine.seek_to, as_partitions(partitions), EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Of all assigned partitions where none is named."""
-        self._drive(self._engine.seek_to(partitions, LATEST))
+        self._drive(self._engine.seek_to, as_partitions(partitions), LATEST)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None for a partition without a commit. Raises InvalidGroupId."""
-        return self._drive(self._engine.committed(partitions))
+        return self._drive(self._engine.committed, as_partitions(partitions))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The earliest offset that each log still holds. Raises UnknownTopic, RequestTimedOut."""
-        return self._drive(self._engine.bounds(partitions, end=False))
+        return self._drive(self._engine.bounds, as_partitions(partitions), end=False)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the readable part of each log ends; under read_committed below open transactions.
 
         Raises UnknownTopic, RequestTimedOut."""
-        return self._drive(self._engine.bounds(partitions, end=True))
+        return self._drive(self._engine.bounds, as_partitions(partitions), end=True)
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset | None]:
         """The first record that is not older; None where there is none."""
-        listed = self._drive(self._engine.list_offsets(times_ms))
+        listed = self._drive(self._engine.list_offsets, as_times(times_ms))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions, in order, as ``assign`` takes them. Raises UnknownTopic."""
-        return self._drive(self._engine.partitions_for(topic))
+        return self._drive(self._engine.partitions_for, topic)
 
     def list_topics(self) -> dict[str, TopicDescription]:
         """All topics of the cluster with their partitions, leaders and replicas, internal ones included."""
-        return self._drive(self._engine.list_topics())
+        return self._drive(self._engine.list_topics)
 
     def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """Records between position and end, of all assigned partitions where None."""
-        return self._drive(self._engine.lag(partitions))
+        return self._drive(self._engine.lag, None if partitions is None else as_partitions(partitions))
 
     # --- commits ----------------------------------------------------------------------------------------------
 
@@ -277,7 +320,7 @@ class Consumer:
         Returns when the broker has it; tries again what passes. Raises CommitFailed when the group has gone on
         without this member, RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
-        self._drive(self._engine.commit(offsets, timeout_ms))
+        self._drive(self._engine.commit, offsets, timeout_ms)
 
     def commit_async(
         self,
@@ -286,12 +329,13 @@ class Consumer:
     ) -> None:
         """One try, sent in the order of the calls. ``callback(offsets, error)`` runs in a later poll, commit or close;
         the error is RetriableCommitFailed for what passes."""
-        self._drive(self._engine.commit_async(offsets, callback))
+        check_callbacks(callback=callback)
+        self._drive(self._engine.commit_async, offsets, callback)
 
     def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
         """The next poll joins the group again. Raises IllegalState without ``subscribe``. Under
         ``group_protocol=consumer`` the coordinator decides, and nothing happens but a warning."""
-        self._drive(self._engine.enforce_rebalance(reason))
+        self._drive(self._engine.enforce_rebalance, reason)
 
     def close(self, timeout_ms: int = 30_000) -> None:
         """Commits once more under ``enable_auto_commit``, leaves the group, closes the connections."""
@@ -301,6 +345,6 @@ class Consumer:
             self._closed = True
             return
         try:
-            self._drive(self._engine.close(timeout_ms))
+            self._drive(self._engine.close, timeout_ms)
         finally:
             self._closed = True

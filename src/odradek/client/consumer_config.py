@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
@@ -11,12 +10,12 @@ from typing import Any
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.client.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
 from odradek.client.config import ClientConfig, check_whole, parse_addresses, typed, unknown_setting
+from odradek.client.durations import duration_ms
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 
 logger = logging.getLogger("odradek.consumer")
 
-_DURATION = re.compile(r"P(?!$)(?:(\d+)D)?(?:T(?!$)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$")
 _CHOICES = {
     "isolation_level": ("read_uncommitted", "read_committed"),
     "group_protocol": ("classic", "consumer"),
@@ -162,10 +161,15 @@ def reset_timestamp(policy: str, now_ms: int) -> int | None:
     plain = {"earliest": EARLIEST, "latest": LATEST, "none": None}
     if policy in plain:
         return plain[policy]
-    match = _DURATION.match(policy.removeprefix("by_duration:")) if policy.startswith("by_duration:") else None
-    if match is None:
-        raise ConfigError(
-            f"auto_offset_reset: earliest, latest, none or by_duration:<ISO 8601, as PT1H30M>, not {policy!r}"
-        )
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return max(0, now_ms - round(1000 * (((days * 24 + hours) * 60 + minutes) * 60 + seconds)))
+    kind, colon, text = policy.partition(":")
+    if kind == "by_duration" and colon:
+        try:
+            back_ms = duration_ms(text)
+        except ValueError as error:
+            raise ConfigError(f"auto_offset_reset: by_duration:{error}") from None
+        if back_ms < 0:
+            raise ConfigError(f"auto_offset_reset: {policy!r} lies in the future")
+        return max(0, now_ms - back_ms)
+    raise ConfigError(
+        f"auto_offset_reset: earliest, latest, none or by_duration:<ISO 8601, as PT1H30M>, not {policy!r}"
+    )

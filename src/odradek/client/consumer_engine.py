@@ -12,8 +12,9 @@ from typing import Any
 
 from odradek.client import operations
 from odradek.client.admin import isolation
+from odradek.client.arguments import as_offsets
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.commits import Offsets, OnCommit, as_offsets
+from odradek.client.commits import Offsets, OnCommit
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_errors import IllegalState, InvalidGroupId, Wakeup
 from odradek.client.consumer_fetcher import Fetcher

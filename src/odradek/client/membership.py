@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from odradek.client.assignors import Assignor
+from odradek.client.assignors import Assignor, checked_plan
 from odradek.client.consumer_errors import FencedInstance
 from odradek.client.consumer_protocol import decode_assignment, encode_assignment
 from odradek.client.errors import error_for
@@ -109,9 +109,10 @@ class Membership:
         self.state = State.JOINING
         protocols = []
         for name, assignor in self._assignors.items():
-            subscription = Subscription(
-                tuple(topics), assignor.user_data(topics), tuple(owned), self.generation, self._rack
-            )
+            user_data = assignor.user_data(topics)
+            if not isinstance(user_data, bytes):
+                raise TypeError(f"assignor {name}: user_data() must return bytes, not {user_data!r}")
+            subscription = Subscription(tuple(topics), user_data, tuple(owned), self.generation, self._rack)
             protocols.append({"name": name, "metadata": encode_subscription(subscription)})
         return {
             "group_id": self.group_id,
@@ -155,10 +156,11 @@ class Membership:
         rows: list[dict[str, Any]] = []
         if self.is_leader and not self._skip_assignment and self.protocol is not None:
             counts = {topic: n for topic in sorted(self.leader_topics) if (n := count_of(topic)) is not None}
-            plan = self._assignors[self.protocol].assign(self._members, counts)
+            planned = self._assignors[self.protocol].assign(self._members, counts)
+            plan = checked_plan(self.protocol, planned, self._members)
             rows = [
-                {"member_id": member_id, "assignment": encode_assignment(tuple(plan.get(member_id, ())))}
-                for member_id in self._members
+                {"member_id": member_id, "assignment": encode_assignment(tuple(partitions))}
+                for member_id, partitions in plan.items()
             ]
         return {
             "group_id": self.group_id,

@@ -157,6 +157,9 @@ async def list_offsets(
 ) -> dict[TopicPartition, ListedOffset]:
     deadline = cluster.deadline(timeout_ms)
     found: dict[TopicPartition, ListedOffset] = {}
+    for timestamp in wanted.values():
+        if timestamp < LATEST_TIERED:
+            raise ValueError(f"time {timestamp}: expected ms since 1970, or EARLIEST, LATEST, MAX_TIMESTAMP")
 
     async def attempt() -> None:
         left = {tp: when for tp, when in wanted.items() if tp not in found}

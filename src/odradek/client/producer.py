@@ -6,7 +6,7 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,9 @@ class Producer(Closing):
     Raises ConfigError.
     """
 
-    def __init__(self, bootstrap_servers: ClientConfig | Mapping[str, Any] | str, **settings: Any) -> None:
+    def __init__(
+        self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
+    ) -> None:
         self.producer_config, self.config = split_settings(bootstrap_servers, settings)
         self._engine = ProducerEngine(
             self.producer_config, self.config, lambda function: loop.client_loop().call_soon_threadsafe(function)

@@ -123,33 +123,34 @@ class ProducerConfig:
 
 
 def split_settings(
-    servers: ClientConfig | Mapping[str, Any] | str, settings: Mapping[str, Any]
+    servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, settings: Mapping[str, Any]
 ) -> tuple[ProducerConfig, ClientConfig]:
     """Settings by Kafka's names, dotted or with underscores, as the producer's and the connections'.
 
     Raises ConfigError. As in Kafka, ``acks`` other than all turns idempotence off unless that is asked for.
     """
-    given: dict[str, Any] = {}
+    given: dict[str, tuple[str, Any]] = {}
     more = servers if isinstance(servers, Mapping) else {}
     for name, value in [*more.items(), *settings.items()]:
         key = name.replace(".", "_")
         if key in given:
             raise ConfigError(f"{name} is set twice")
-        given[key] = value
+        given[key] = name, value
     kinds = {one.name: str(one.type) for one in fields(ProducerConfig)}
-    own = {name: _typed(name, kinds[name], given.pop(name)) for name in list(given) if name in kinds}
+    own = {key: _typed(*given.pop(key), kinds[key]) for key in list(given) if key in kinds}
     if own.get("acks") in (0, 1, "0", "1"):
         own.setdefault("enable_idempotence", False)
     known = [*kinds, *(one.name for one in fields(ClientConfig))]
-    for name in given:
-        if name not in known:
+    for key, (name, _) in given.items():
+        if key not in known:
             raise unknown_setting(name, known)
+    rest = dict(given.values())
     if isinstance(servers, Mapping):
-        return ProducerConfig(**own), ClientConfig.of(given)
-    return ProducerConfig(**own), as_config(servers, **given)
+        return ProducerConfig(**own), ClientConfig.of(rest)
+    return ProducerConfig(**own), as_config(servers, **rest)
 
 
-def _typed(name: str, kind: str, value: Any) -> Any:
+def _typed(name: str, value: Any, kind: str) -> Any:
     """A value that came as text, as texts out of a file of settings do."""
     if not isinstance(value, str) or kind.startswith("str"):
         return value

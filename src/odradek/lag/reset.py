@@ -7,11 +7,11 @@ committed offsets alone and takes the end where there is none, ``shift-by`` need
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from odradek.client import durations
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST
@@ -169,23 +169,12 @@ def _logs(admin: Admin, chosen: list[TopicPartition], scenario: Scenario) -> dic
     }
 
 
-_DURATION = re.compile(
-    r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?=[-+\d])(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.I
-)
-
-
 def duration_ms(text: str) -> int:
     """Reads ``PnDTnHnMn.nS`` as Java's Duration does, down to milliseconds. Raises ConfigError."""
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()[1:5]):
-        raise ConfigError(f"--by-duration {text!r}: expected PnDTnHnMnS, for example PT1H30M or P2D")
-    sign, days, hours, minutes, seconds, fraction = match.groups()
-    nanoseconds = int((fraction or "").ljust(9, "0"))
-    if (seconds or "").startswith("-"):
-        nanoseconds = -nanoseconds
-    whole = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
-    total = whole * 1_000_000_000 + nanoseconds
-    return (-total if sign == "-" else total) // 1_000_000
+    try:
+        return durations.duration_ms(text)
+    except ValueError as error:
+        raise ConfigError(f"--by-duration {error}") from None
 
 
 def datetime_ms(text: str) -> int:

@@ -1,0 +1,110 @@
+"""What callers hand in, looked at before anything is asked or sent, so that a slip is told by the argument's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+
+_LAST_OFFSET = (1 << 63) - 1
+
+
+def is_whole(number: object) -> bool:
+    """Whether it is an int; True and False are none here."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def as_partition(given: Any) -> TopicPartition:
+    """Raises TypeError for what is no pair of a name and a number, ValueError for a negative number."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"expected a TopicPartition, a topic and a number, not {given!r}")
+    topic, number = given
+    if not isinstance(topic, str) or not is_whole(number):
+        raise TypeError(f"expected a TopicPartition, a topic and a number, not {given!r}")
+    if number < 0:
+        raise ValueError(f"partition {number} of {topic}: a partition's number is at least 0")
+    return given if isinstance(given, TopicPartition) else TopicPartition(topic, number)
+
+
+def as_partitions(given: Any) -> list[TopicPartition]:
+    """Raises TypeError, ValueError as ``as_partition``, and TypeError for a single one."""
+    if isinstance(given, TopicPartition | str) or not isinstance(given, Iterable):
+        raise TypeError(f"expected several TopicPartitions, as a list, not {given!r}")
+    return [as_partition(one) for one in given]
+
+
+def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
+    """Raises TypeError for what is no offset, ValueError for one that no log can have."""
+    full = given
+    if is_whole(given):
+        full = OffsetAndMetadata(given)
+    elif isinstance(given, tuple) and not isinstance(given, OffsetAndMetadata) and 0 < len(given) <= 3:
+        full = OffsetAndMetadata(*given)
+    if not isinstance(full, OffsetAndMetadata) or not is_whole(full.offset) or not is_whole(full.leader_epoch):
+        raise TypeError(f"offset of {tp}: expected a whole number or OffsetAndMetadata, not {given!r}")
+    if not 0 <= full.offset <= _LAST_OFFSET:
+        raise ValueError(f"offset {full.offset} for {tp}: an offset is at least 0 and below 2**63")
+    metadata: Any = full.metadata
+    if metadata is not None and not isinstance(metadata, str):
+        raise TypeError(f"metadata of {tp}: expected text, not {metadata!r}")
+    return full if metadata is not None else full._replace(metadata="")
+
+
+def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Plain numbers become offsets. Raises TypeError, ValueError."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"offsets: expected a mapping of partitions to offsets, not {given!r}")
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for one, offset in given.items():
+        tp = as_partition(one)
+        found[tp] = as_offset(offset, tp)
+    return found
+
+
+def as_times(given: Any) -> dict[TopicPartition, int]:
+    """Times to look offsets up by, in ms since 1970. Raises TypeError, ValueError."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"times: expected a mapping of partitions to ms since 1970, not {given!r}")
+    found: dict[TopicPartition, int] = {}
+    for one, time_ms in given.items():
+        tp = as_partition(one)
+        if not is_whole(time_ms):
+            raise TypeError(f"time for {tp}: expected ms since 1970 as a whole number, not {time_ms!r}")
+        if not 0 <= time_ms <= _LAST_OFFSET:
+            raise ValueError(f"time {time_ms} for {tp}: expected ms since 1970, at least 0 and below 2**63")
+        found[tp] = time_ms
+    return found
+
+
+def check_topics(given: Any) -> None:
+    """Raises TypeError for what names no topics."""
+    if given is not None and not isinstance(given, str | Iterable | re.Pattern):
+        raise TypeError(f"topics: expected names, or a compiled pattern, not {given!r}")
+
+
+def as_pattern(given: str | re.Pattern[str] | None, *, ours: bool) -> str | re.Pattern[str] | None:
+    """Compiled, if it is this client that matches it (``ours``). Raises ValueError."""
+    if not ours or given is None:
+        return given
+    try:
+        return re.compile(given)
+    except re.error as error:
+        raise ValueError(f"pattern {given!r}: {error}") from None
+
+
+def check_callbacks(**callbacks: object) -> None:
+    """Raises TypeError naming the one that cannot be called."""
+    for name, callback in callbacks.items():
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{name}: expected a function, not {callback!r}")
+
+
+def check_timeout(seconds: Any) -> float:
+    """Raises TypeError, ValueError for what is no time to wait."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"timeout: expected seconds, not {seconds!r}")
+    if not seconds >= 0:
+        raise ValueError(f"timeout: expected seconds, at least 0, not {seconds!r}")
+    return seconds

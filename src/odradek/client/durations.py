@@ -1,0 +1,23 @@
+"""Durations as Java's ``Duration.parse`` reads them, since Kafka's settings and tools have them so."""
+
+from __future__ import annotations
+
+import re
+
+_DURATION = re.compile(
+    r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?=[-+\d])(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.I
+)
+
+
+def duration_ms(text: str) -> int:
+    """``PnDTnHnMn.nS`` in milliseconds, below 0 where Java has it so. Raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()[1:5]):
+        raise ValueError(f"{text!r}: expected PnDTnHnMnS, for example PT1H30M or P2D")
+    sign, days, hours, minutes, seconds, fraction = match.groups()
+    nanoseconds = int((fraction or "").ljust(9, "0"))
+    if (seconds or "").startswith("-"):
+        nanoseconds = -nanoseconds
+    whole = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
+    total = whole * 1_000_000_000 + nanoseconds
+    return (-total if sign == "-" else total) // 1_000_000

@@ -1,0 +1,276 @@
+"""Slips of the caller: each is refused at once, by name, by what it was handed to; and interrupts leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from brokers import eventually
+
+from odradek import aio
+from odradek.client import (
+    Admin,
+    Assignor,
+    NewTopic,
+    OffsetAndMetadata,
+    TopicPartition,
+    loop,
+)
+from odradek.client.arguments import as_offsets
+from odradek.client.assignors import CooperativeStickyAssignor, Plan, RangeAssignor, make_assignors
+from odradek.client.config import as_config
+from odradek.client.consumer import Consumer
+from odradek.client.consumer_config import reset_timestamp
+from odradek.client.membership_wire import Subscription
+from odradek.client.producer import Producer
+from odradek.core.errors import ConfigError
+
+Make = Callable[..., Consumer]
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def consumer(bootstrap: str, group: str) -> Iterator[Make]:
+    made: list[Consumer] = []
+
+    def make(**settings: Any) -> Consumer:
+        given = {"bootstrap_servers": bootstrap, "group_id": group, "auto_offset_reset": "earliest"}
+        made.append(Consumer(given | settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+WRONG: list[tuple[Callable[[Any], object], type[Exception], str]] = [
+    (lambda c: c.assign("t"), TypeError, "several TopicPartitions, as a list, not 't'"),
+    (lambda c: c.assign(TP), TypeError, "several TopicPartitions, as a list, not TopicPartition"),
+    (lambda c: c.assign(["t"]), TypeError, "a TopicPartition, a topic and a number, not 't'"),
+    (lambda c: c.assign([("t", "0")]), TypeError, "a topic and a number, not"),
+    (lambda c: c.assign([("t", -1)]), ValueError, "partition -1 of t: a partition's number is at least 0"),
+    (lambda c: c.assign(None), TypeError, "several TopicPartitions"),
+    (lambda c: c.position("t"), TypeError, "a topic and a number, not 't'"),
+    (lambda c: c.seek(TP, "3"), TypeError, "offset of t-0: expected a whole number or OffsetAndMetadata, not"),
+    (lambda c: c.seek(TP, 3.0), TypeError, "offset of t-0"),
+    (lambda c: c.seek(TP, -3), ValueError, "offset -3 for t-0: an offset is at least 0"),
+    (lambda c: c.seek(TP, True), TypeError, "offset of t-0"),
+    (lambda c: c.seek_to_end(TP), TypeError, "several TopicPartitions"),
+    (lambda c: c.committed(TP), TypeError, "several TopicPartitions"),
+    (lambda c: c.end_offsets("t"), TypeError, "several TopicPartitions"),
+    (lambda c: c.offsets_for_times([TP]), TypeError, "times: expected a mapping of partitions to ms since 1970"),
+    (lambda c: c.offsets_for_times({TP: -7}), ValueError, "time -7 for t-0: expected ms since 1970, at least 0"),
+    (lambda c: c.offsets_for_times({TP: 1.5}), TypeError, "time for t-0: expected ms since 1970 as a whole number"),
+    (lambda c: c.commit([TP]), TypeError, "offsets: expected a mapping of partitions to offsets"),
+    (lambda c: c.commit({TP: 3.5}), TypeError, "offset of t-0: expected a whole number or OffsetAndMetadata, not 3.5"),
+    (lambda c: c.commit({TP: True}), TypeError, "not True"),
+    (lambda c: c.commit({TP: None}), TypeError, "not None"),
+    (lambda c: c.commit({TP: 1 << 63}), ValueError, r"at least 0 and below 2\*\*63"),
+    (lambda c: c.commit({TP: OffsetAndMetadata(3, -1, 5)}), TypeError, "metadata of t-0: expected text, not 5"),  # type: ignore[arg-type]
+    (lambda c: c.commit_async({TP: 3}, "done"), TypeError, "callback: expected a function, not 'done'"),
+    (lambda c: c.subscribe(["t"], on_revoked=3), TypeError, "on_revoked: expected a function, not 3"),
+    (lambda c: c.subscribe(5), TypeError, "topics: expected names, or a compiled pattern, not 5"),
+    (lambda c: c.subscribe(pattern="("), ValueError, r"pattern '\(': missing \), unterminated subpattern"),
+    (lambda c: c.poll(None), TypeError, "timeout: expected seconds, not None"),
+    (lambda c: c.poll("1"), TypeError, "timeout: expected seconds, not '1'"),
+    (lambda c: c.poll(-1), ValueError, "timeout: expected seconds, at least 0, not -1"),
+    (lambda c: c.poll(float("nan")), ValueError, "timeout: expected seconds, at least 0, not nan"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "told"), WRONG, ids=[case[2][:40] for case in WRONG])
+def test_a_consumer_tells_what_is_wrong_with_an_argument(
+    consumer: Make, call: Callable[[Any], object], kind: type[Exception], told: str
+) -> None:
+    with pytest.raises(kind, match=told):
+        call(consumer())
+
+
+def test_so_does_the_one_that_is_awaited(bootstrap: str, group: str) -> None:
+    async def all_of_them() -> None:
+        async with aio.Consumer({"bootstrap.servers": bootstrap, "group.id": group}) as one:
+            for call, kind, told in WRONG:
+                with pytest.raises(kind, match=told):
+                    await call(one)  # type: ignore[misc]
+
+    asyncio.run(all_of_them())
+
+
+def test_pairs_numbers_and_no_metadata_will_do() -> None:
+    given: Any = {("t", 0): 4, TopicPartition("t", 1): (5, 2), ("t", 2): OffsetAndMetadata(6, 3, None)}  # type: ignore[arg-type]
+    assert list(as_offsets(given).items()) == [
+        (TP, OffsetAndMetadata(4)),
+        (TopicPartition("t", 1), OffsetAndMetadata(5, 2)),
+        (TopicPartition("t", 2), OffsetAndMetadata(6, 3, "")),
+    ]
+
+
+def test_a_time_nobody_knows_is_refused_before_anybody_is_asked(admin: Admin, filled: str) -> None:
+    with pytest.raises(ValueError, match="time -9: expected ms since 1970, or EARLIEST"):
+        admin.list_offsets({TopicPartition(filled, 0): -9})
+
+
+def test_an_interrupt_before_a_call_begins_leaves_nothing_behind(
+    consumer: Make, filled: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    one = consumer()
+    one.assign(one.partitions_for(filled))
+
+    def interrupted() -> object:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "client_loop", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one.commit()
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn if "never awaited" in str(warning.message)] == []
+    assert one.poll(20).num_rows > 0
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+def test_every_client_takes_settings_in_every_form() -> None:
+    for given in ("h:1,i:2", ["h:1", "i:2"], {"bootstrap.servers": "h:1,i:2"}, {"bootstrap_servers": ["h:1", "i:2"]}):
+        for made in (as_config(given), Consumer(given).config, Producer(given).config, Admin(given).config):
+            assert made.bootstrap_servers == "h:1,i:2"
+    with pytest.raises(ConfigError, match="client_id is set twice"):
+        as_config({"bootstrap.servers": "h:1", "client.id": "a"}, client_id="b")
+
+
+@pytest.mark.parametrize(("setting", "told"), [
+    ("reconnect.backoff.ms", "retry_backoff_ms and retry_backoff_max_ms hold for connections"),
+    ("client_dns_lookup", "leave it out"), ("receive.buffer.bytes", "leave it out"),
+    ("enable.metrics.push", "leave it out"), ("connections.max.idle.ms", "stay open"),
+    ("fetch.min.byte", r"did you mean fetch\.min\.bytes\?"), ("fetch_min_byte", r"did you mean fetch_min_bytes\?"),
+])  # fmt: skip
+def test_settings_that_make_no_sense_here_say_why(setting: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Consumer({"bootstrap.servers": "h:1", setting: "1"})
+
+
+@pytest.mark.parametrize(("setting", "told"), [
+    ("partitioner.class", "as Java's default does"), ("compression.zstd.level", "each codec has one level"),
+    ("linger.m", r"unknown setting linger\.m; did you mean linger\.ms\?"), ("linger.ms", "linger.ms: expected a whole"),
+])  # fmt: skip
+def test_settings_of_a_producer_are_named_as_they_were_written(setting: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Producer({"bootstrap.servers": "h:1", setting: "soon"})
+
+
+@pytest.mark.parametrize(("policy", "back_ms"), [
+    ("by_duration:P1D", 86_400_000), ("by_duration:p1dt1h", 90_000_000), ("by_duration:PT0S", 0),
+    ("by_duration:+PT1,5S", 1_500), ("by_duration:PT1.S", 1_000), ("by_duration:P99999999999D", 10**15),
+])  # fmt: skip
+def test_durations_are_written_as_in_java(policy: str, back_ms: int) -> None:  # claim 53
+    now_ms = 10**12
+    assert reset_timestamp(policy, now_ms) == max(0, now_ms - back_ms)
+
+
+@pytest.mark.parametrize("policy", ["", "P", "PT", "1h", "P1W", "P1DT", "PT1H1H", "-PT1H", "PT-1H"])
+def test_durations_that_are_none_are_refused(policy: str) -> None:  # claim 53
+    with pytest.raises(ConfigError, match="auto_offset_reset"):
+        reset_timestamp(f"by_duration:{policy}", 10**12)
+
+
+# --- assignors ------------------------------------------------------------------------------------------------------
+
+
+def test_assignors_have_their_java_names_too() -> None:
+    package = "org.apache.kafka.clients.consumer."
+    made = make_assignors(f"{package}RangeAssignor, {package}CooperativeStickyAssignor")
+    assert [type(one) for one in made] == [RangeAssignor, CooperativeStickyAssignor]
+    with pytest.raises(ConfigError, match="5 is neither a name nor an Assignor"):
+        make_assignors(5)  # type: ignore[arg-type]
+
+
+class Odd(Assignor):
+    """Plans what it is told."""
+
+    name = "odd"
+
+    def __init__(self, plan: Callable[[list[str]], Any], user_data: Any = b"") -> None:
+        self._plan, self._user_data = plan, user_data
+
+    def user_data(self, topics: object) -> bytes:
+        return self._user_data  # type: ignore[no-any-return]
+
+    def assign(self, members: Any, partition_counts: Any) -> Plan:
+        return self._plan(sorted(members))  # type: ignore[no-any-return]
+
+
+PLANS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [
+    (lambda members: None, TypeError, r"assignor odd: assign\(\) must return a mapping of member ids"),
+    (lambda members: {members[0]: ["t"]}, TypeError, "its plan for .*: expected a TopicPartition"),
+    (lambda members: {members[0]: 3}, TypeError, "its plan for .*: expected several TopicPartitions"),
+    (lambda members: {"who": []}, ValueError, "its plan has 'who', who is no member"),
+    (lambda members: {members[0]: [TP, TP]}, ValueError, "its plan gives t-0 to "),
+    (lambda members: 1 // 0, ZeroDivisionError, "by zero"),
+]
+
+
+@pytest.mark.parametrize(("plan", "kind", "told"), PLANS)
+def test_a_plan_that_cannot_be_is_raised_by_the_poll(  # claim 59
+    consumer: Make, filled: str, plan: Callable[[list[str]], Any], kind: type[Exception], told: str
+) -> None:
+    one = consumer(partition_assignment_strategy=Odd(plan))
+    one.subscribe([filled])
+    with pytest.raises(kind, match=told):
+        one.poll(20)
+
+
+def test_user_data_of_the_wrong_kind_is_raised_by_the_poll(consumer: Make, filled: str) -> None:
+    one = consumer(partition_assignment_strategy=Odd(lambda members: {}, "text"))
+    one.subscribe([filled])
+    with pytest.raises(TypeError, match=r"assignor odd: user_data\(\) must return bytes, not 'text'"):
+        one.poll(20)
+
+
+class Weighted(Assignor):
+    """As many partitions to each as its weight says, which it sends along; tuples will do."""
+
+    name = "weighted"
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+        self.given: list[int] = []
+
+    def user_data(self, topics: object) -> bytes:
+        return bytes([self.weight])
+
+    def on_assigned(self, partitions: Any, generation: int) -> None:
+        self.given.append(len(partitions))
+
+    def assign(self, members: Any, partition_counts: Any) -> Any:
+        weighed: list[tuple[str, Subscription]] = sorted(members.items())
+        slots = [member_id for member_id, one in weighed for _ in range(one.user_data[0])]
+        plan: dict[str, list[tuple[str, int]]] = {}
+        for topic, count in partition_counts.items():
+            for number in range(count):
+                plan.setdefault(slots[number % len(slots)], []).append((topic, number))
+        return plan
+
+
+def test_an_assignor_of_ones_own_shares_out_by_weight(consumer: Make, admin: Admin, topic: str, group: str) -> None:
+    admin.create_topics([NewTopic(topic, 8, 1)])
+    weights = [Weighted(3), Weighted(1)]
+    members = [consumer(partition_assignment_strategy=[one], heartbeat_interval_ms=100) for one in weights]
+    for one in members:
+        one.subscribe([topic])
+
+    def shares() -> list[int]:
+        for one in members:
+            one.poll(0.1)
+        return [len(one.assignment()) for one in members]
+
+    eventually(lambda: sorted(shares()) == [2, 6])
+    assert shares() == [6, 2], "by weight, not by turn"
+    assert admin.describe_groups([group])[group].protocol == "weighted"
+    members[0].close()
+    del members[0]
+    eventually(lambda: shares() == [8])
+    assert (weights[0].given[-1], weights[1].given[-1]) == (6, 8)
