@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import select
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
+
+import pytest
 
 from odradek.wire import frames, schemas
 
@@ -48,6 +51,23 @@ def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
     if release.startswith("3."):
         config = {"group.coordinator.rebalance.protocols": "classic,consumer"} | config
     return ApacheBroker(directory, config, cp=class_path(version=release), heap="512m")
+
+
+@contextlib.contextmanager
+def kafka_with_transactions(directory: Path) -> Iterator[str]:
+    """``host:port`` of a Kafka that has transactions: the one that was given, or Apache Kafka from its jars."""
+    if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
+        yield given
+        return
+    from bench.apache import Unavailable
+
+    try:
+        running = apache_broker(directory, {"group.initial.rebalance.delay.ms": "0"})
+        running.start()
+    except Unavailable as error:
+        pytest.skip(f"no Apache Kafka: {error}")
+    yield running.bootstrap
+    running.stop()
 
 
 CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}

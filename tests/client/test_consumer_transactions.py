@@ -5,7 +5,6 @@ Odradek's own broker has no transactions yet.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from brokers import apache_broker, eventually, unique
+from brokers import eventually, kafka_with_transactions, unique
 from scripted import FETCH, ScriptedCluster, fetch_reply, scripted
 
 from odradek import Admin, Consumer, TopicPartition
@@ -161,19 +160,8 @@ def test_what_was_rolled_back_or_is_open_is_left_out(cluster: ScriptedCluster, s
 
 @pytest.fixture(scope="module")
 def transactional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Kafka that has transactions: the one that was given, or Apache Kafka from its jars."""
-    if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
-        yield given
-        return
-    from bench.apache import Unavailable
-
-    try:
-        running = apache_broker(Path(tmp_path_factory.mktemp("apache")), {"group.initial.rebalance.delay.ms": "0"})
-        running.start()
-    except Unavailable as error:
-        pytest.skip(f"no Apache Kafka: {error}")
-    yield running.bootstrap
-    running.stop()
+    with kafka_with_transactions(Path(tmp_path_factory.mktemp("apache"))) as bootstrap:
+        yield bootstrap
 
 
 def confluent_reads(bootstrap: str, tp: TopicPartition, level: str) -> list[tuple[int, bytes]]:
