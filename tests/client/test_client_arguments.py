@@ -113,6 +113,39 @@ def test_a_time_nobody_knows_is_refused_before_anybody_is_asked(admin: Admin, fi
         admin.list_offsets({TopicPartition(filled, 0): -9})
 
 
+@pytest.mark.parametrize("call", [
+    lambda a: a.delete_topics("abc"), lambda a: a.describe_topics("abc"), lambda a: a.delete_groups("abc"),
+    lambda a: a.describe_groups("abc"), lambda a: a.list_groups(states="Stable"), lambda a: a.delete_topics([b"abc"]),
+    lambda a: a.describe_configs("topic", "abc"), lambda a: a.delete_groups(5),
+])  # fmt: skip
+def test_one_name_is_not_taken_for_many_letters(admin: Admin, call: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError, match=r"expected (several names, as a list|a name), not"):
+        call(admin)
+
+
+def test_an_admin_tells_what_is_wrong_with_an_argument(admin: Admin, topic: str, group: str) -> None:
+    wrong: Any
+    for wrong in (topic, [topic]):
+        with pytest.raises(TypeError, match="expected a list of NewTopic"):
+            admin.create_topics(wrong)
+    with pytest.raises(ValueError, match=r"offset -1 for .*: an offset is at least 0"):
+        admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(-1)})
+    with pytest.raises(TypeError, match="several TopicPartitions"):
+        admin.delete_group_offsets(group, topic)  # type: ignore[arg-type]
+    with Producer(admin.config) as producer, pytest.raises(TypeError, match="topic: expected a name, not 5"):
+        producer.send(5, b"v")  # type: ignore[arg-type]
+
+
+def test_plain_numbers_and_truths_are_settings_and_offsets_too(admin: Admin, topic: str, group: str) -> None:
+    configs: Any = {"retention.ms": 77_000, "preallocate": True}
+    admin.create_topics([NewTopic(topic, 1, 1, configs)])
+    admin.alter_topic_configs(topic, {"segment.bytes": 2_000_000})  # type: ignore[dict-item]
+    found = {entry.name: entry.value for entry in admin.describe_topic_configs([topic])[topic]}
+    assert (found["retention.ms"], found["preallocate"], found["segment.bytes"]) == ("77000", "true", "2000000")
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): 3})
+    assert admin.list_group_offsets(group) == {TopicPartition(topic, 0): OffsetAndMetadata(3)}
+
+
 def test_an_interrupt_before_a_call_begins_leaves_nothing_behind(
     consumer: Make, filled: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from odradek.client import operations, topic_operations
 from odradek.client.admin import isolation
+from odradek.client.arguments import as_names
 from odradek.client.closing import AsyncClosing
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
@@ -121,7 +122,7 @@ class Admin(AsyncClosing):
 
     async def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
         """State, protocol and members with what they are assigned. Raises GroupIdNotFound."""
-        return {group: await operations.describe_group(self._cluster, group) for group in groups}
+        return {group: await operations.describe_group(self._cluster, group) for group in as_names(groups, "groups")}
 
     async def coordinator(self, group: str) -> Node:
         """The broker that keeps a group."""
@@ -136,7 +137,7 @@ class Admin(AsyncClosing):
         """Committed offsets, of all partitions when None; partitions without a commit are absent."""
         return await operations.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
 
-    async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
         """Commits from outside the group, making it where there is none.
 
         Raises GroupNotEmpty while it has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE."""
@@ -144,9 +145,9 @@ class Admin(AsyncClosing):
 
     async def delete_groups(self, groups: Sequence[str]) -> None:
         """Deletes groups with their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
-        for group in groups:
+        for group in as_names(groups, "groups"):
             await operations.delete_group(self._cluster, group)
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Forgets committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
-        await operations.delete_group_offsets(self._cluster, group, list(partitions))
+        await operations.delete_group_offsets(self._cluster, group, partitions)

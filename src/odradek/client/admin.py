@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from odradek.client import loop, operations, topic_operations
+from odradek.client.arguments import as_names
 from odradek.client.closing import Closing
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
@@ -151,7 +152,9 @@ class Admin(Closing):
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
         """State, protocol and members with what they are assigned. Raises GroupIdNotFound."""
-        return {group: self._run(operations.describe_group(self._cluster, group)) for group in groups}
+        return {
+            group: self._run(operations.describe_group(self._cluster, group)) for group in as_names(groups, "groups")
+        }
 
     def coordinator(self, group: str) -> Node:
         """The broker that keeps a group."""
@@ -173,7 +176,7 @@ class Admin(Closing):
         """
         return self._run(operations.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable))
 
-    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
         """Commits from outside the group (generation -1, no member), making the group where there is none.
 
         Raises GroupNotEmpty while it has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE.
@@ -182,12 +185,12 @@ class Admin(Closing):
 
     def delete_groups(self, groups: Sequence[str]) -> None:
         """Deletes groups with their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
-        for group in groups:
+        for group in as_names(groups, "groups"):
             self._run(operations.delete_group(self._cluster, group))
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Forgets committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
-        self._run(operations.delete_group_offsets(self._cluster, group, list(partitions)))
+        self._run(operations.delete_group_offsets(self._cluster, group, partitions))
 
 
 def isolation(name: str) -> int:

@@ -35,6 +35,25 @@ def as_partitions(given: Any) -> list[TopicPartition]:
     return [as_partition(one) for one in given]
 
 
+def as_name(given: Any, what: str) -> str:
+    """Raises TypeError for what is no text."""
+    if not isinstance(given, str):
+        raise TypeError(f"{what}: expected a name, not {given!r}")
+    return given
+
+
+def as_names(given: Any, what: str) -> list[str]:
+    """Raises TypeError for a single name too: its letters are names as well, and perhaps of something else."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{what}: expected several names, as a list, not {given!r}")
+    return [as_name(one, what) for one in given]
+
+
+def as_setting(value: Any) -> str:
+    """A setting's value as text, as brokers have them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
     """Raises TypeError for what is no offset, ValueError for one that no log can have."""
     full = given

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from odradek.client.arguments import as_name, as_names, as_offsets, as_partitions, as_setting
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.connection import Connection
 from odradek.client.consumer_protocol import decode_assignment
@@ -71,13 +72,16 @@ async def at_controller(
 
 async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
     deadline = cluster.deadline()
+    for topic in topics:
+        if not isinstance(topic, NewTopic):
+            raise TypeError(f"topics: expected a list of NewTopic(name, partitions, replicas), not {topics!r}")
     rows = [
         {
-            "name": topic.name,
+            "name": as_name(topic.name, "topics"),
             "num_partitions": topic.num_partitions,
             "replication_factor": topic.replication_factor,
             "assignments": [],
-            "configs": [{"name": name, "value": str(value)} for name, value in topic.configs.items()],
+            "configs": [{"name": name, "value": as_setting(value)} for name, value in topic.configs.items()],
         }
         for topic in topics
     ]
@@ -99,7 +103,7 @@ async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validat
 
 async def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
     deadline = cluster.deadline()
-    left = set(names)
+    left = set(as_names(names, "topics"))
 
     async def call(connection: Connection) -> None:
         message = {
@@ -268,7 +272,7 @@ async def epoch_end_offset(
 
 async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
     deadline = cluster.deadline()
-    message = {"states_filter": list(states), "types_filter": list(types)}
+    message = {"states_filter": as_names(states, "states"), "types_filter": as_names(types, "types")}
 
     async def at(node: Node) -> list[GroupListing]:
         reply = await (await cluster.connection(node.node_id)).call(LIST_GROUPS, message)
@@ -365,7 +369,9 @@ async def list_group_offsets(
     """``member_of``: id and epoch of the KIP-848 member that asks, looked up anew for each try."""
     topics = None
     if partitions is not None:
-        topics = [{"name": name, "partition_indexes": rows} for name, rows in by_topic(partitions).items()]
+        topics = [
+            {"name": name, "partition_indexes": rows} for name, rows in by_topic(as_partitions(partitions)).items()
+        ]
         if not topics:
             return {}
 
@@ -396,8 +402,9 @@ async def list_group_offsets(
 
 
 async def alter_group_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    cluster: Cluster, group_id: str, given: Mapping[TopicPartition, OffsetAndMetadata | int]
 ) -> None:
+    offsets = as_offsets(given)
     if not offsets:
         return
     topics = [
@@ -461,7 +468,7 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
 async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]) -> None:
     topics = [
         {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
-        for name, indexes in by_topic(partitions).items()
+        for name, indexes in by_topic(as_partitions(partitions)).items()
     ]
 
     async def call(connection: Connection) -> None:
@@ -482,4 +489,5 @@ async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iter
 async def describe_topics(
     cluster: Cluster, names: Iterable[str] | None, *, missing_ok: bool = False
 ) -> dict[str, TopicDescription]:
-    return await cluster.topics(names, cluster.deadline(), missing_ok=missing_ok)
+    wanted = None if names is None else as_names(names, "topics")
+    return await cluster.topics(wanted, cluster.deadline(), missing_ok=missing_ok)

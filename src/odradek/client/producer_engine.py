@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.batches.compression import CODES
 from odradek.batches.encode import Headers
 from odradek.client.accumulator import MAX_IN_FLIGHT, Batch, OnDelivery, PartitionQueue, is_refused
+from odradek.client.arguments import as_name
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig, as_config, unknown_setting
 from odradek.client.connection import Connection
@@ -204,7 +205,8 @@ class ProducerEngine:
         return known[0] if known is not None and fresh else None
 
     async def look_up_count(self, topic: str) -> int:
-        """Raises UnknownTopic, RequestTimedOut after ``max_block_ms``."""
+        """Raises UnknownTopic, RequestTimedOut after ``max_block_ms``; TypeError for what is no name."""
+        as_name(topic, "topic")
         found = await self.cluster.topics([topic], self.cluster.deadline(self.producer_config.max_block_ms))
         count = len(found[topic].partitions)
         self.counts[topic] = (count, time.monotonic())

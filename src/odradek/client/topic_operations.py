@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from odradek.client.arguments import as_names, as_setting
 from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection
 from odradek.client.errors import error_for
@@ -94,6 +95,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
 async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
     """``kind`` is topic, broker (names are broker ids, '' for the cluster's default) or group. Raises ValueError."""
     number = _resource(kind)
+    names = as_names(names, f"{kind}s")
     deadline = cluster.deadline()
     found: dict[str, tuple[ConfigEntry, ...]] = {}
 
@@ -143,7 +145,11 @@ async def alter_configs(
     """Settings of a topic, broker or group; None takes one back to its default. Raises ValueError."""
     deadline = cluster.deadline()
     configs = [
-        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+        {
+            "name": key,
+            "config_operation": _DELETE if value is None else _SET,
+            "value": None if value is None else as_setting(value),
+        }
         for key, value in changes.items()
     ]
     resource = {"resource_type": _resource(kind), "resource_name": name, "configs": configs}
