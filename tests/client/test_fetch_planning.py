@@ -34,7 +34,7 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
 
     async def go() -> None:
         settings: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "isolation_level": isolation_level}
-        config = ConsumerConfig.of(settings | {"max_partition_fetch_bytes": 1000})
+        config = ConsumerConfig.of(settings | {"max_partition_fetch_bytes": 1000, "buffer_memory": 8000})
         subscription = SubscriptionState()
         fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]
         asked: list[set[TopicPartition]] = []
@@ -47,6 +47,7 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         fetcher.buffer.put(held)
         fetcher.pump()
         assert asked == [], "more can be read of the other, as soon as what is held of it was taken"
+        assert fetcher.pump_below == 500, "who takes it has more fetched when half of it is left"
         subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 11
         fetcher.pump()
         assert asked == [{READ}], "there is something to read"
@@ -54,9 +55,42 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         fetcher.buffer.done(held)
         fetcher.pump()
         assert asked[1:] == [{READ, BEHIND}]
+        assert fetcher.pump_below == -1, "nothing waits for room: taking changes nothing"
         subscription.state(BEHIND).high_watermark = subscription.state(BEHIND).last_stable_offset = 10
         fetcher.pump()
         assert asked[2:] == [{READ, BEHIND}], "both at their end: the broker tells when something comes"
+        await fetcher.close()
+
+    asyncio.run(go())
+
+
+def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
+    """Of each partition its share of a quarter, so that fetches go on while what came is worked on."""
+
+    async def go() -> None:
+        settings: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "max_partition_fetch_bytes": 1000}
+        subscription = SubscriptionState()
+        fetcher = Fetcher(
+            ConsumerConfig.of(settings | {"buffer_memory": 40_000}),
+            OneBroker(),  # type: ignore[arg-type]
+            subscription,
+            lambda: None,
+        )
+        asked: list[set[TopicPartition]] = []
+        fetcher._fly = lambda node, wanted, nodes: asked.append(set(wanted))  # type: ignore[method-assign]
+        subscription.set_assigned([READ, BEHIND])
+        for tp in (READ, BEHIND):
+            subscription.state(tp).place(10)
+        for size, more in ((4000, True), (1000, True), (1, False)):
+            asked.clear()
+            fetcher.buffer.put(Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, size))
+            fetcher.pump()
+            assert asked == [{READ, BEHIND} if more else {READ}], size
+        assert fetcher.pump_below == 5001 // 2
+        fetcher.buffer.put(Chunk(READ, subscription.state(READ).version, 0, 10, 0, (), None, 35_000))
+        asked.clear()
+        fetcher.pump()
+        assert not asked, "all of the memory is in use"
         await fetcher.close()
 
     asyncio.run(go())

@@ -61,20 +61,21 @@ _U8S = types.uint8[::1]
 _TABLE = types.int64[:, ::1]
 
 
-def _compiled(*signature: Any) -> Callable[[Any], Any]:
-    """``numba.njit`` with one signature, kept on disk wherever that is possible."""
+def _compiled(*signature: Any, nogil: bool = True) -> Callable[[Any], Any]:
+    """``numba.njit`` with one signature, kept on disk wherever that is possible. Without ``nogil`` other threads wait:
+    for what takes a microsecond, since giving the interpreter away may cost a hundred until it is had again."""
 
     def wrap(function: Any) -> Any:
         try:
-            return numba.njit(*signature, cache=True, nogil=True)(function)
+            return numba.njit(*signature, cache=True, nogil=nogil)(function)
         except RuntimeError as error:
             if "cannot cache function" not in str(error):
                 raise
         private = _private_cache()
         if private is None:
-            return numba.njit(*signature, nogil=True)(function)
+            return numba.njit(*signature, nogil=nogil)(function)
         numba.config.CACHE_DIR = private
-        return numba.njit(*signature, cache=True, nogil=True)(function)
+        return numba.njit(*signature, cache=True, nogil=nogil)(function)
 
     return wrap
 
@@ -112,7 +113,7 @@ def _int64(buffer: Any, at: int) -> Any:
     return (_int32(buffer, at) << 32) | (_int32(buffer, at + 4) & 0xFFFFFFFF)
 
 
-@_compiled(types.UniTuple(types.int64, 3)(_RO))
+@_compiled(types.UniTuple(types.int64, 3)(_RO), nogil=False)
 def _count_batches(buffer: Any) -> Any:
     """(status, whole batches, position behind them): the last batch of a fetch may be cut off."""
     size = np.int64(len(buffer))
@@ -131,7 +132,7 @@ def _count_batches(buffer: Any) -> Any:
     return np.int64(OK), count, at
 
 
-@_compiled(types.UniTuple(types.int64, 3)(_RO, _TABLE))
+@_compiled(types.UniTuple(types.int64, 3)(_RO, _TABLE), nogil=False)
 def _read_batches(buffer: Any, table: Any) -> Any:
     """(first impossible batch or -1, whether their offsets ascend, all attributes or-ed)."""
     at = np.int64(0)
@@ -164,7 +165,7 @@ def _read_batches(buffer: Any, table: Any) -> Any:
     return np.int64(-1), in_order, attributes
 
 
-@_compiled(types.UniTuple(types.int64, 3)(_TABLE))
+@_compiled(types.UniTuple(types.int64, 3)(_TABLE), nogil=False)
 def _claims(table: Any) -> Any:
     """(first batch that cannot hold as many records as it says or -1, records, bytes of records)."""
     count = np.int64(0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,6 +21,11 @@ from odradek.wire import frames, schemas
 
 SCRATCH_BYTES = 65_536
 MAX_FRAME_BYTES = 1 << 30
+KEPT_BYTES = 5 << 20
+KEPT_REPLIES = 4
+"""So many buffers of at most so many bytes stay for the next large replies."""
+_MINE = 3
+"""References to a buffer that only the list holds: the list's, the loop's name and the count's own."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -40,8 +46,9 @@ class Connection(asyncio.BufferedProtocol):
         self._scratch = bytearray(SCRATCH_BYTES)
         self._scratch_view = memoryview(self._scratch)
         self._start = self._end = 0
-        self._large: bytearray | None = None
+        self._large: memoryview | None = None
         self._filled = 0
+        self._kept: list[bytearray] = []
         self._lost: str | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -191,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
-            return memoryview(self._large)[self._filled :]
+            return self._large[self._filled :]
         return self._scratch_view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -199,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
             self._filled += nbytes
             if self._filled == len(self._large):
                 frame, self._large = self._large, None
-                self._deliver(memoryview(frame).toreadonly())
+                self._deliver(frame.toreadonly())
             return
         self._end += nbytes
         self._cut_scratch()
@@ -217,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._start = body + size
                 self._deliver(memoryview(bytes(self._scratch_view[body : body + size])))
             elif size + 4 > SCRATCH_BYTES:
-                self._large = bytearray(size)
+                self._large = self._memory(size)
                 self._large[:held] = self._scratch_view[body : self._end]
                 self._filled = held
                 self._start = self._end = 0
@@ -228,6 +235,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._start:
             scratch[:left] = scratch[self._start : self._end]
             self._start, self._end = 0, left
+
+    def _memory(self, size: int) -> memoryview:
+        """Memory of the large replies before, where nobody holds a view of it any more: fresh one has to be cleared,
+        page by page, which takes as long as receiving into it."""
+        for kept in self._kept:
+            if len(kept) >= size and sys.getrefcount(kept) == _MINE:
+                return memoryview(kept)[:size]
+        memory = bytearray(size + size // 8)
+        if len(memory) <= KEPT_BYTES:
+            self._kept = [memory, *self._kept[: KEPT_REPLIES - 1]]
+        return memoryview(memory)[:size]
 
     def _deliver(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
@@ -150,21 +151,29 @@ class Consumer:
     def _drive(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **named: P.kwargs) -> T:
         """Runs ``work`` on the loop and, meanwhile, what it wants run here."""
         self._check()
-        outermost = self._owner is None
-        self._owner = threading.get_ident()
         inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         call = _Call(lambda: work(*args, **named), lambda: inbox.put(None))
         self._inboxes.append(inbox)
+        with self._called():
+            try:
+                loop.client_loop().call_soon_threadsafe(call.begin)
+                while (task := inbox.get()) is not None:
+                    task.run()
+                return call.result()
+            except BaseException:
+                loop.client_loop().call_soon_threadsafe(call.cancel)
+                raise
+            finally:
+                self._inboxes.remove(inbox)
+
+    @contextmanager
+    def _called(self) -> Iterator[None]:
+        """While a call of this thread's waits, others are refused."""
+        outermost = self._owner is None
+        self._owner = threading.get_ident()
         try:
-            loop.client_loop().call_soon_threadsafe(call.begin)
-            while (task := inbox.get()) is not None:
-                task.run()
-            return call.result()
-        except BaseException:
-            loop.client_loop().call_soon_threadsafe(call.cancel)
-            raise
+            yield
         finally:
-            self._inboxes.remove(inbox)
             if outermost:
                 self._owner = None
 
@@ -223,11 +232,14 @@ class Consumer:
         self._check()
         engine = self._engine
         engine.begin_poll()
+        end = time.monotonic() + check_timeout(timeout)
+        if not engine.quick():
+            with self._called():
+                engine.listen(timeout)
         if engine.quick():
             engine.group.polled()
             if polled := engine.take(columns):
                 return polled
-        end = time.monotonic() + check_timeout(timeout)
         while True:
             left = max(0.0, end - time.monotonic())
             self._drive(engine.poll, left)

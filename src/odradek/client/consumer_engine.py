@@ -13,6 +13,7 @@ from typing import Any
 from odradek.client import operations
 from odradek.client.admin import isolation
 from odradek.client.arguments import as_offsets
+from odradek.client.bell import Bell
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.commits import Offsets, OnCommit
 from odradek.client.consumer_config import ConsumerConfig
@@ -39,10 +40,10 @@ class Engine:
         self.config = config
         self.subscription = SubscriptionState()
         self._cluster = Cluster(config.client())
-        self._event = asyncio.Event()
-        self.fetcher = Fetcher(config, self._cluster, self.subscription, self._event.set)
+        self._bell = Bell()
+        self.fetcher = Fetcher(config, self._cluster, self.subscription, self._bell.ring)
         kind = ConsumerCoordination if config.group_protocol == "consumer" else ClassicCoordination
-        self.group: Coordination = kind(config, self._cluster, self.subscription, self._event.set, run)
+        self.group: Coordination = kind(config, self._cluster, self.subscription, self._bell.ring, run)
         self.group.dropped = self.fetcher.drop
         if config.group_protocol == "consumer":
             self.fetcher.member_of = self._member_of
@@ -126,7 +127,7 @@ class Engine:
         names = await self._cluster.topics(None, self._cluster.deadline(), missing_ok=True)
         if self.subscription.match(name for name, topic in names.items() if not topic.internal):
             self.group.subscription_changed("the pattern matches other topics")
-            self._event.set()
+            self._bell.ring()
 
     # --- polling ----------------------------------------------------------------------------------------------
 
@@ -138,11 +139,20 @@ class Engine:
 
     def quick(self) -> bool:
         """Whether a poll need only ``take`` what is there. From any thread."""
+        return self._is_quiet() and self._has_some()
+
+    def _is_quiet(self) -> bool:
         if self._woken or self.fetcher.failure is not None or not self.subscription.partitions:
             return False
-        if time.monotonic() * 1000 >= self.group.auto.due_ms or not self.group.quiet:
-            return False
+        return time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet
+
+    def _has_some(self) -> bool:
         return self.fetcher.buffer.front(self.subscription.paused()) is not None
+
+    def listen(self, timeout_s: float) -> None:
+        """On the caller's thread: waits for what is being fetched, if a poll has nothing else to do."""
+        if timeout_s > 0 and self._is_quiet() and self.fetcher.is_fetching:
+            self._bell.listen(self._patience_s(timeout_s), lambda: self._has_some() or not self._is_quiet())
 
     async def poll(self, timeout_s: float) -> None:
         """Does the group's duties, then waits until there is something to ``take``, or the time has passed."""
@@ -150,7 +160,7 @@ class Engine:
         if not self.subscription.subscribed and not self.subscription.by_hand:
             raise IllegalState("poll() before subscribe() or assign()")
         while True:
-            self._event.clear()
+            self._bell.hush()
             self.group.polled()
             if self._woken:
                 self._woken = False
@@ -162,19 +172,20 @@ class Engine:
                     await self._match_within(deadline_s)
                 await self.group.step()
             self.fetcher.pump()
-            if self.fetcher.buffer.front(self.subscription.paused()) is not None:
+            if self._has_some():
                 return
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return
-            until_commit_s = self.group.auto.due_ms / 1000 - time.monotonic()
-            still_here_s = min(1.0, self.config.max_poll_interval_ms / 2000)  # who waits in a poll is no livelock
-            try:
-                await asyncio.wait_for(self._event.wait(), max(0.001, min(left_s, until_commit_s, still_here_s)))
-            except TimeoutError:
-                continue
+            await self._bell.heard(self._patience_s(left_s))
+
+    def _patience_s(self, left_s: float) -> float:
+        """How long a poll may wait before it looks after the group again."""
+        until_commit_s = self.group.auto.due_ms / 1000 - time.monotonic()
+        still_here_s = min(1.0, self.config.max_poll_interval_ms / 2000)  # who waits in a poll is no livelock
+        return max(0.001, min(left_s, until_commit_s, still_here_s))
 
     async def _match_within(self, deadline_s: float) -> None:
         try:
@@ -208,7 +219,8 @@ class Engine:
                     self._fetch_again(chunk.tp)
                     raise
                 break  # what came before is returned; the next poll meets the broken one again
-        self._pump_soon()
+            if self.fetcher.buffer.size <= self.fetcher.pump_below:
+                self._pump_soon()
         return polled
 
     def _fetch_again(self, tp: TopicPartition) -> None:
@@ -219,6 +231,8 @@ class Engine:
         self._pump_soon()
 
     def _pump_soon(self) -> None:
+        self.fetcher.pump_below = -1
+        self.fetcher.will_pump = True
         try:
             self._loop.call_soon_threadsafe(self.fetcher.pump)
         except RuntimeError:
@@ -287,7 +301,7 @@ class Engine:
     def wakeup(self) -> None:
         """From any thread."""
         self._woken = True
-        self._loop.call_soon_threadsafe(self._event.set)
+        self._loop.call_soon_threadsafe(self._bell.ring)
 
     # --- positions --------------------------------------------------------------------------------------------
 
@@ -311,7 +325,7 @@ class Engine:
         state = self.subscription.state(TopicPartition(*tp))
         deadline = self._cluster.deadline(timeout_ms)
         while not state.ready:
-            self._event.clear()
+            self._bell.hush()
             self.fetcher.pump()
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure

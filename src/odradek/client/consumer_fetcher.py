@@ -91,6 +91,10 @@ class Fetcher:
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._record_set: Any = None
         self._closed = False
+        self.will_pump = False
+        """Whether somebody has asked for it."""
+        self.pump_below = -1
+        """Whoever takes from the buffer pumps once it holds no more bytes than this: something waits for room."""
 
     async def close(self) -> None:
         self._closed = True
@@ -147,9 +151,17 @@ class Fetcher:
 
     # --- what to do now ---------------------------------------------------------------------------------------
 
+    @property
+    def is_fetching(self) -> bool:
+        """Whether something may come without a poll's doing."""
+        return bool(self._flights) or self.will_pump
+
     def pump(self) -> None:
+        self.will_pump = False
         if self._closed or self.failure is not None:
             return
+        self.pump_below = self.config.buffer_memory  # while it is found out: what is taken meanwhile may make room
+        ahead = self._ahead()
         if self._subscription.unplaced():
             self._chore("committed offsets", self._begin_at_commits)
         if self._subscription.resets():
@@ -159,14 +171,16 @@ class Fetcher:
         """Brokers with more to read, once what came from them is returned."""
         leaderless: set[str] = set()
         suspects: list[TopicPartition] = []
+        awaits_room = False
         for tp, state in self._subscription.partitions.items():
             if not state.ready or state.paused:
                 continue
-            if self.buffer.held(tp) > self.config.max_partition_fetch_bytes:
+            if self.buffer.held(tp) > ahead:
                 held_back.add(self._source(tp, self._cluster.leader(tp)))
                 continue
             if tp in self._out_of_range:
                 if self.buffer.held(tp) or RANGE_LOOKUP in self._chores:
+                    awaits_room = True
                     continue
                 self._out_of_range.discard(tp)
             leader = self._cluster.leader(tp)
@@ -186,11 +200,21 @@ class Fetcher:
         if suspects:
             self._chore("leader epochs", lambda: self._check_history(suspects))
         for node_id, found in per_node.items():
-            if node_id in self._flights or self.buffer.room() <= 0:
+            if node_id in self._flights:
+                continue
+            if self.buffer.room() <= 0:
+                awaits_room = True
                 continue
             # A broker holds a fetch of what is read to its end until something comes, and meanwhile answers no other.
             if node_id not in held_back or not all(self._at_end(tp) for tp in found):
                 self._fly(node_id, found, max(1, len(per_node)))
+        # Half of it at once: fetches of little, and as many turns of the threads, cost more than they bring.
+        self.pump_below = self.buffer.size // 2 if awaits_room or held_back else -1
+
+    def _ahead(self) -> int:
+        """How many bytes of one partition may wait to be returned before no more of it is fetched."""
+        share = self.config.buffer_memory // (4 * max(1, len(self._subscription.partitions)))
+        return max(self.config.max_partition_fetch_bytes, share)
 
     def _at_end(self, tp: TopicPartition) -> bool:
         state = self._subscription.partitions[tp]
