@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
-from odradek.client.errors import LogTruncated, OffsetOutOfRange, TopicRecreated, UnknownTopic
+from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
+from odradek.client.model import LATEST
 from odradek.client.reader import DEFAULT_COLUMNS, read_range, shared_cluster
 from odradek.core.ids import TopicPartition
 from odradek.spark import loss
@@ -54,12 +56,21 @@ def _read_task(
         except OffsetOutOfRange as error:
             if options.fail_on_data_loss:
                 raise DataLoss(loss_message([_what_is_gone(options, error, end)])) from error
-            if error.log_start_offset <= position:  # the log ends before what was planned: truncated
+            if error.log_start_offset <= error.offset:  # the log ends before what was planned: truncated
                 return
             position = error.log_start_offset
         except (LogTruncated, TopicRecreated, UnknownTopic) as error:
             if options.fail_on_data_loss:
                 raise DataLoss(loss_message([f"{partition}: offsets {position} to {end - 1}: {error}"])) from error
+            return
+        except RequestTimedOut as error:
+            # A log that ends before what was planned is waited for, since a new leader may know its end a moment later.
+            log_end = _log_end(options, partition)
+            if log_end >= end:
+                raise
+            if options.fail_on_data_loss:
+                lost = loss.truncated(partition, end, log_end, same_topic=True)
+                raise DataLoss(loss_message([lost])) from error
             return
 
 
@@ -81,6 +92,12 @@ def _forget_another_topic(config: ClientConfig, topic: str, topic_id: UUID | Non
     known = cluster.known_topic(topic)
     if known is not None and known.topic_id != topic_id:
         cluster.forget_topics([topic])
+
+
+def _log_end(options: ReadOptions, partition: TopicPartition) -> int:
+    """Raises RequestTimedOut, BrokerUnreachable where nobody tells it either."""
+    with Admin(options.client) as admin:
+        return admin.list_offsets({partition: LATEST})[partition].offset
 
 
 def _what_is_gone(options: ReadOptions, error: OffsetOutOfRange, end: int) -> str:

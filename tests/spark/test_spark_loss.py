@@ -1,0 +1,126 @@
+"""``failOnDataLoss`` from end to end, a test for each cause: the broker loses records, the query says which and why.
+
+Deletion is in test_spark_stream.py: ``test_a_topic_made_anew_is_data_loss``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import RunningBroker, eventually
+from publish import create_topic, numbers, publish
+from spark_runs import StreamingRun, span
+
+import odradek
+from odradek.client.admin import Admin
+from odradek.client.model import EARLIEST, LATEST
+from odradek.core.ids import TopicPartition
+from odradek.spark.errors import reason
+
+Made = Callable[..., StreamingRun]
+
+
+@pytest.fixture
+def made(spark: Any, topic: str, group: str, tmp_path: Path) -> Iterator[Made]:
+    """A query on a broker of its own. Partition 0 holds 20 records, and then 10 in a batch behind them."""
+    admins: list[Admin] = []
+
+    def make(bootstrap: str, **config: str) -> StreamingRun:
+        create_topic(bootstrap, topic, 1, **config)
+        publish(bootstrap, topic, numbers(20))
+        publish(bootstrap, topic, numbers(10))
+        admins.append(Admin(bootstrap))
+        return StreamingRun(spark, admins[-1], bootstrap, topic, group, tmp_path / "checkpoint")
+
+    yield make
+    for admin in admins:
+        admin.close()
+
+
+def loss(run: StreamingRun, **options: str) -> str:
+    with pytest.raises(Exception, match="data may have been lost") as caught:
+        run.run(**options)
+    return reason(caught.value) or ""
+
+
+def cut_back(running: RunningBroker, directory: Path, topic: str, end: int) -> None:
+    """What an unclean election leaves behind: a log without the records from ``end`` on. Kills the broker for it."""
+    running.kill()
+    (log,) = directory.glob(f"**/{topic}-0/{0:020}.log")
+    data, at = log.read_bytes(), 0
+    while at < len(data) and int.from_bytes(data[at : at + 8], "big") < end:
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    assert at < len(data), "there is something to cut off"
+    with log.open("rb+") as file:
+        file.truncate(at)
+    for made_of_it in [*log.parent.glob("*index"), *log.parent.glob("*.snapshot")]:
+        made_of_it.unlink()
+    running.start()
+
+
+def end_of(run: StreamingRun) -> int:
+    found = run.admin.list_offsets({TopicPartition(run.topic, 0): LATEST})
+    return next(iter(found.values())).offset
+
+
+def test_truncation(made: Made, own_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
+    """Noticed when a batch is planned, and by the worker that reads one that was planned before."""
+    running = own_broker()
+    run = made(running.bootstrap)
+    assert run.rows() == span(0, 0, 30)
+    cut_back(running, tmp_path, run.topic, 20)
+    assert end_of(run) == 20
+    assert loss(run).startswith(
+        f"data may have been lost: {run.topic}-0: it was read up to offset 30 but ends at 20, so offsets 20 to 29 are "
+        "gone (it was truncated: a replica without them became leader)"
+    )
+    run.forget_that_the_last_batch_was_done()
+    hasty = {"kafkaConsumer.pollTimeoutMs": "2000"}  # for so long a log may yet turn out to be longer
+    assert f"{run.topic}-0: it was read up to offset 30 but ends at 20, so offsets 20 to 29 are gone" in loss(
+        run, **hasty
+    )
+    assert run.committed() == {0: 30}
+    again = [rows for rows in run.run(failOnDataLoss="false", **hasty) if rows]
+    assert again == [span(0, 0, 20)] * 2, "what is left of the batch, then all that is there"
+    assert run.committed() == {0: 20}
+    publish(run.bootstrap, run.topic, numbers(3))
+    assert run.rows() == span(0, 20, 23)
+
+
+@pytest.mark.slow
+def test_retention(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
+    """The broker's own, not DeleteRecords."""
+    running = own_broker(log_retention_check_interval_ms="100")
+    run = made(running.bootstrap)
+    assert run.rows(maxOffsetsPerTrigger="10")[:10] == span(0, 0, 10)
+    publish(run.bootstrap, run.topic, numbers(5))
+    run.admin.alter_topic_configs(run.topic, {"retention.ms": "1", "segment.ms": "1"})
+
+    def removed() -> bool:
+        found = run.admin.list_offsets({TopicPartition(run.topic, 0): EARLIEST})
+        return next(iter(found.values())).offset == 35
+
+    eventually(removed, within_s=60, what="retention")
+    assert loss(run).startswith(
+        f"data may have been lost: {run.topic}-0: offsets 30 to 34 are gone (its log starts at 35), "
+        "removed by retention (retention.ms=1, retention.bytes=-1) or DeleteRecords"
+    )
+    assert run.rows(failOnDataLoss="false") == []
+
+
+def test_expiry(made: Made) -> None:
+    """A group that was away for longer than its offsets are kept: no loss by itself, and no start either."""
+    with odradek.Broker() as broker:
+        run = made(broker.bootstrap_servers)
+        assert run.rows() == span(0, 0, 30)
+        broker.clock.advance(days=8)
+        eventually(lambda: run.committed() == {}, within_s=60, what="expiry")
+        run.checkpoint = run.checkpoint.with_name("anew")
+        with pytest.raises(Exception, match="has no committed offset") as caught:
+            run.run(**{"kafka.auto.offset.reset": "none"})
+        told = reason(caught.value) or ""
+        assert f"{run.topic}-0 has no committed offset: none yet, or it expired (offsets.retention.minutes)" in told
+        assert run.rows(**{"kafka.auto.offset.reset": "latest"}) == []
