@@ -83,6 +83,9 @@ def test_a_member_begins_where_it_is_told_and_says_what_cannot_be(bootstrap: str
         (["consume", filled, "--group", "g", "--from", "7"], "odradek groups reset"),
         (["consume", filled, "--output", "x", "--json"], "leave out --json"),
         (["consume", "no-such-topic", "--group", "g"], "no-such-topic"),
+        (["consume", filled, "--from", "yesterday"], "--from 'yesterday': expected earliest, latest, an offset, or a"),
+        (["consume", f"{filled}:x"], f"odradek: '{filled}:x': expected TOPIC or TOPIC:0,1,2"),
+        (["consume", filled, "--fol"], "no such option --fol (did you mean --follow?)"),
     ):
         assert run([*wrong, "-b", bootstrap]) == 2
         assert told in capsys.readouterr().err

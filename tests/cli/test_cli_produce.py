@@ -142,3 +142,22 @@ def test_bad_input_is_one_line(bootstrap: str, filled: str, tmp_path: Path, caps
         file = tmp_path / name
         assert run(["produce", filled, "--file", str(file), "--format", form, "-b", bootstrap]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_line_that_is_none_is_named_and_what_came_before_it_is_sent(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    file = tmp_path / "rows"
+    line = ["produce", topic, "--file", str(file), "--format", "json", "-b", bootstrap]
+    for number, (last, told) in enumerate((
+        ("{oops", "line 4: no JSON (Expecting property name enclosed in double quotes, column 2)"),
+        ('{"val": 1}', "line 4: expected an object with key, value"),
+        ('{"value": 1, "timestamp": "soon"}', "line 4: timestamp 'soon': expected milliseconds or ISO 8601"),
+    ), 1):  # fmt: skip
+        file.write_text(f'{{"value": "a"}}\n\n{{"value": "b"}}\n{last}\n{{"value": "c"}}\n')
+        assert run(line) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert f"{file}: {told}" in said
+        assert said.endswith("(2 records before it were sent)")
+        assert admin.list_offsets({TopicPartition(topic, 0): LATEST})[TopicPartition(topic, 0)].offset == 2 * number

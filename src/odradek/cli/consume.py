@@ -95,14 +95,21 @@ def _alone(asked: Asked) -> int:
 def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]:
     """Of each partition: where to begin, and where its log ends now."""
     from odradek.client.model import EARLIEST, LATEST
+    from odradek.core.errors import ConfigError
     from odradek.core.ids import NO_OFFSET, TopicPartition
     from odradek.lag.reset import datetime_ms
 
-    topics, single = parse_partitions([asked.topic])
+    topics, single = parse_partitions([asked.topic], "")
     start = asked.start
     exact = int(start) if start.isascii() and start.isdigit() else None
     named = {"earliest": EARLIEST, "latest": LATEST}
-    moment = EARLIEST if exact is not None else named[start] if start in named else datetime_ms(start)
+    try:
+        moment = EARLIEST if exact is not None else named[start] if start in named else datetime_ms(start)
+    except ConfigError:
+        raise CommandError(
+            f"--from {start!r}: expected earliest, latest, an offset, or a time as 2026-01-31T12:00:00 (UTC unless it "
+            "ends in an offset)"
+        ) from None
     chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
     starts = admin.list_offsets(dict.fromkeys(chosen, moment))
     ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
@@ -159,7 +166,7 @@ def _admin(asked: Asked) -> Admin:
 def _as_member(asked: Asked) -> int:
     from odradek.client.consumer import Consumer
 
-    topics, single = parse_partitions([asked.topic])
+    topics, single = parse_partitions([asked.topic], "")
     if single:
         raise CommandError(f"{asked.topic}: a group shares whole topics out: leave out the partitions, or --group")
     if asked.start not in _RESETS and not asked.start.startswith("by_duration:"):

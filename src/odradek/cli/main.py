@@ -207,7 +207,9 @@ def consume(
         str | None, typer.Option(metavar="GROUP", help="Read as a member of this group, and commit what was written.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")] = False,
-    max_records: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many.")] = None,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", "--max", min=1, metavar="N", help="Stop after so many.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Parquet to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
@@ -221,7 +223,8 @@ def consume(
 
 
 def _nearest(given: str, known: Sequence[str]) -> str:
-    matches = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
+    begun = sorted(name for name in known if len(given) > 3 and name.startswith(given))
+    matches = begun or difflib.get_close_matches(given, known, n=1, cutoff=0.6)
     return f" (did you mean {matches[0]}?)" if matches else ""
 
 

@@ -41,7 +41,9 @@ def dump(
     kind: Annotated[
         str, typer.Option("--type", metavar="all|commits|groups", help="Only commits, or only what is no commit.")
     ] = "all",
-    max_lines: Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many lines.")] = None,
+    max_lines: Annotated[
+        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after this many lines.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, as Kafka 4's formatters print them.")] = False,
     command_config: CommandConfig = None,
     timeout_ms: Timeout = TIMEOUT_MS,

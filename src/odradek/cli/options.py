@@ -89,15 +89,16 @@ def names_given(names: list[str], option: str) -> list[str]:
     return sorted(set(names))
 
 
-def parse_partitions(arguments: list[str]) -> tuple[list[str], list[tuple[str, int]]]:
-    """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do: topics, and partitions. Raises CommandError."""
+def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[list[str], list[tuple[str, int]]]:
+    """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do: topics, and partitions. Raises CommandError naming the
+    option they came by."""
     topics: list[str] = []
     partitions: list[tuple[str, int]] = []
     for argument in arguments:
         name, colon, rest = argument.partition(":")
         numbers = rest.split(",")
         if not name or (colon and not all(n.isascii() and n.isdigit() for n in numbers)):
-            raise CommandError(f"--topic {argument!r}: expected TOPIC or TOPIC:0,1,2")
+            raise CommandError(f"{option}{argument!r}: expected TOPIC or TOPIC:0,1,2")
         if colon:
             partitions += [(name, int(n)) for n in numbers]
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -54,7 +54,8 @@ def run_produce(
     except OSError as error:
         raise CommandError(f"--file {file}: {error.strerror or error}") from error
     except ValueError as error:
-        raise CommandError(f"{file or 'standard input'}: {error}") from error
+        sent = f" ({count:,} records before it were sent)" if count else ""
+        raise CommandError(f"{file or 'standard input'}: {error}{sent}") from error
     if as_json:
         print(json.dumps({"topic": topic, "records": count}))
         return 0
@@ -118,14 +119,32 @@ def _columns(batches: Iterator[pa.RecordBatch]) -> Sized:
 def _lines(source: BinaryIO, form: str) -> Sized:
     """Lines as soon as they are whole: who types, or pipes a log that grows, need not wait for a number of them."""
     read = _json_row if form == "json" else _line_row
-    rest = b""
+    rest, count = b"", 0
     with source:
         while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]
             *lines, rest = (rest + piece).split(b"\n")
-            if lines:
-                yield _rows([read(line.rstrip(b"\r")) for line in lines]), sum(map(len, lines)) + len(lines)
+            yield from _parsed(lines, read, count)
+            count += len(lines)
         if rest:
-            yield _rows([read(rest)]), len(rest)
+            yield from _parsed([rest], read, count)
+
+
+def _parsed(lines: list[bytes], read: Callable[[bytes], dict[str, Any] | None], before: int) -> Sized:
+    """The rows up to the first line that is none; then raises ValueError with that line's number."""
+    rows: list[dict[str, Any]] = []
+    failure: ValueError | None = None
+    for number, line in enumerate(lines, before + 1):
+        try:
+            row = read(line.rstrip(b"\r"))
+        except ValueError as error:
+            failure = ValueError(f"line {number}: {error}")
+            break
+        if row is not None:
+            rows.append(row)
+    if rows:
+        yield _rows(rows), sum(map(len, lines)) + len(lines)
+    if failure is not None:
+        raise failure
 
 
 def _rows(rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -141,8 +160,14 @@ def _line_row(line: bytes) -> dict[str, Any]:
     return {"value": line}
 
 
-def _json_row(line: bytes) -> dict[str, Any]:
-    row = json.loads(line)
+def _json_row(line: bytes) -> dict[str, Any] | None:
+    if not line.strip():
+        return None
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise ValueError(f"no JSON ({reason})") from None
     if not isinstance(row, dict) or not row.keys() <= {*COLUMNS, *LET_FALL}:
         shown = line[:60].decode(errors="replace")
         raise ValueError(f"expected an object with {', '.join(COLUMNS)}, not {shown}")
@@ -158,7 +183,10 @@ def _bytes(value: Any) -> bytes | None:
 def _time(value: Any) -> int | None:
     """Milliseconds, from a number of them or from ISO 8601 (UTC unless it says otherwise)."""
     if isinstance(value, str):
-        moment = datetime.fromisoformat(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"timestamp {value!r}: expected milliseconds or ISO 8601") from None
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise ValueError(f"timestamp {value!r}: expected milliseconds or ISO 8601")
