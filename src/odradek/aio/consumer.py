@@ -37,6 +37,10 @@ async def _call(function: Callable[..., Any], *args: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+_LITTLE_BYTES = 16_384
+"""Decoded at once: that takes less than having a thread do it."""
+
+
 class Consumer:
     """As ``odradek.Consumer``; callbacks may be coroutine functions. Make it, or enter it, inside a running loop.
 
@@ -118,7 +122,7 @@ class Consumer:
                     yield record
 
     async def poll(self, timeout: float = 1.0) -> Polled:
-        """As ``odradek.Consumer.poll``; decoding runs in a thread, so that the loop stays free."""
+        """As ``odradek.Consumer.poll``; decoding much runs in a thread, so that the loop stays free."""
         return await self._poll(timeout, None)
 
     async def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
@@ -128,7 +132,8 @@ class Consumer:
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
-            polled = await asyncio.to_thread(engine.take, columns)
+            is_little = engine.fetcher.buffer.size <= _LITTLE_BYTES
+            polled = engine.take(columns) if is_little else await asyncio.to_thread(engine.take, columns)
             if polled or left <= 0:
                 return polled
 
