@@ -232,17 +232,20 @@ class Fetcher:
         max_bytes = max(1, min(self.config.fetch_max_bytes, self.config.buffer_memory // nodes, self.buffer.room()))
         self.buffer.reserved += max_bytes
 
-        def done(task: asyncio.Task[None]) -> None:
-            self.buffer.reserved -= max_bytes
-            self._flights.pop(node_id, None)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                self._fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
-            self.pump()
-
         versions = {tp: self._subscription.partitions[tp].version for tp in wanted}  # now: before it runs, some may go
-        task = asyncio.ensure_future(self._fetch(node_id, wanted, versions, max_bytes))
-        self._flights[node_id] = task
-        task.add_done_callback(done)
+        self._flights[node_id] = asyncio.ensure_future(self._flight(node_id, wanted, versions, max_bytes))
+
+    async def _flight(
+        self, node_id: int, wanted: dict[TopicPartition, Wanted], versions: dict[TopicPartition, int], max_bytes: int
+    ) -> None:
+        try:
+            await self._fetch(node_id, wanted, versions, max_bytes)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self.buffer.reserved -= max_bytes
+            del self._flights[node_id]
+        self.pump()
 
     # --- positions --------------------------------------------------------------------------------------------
 
