@@ -170,6 +170,17 @@ class ScriptedCluster:
             return self.high_watermark
         return self.log[-1][0] + 1 if self.log else 0
 
+    def fall_over(self) -> None:
+        """With the first fetch broker 1 is over: broker 2 leads, whose log parts from the old one's at offset 8."""
+        self.epoch_0_end = 8
+
+        def answer(message: Any, version: int) -> Reply:
+            reply = self.brokers[1].answer_1(message, version)
+            self.leader, self.leader_epoch = 2, 1
+            return reply
+
+        self.brokers[1].answers[FETCH] = answer
+
     def metadata(self, message: Any) -> dict[str, Any]:
         partition = {
             "error_code": 0, "partition_index": 0, "leader_id": self.leader, "leader_epoch": self.leader_epoch,

@@ -193,14 +193,7 @@ def test_a_leader_that_dies_while_reading(cluster: ScriptedCluster) -> None:  # 
 
 def test_lost_records_are_noticed_when_the_leader_changes(cluster: ScriptedCluster) -> None:
     """An unclean election: the new leader's log parts from what was read at offset 8 (behaviour 52, client side)."""
-    cluster.epoch_0_end = 8
-
-    def fall_over(message: Any, version: int) -> Any:
-        reply = cluster.brokers[1].answer_1(message, version)
-        cluster.leader, cluster.leader_epoch = 2, 1
-        return reply
-
-    cluster.brokers[1].answers[FETCH] = fall_over
+    cluster.fall_over()
     with pytest.raises(LogTruncated) as caught:
         offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
     assert (caught.value.offset, caught.value.divergence_offset) == (10, 8)

@@ -65,20 +65,8 @@ def test_a_moved_leader_is_followed_without_loss(cluster: ScriptedCluster) -> No
         assert read(one, 30) == list(range(30))
 
 
-def fall_over(cluster: ScriptedCluster) -> None:
-    """After the first fetch another broker leads, whose log parts from the old one's at offset 8."""
-    cluster.epoch_0_end = 8
-
-    def answer(message: Any, version: int) -> Any:
-        reply = cluster.brokers[1].answer_1(message, version)
-        cluster.leader, cluster.leader_epoch = 2, 1
-        return reply
-
-    cluster.brokers[1].answers[FETCH] = answer
-
-
 def test_records_lost_by_an_unclean_election_are_told(cluster: ScriptedCluster) -> None:
-    fall_over(cluster)
+    cluster.fall_over()
     with make(cluster, auto_offset_reset="none") as one:
         one.seek(T0, 0)
         found: list[int] = []
@@ -94,7 +82,7 @@ def test_records_lost_by_an_unclean_election_are_told(cluster: ScriptedCluster) 
 
 
 def test_with_a_reset_policy_reading_goes_on_where_the_histories_part(cluster: ScriptedCluster) -> None:
-    fall_over(cluster)
+    cluster.fall_over()
     with make(cluster) as one:
         assert read(one, 10) == list(range(10))
         cluster.log = [batch(0, 8), batch(8, 4, epoch=1)]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from scripted import FETCH, ScriptedCluster, scripted
+from scripted import ScriptedCluster, scripted
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
@@ -22,19 +20,6 @@ def batch(first: int, count: int) -> tuple[int, bytes]:
     return first + count - 1, encode_batch(records, now_ms=1, base_offset=first, leader_epoch=0)
 
 
-def elected_behind_the_first_batch(cluster: ScriptedCluster) -> None:
-    """An unclean election: broker 2, in epoch 1, has of epoch 0 what lies below offset 8 (behaviour 52)."""
-    cluster.log = [batch(0, 10), batch(10, 20)]
-    cluster.epoch_0_end = 8
-
-    def fall_over(message: Any, version: int) -> Any:
-        reply = cluster.brokers[1].answer_1(message, version)
-        cluster.leader, cluster.leader_epoch = 2, 1
-        return reply
-
-    cluster.brokers[1].answers[FETCH] = fall_over
-
-
 def read(cluster: ScriptedCluster, **options: str) -> list[int]:
     given = {"kafka.bootstrap.servers": cluster.bootstrap, "assign": '{"t":[0]}'} | options
     task = read_task(parse_options(given, streaming=True), T0, 0, 30, cluster.topic_id)
@@ -42,9 +27,10 @@ def read(cluster: ScriptedCluster, **options: str) -> list[int]:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_new_leader_epoch_tells_of_a_truncation(fails: bool) -> None:
+def test_a_new_leader_epoch_tells_of_a_truncation(fails: bool) -> None:  # behaviour 52
     with scripted(2) as cluster:
-        elected_behind_the_first_batch(cluster)
+        cluster.log = [batch(0, 10), batch(10, 20)]
+        cluster.fall_over()
         if fails:
             with pytest.raises(
                 DataLoss, match=r"data may have been lost: t-0: offsets 0 to 29: .*truncated to offset 8"
