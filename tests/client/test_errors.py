@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import pkgutil
 
 import pytest
 
-from odradek import TopicPartition
+from odradek import TopicPartition, client
 from odradek.client import errors
 from odradek.client.consumer_errors import (
     CommitFailed,
@@ -49,3 +51,14 @@ def test_every_class_that_is_told_apart_keeps_its_code_through_a_pickle() -> Non
     out_of_range = errors.OffsetOutOfRange(TP, 5, 7, 9)
     again = pickle.loads(pickle.dumps(out_of_range))
     assert (again.partition, again.offset, again.log_start_offset, again.log_end_offset) == (TP, 5, 7, 9)
+
+
+def test_everything_that_is_raised_can_be_had_from_one_place() -> None:
+    found = set()
+    for module in pkgutil.iter_modules(client.__path__, "odradek.client."):
+        members = vars(importlib.import_module(module.name)).values()
+        found |= {one for one in members if isinstance(one, type) and issubclass(one, OdradekError)}
+    public = {one.__name__: one for one in found if not one.__name__.startswith("_")}
+    assert len(public) > 20
+    assert {name: getattr(client, name, None) for name in public} == public
+    assert set(public) <= set(client.__all__)

@@ -162,7 +162,9 @@ class Consumer:
     ) -> None:
         """The next poll goes on at ``offset``. Raises IllegalState for a partition that is not assigned."""
         tp = as_partition(partition)
-        place = as_offset(offset if isinstance(offset, OffsetAndMetadata) else (offset, leader_epoch), tp)
+        place = as_offset(offset, tp)
+        if not isinstance(offset, OffsetAndMetadata):
+            place = as_offset(place._replace(leader_epoch=leader_epoch), tp)
         await self._engine.seek(tp, place.offset, place.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
