@@ -44,6 +44,22 @@ def _probe(search: str, **variables: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("master", "code", "says"),
+    [
+        ("sparky://x", 2, "odradek: master 'sparky://x': expected local[N], spark://HOST:PORT or another"),
+        ("spark://127.0.0.1:1", 1, "odradek: Spark did not start with master spark://127.0.0.1:1: "),
+    ],
+)
+def test_a_master_that_cannot_be_is_said_in_a_line(bootstrap: str, master: str, code: int, says: str) -> None:
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "history", "-b", bootstrap, "--master", master]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=480, check=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.fixture
 def packaged() -> Path:
     try:

@@ -80,6 +80,18 @@ def test_callers_settings_win_and_java_options_add_up(tmp_path: Path) -> None:
     assert "spark.driver.host" not in cluster, "workers elsewhere could not reach a driver on the loopback"
 
 
+def test_the_log_says_why_spark_did_not_start(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    assert spark_session._last_error(str(log)) is None
+    log.write_text(
+        "26/01/31 12:00:00 WARN Client: Failed to connect\n"
+        "26/01/31 12:00:01 ERROR Backend: All masters are unresponsive! Giving up.\n"
+        "26/01/31 12:00:02 ERROR SparkContext: Error initializing SparkContext.\njava.lang.X: Y\n\tat a.b(C.java)\n"
+    )
+    assert spark_session._last_error(str(log)) == "Backend: All masters are unresponsive! Giving up."
+    assert spark_session._tail(log).endswith("SparkContext. | java.lang.X: Y")
+
+
 def test_scratch_of_killed_processes_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     dead = tmp_path / "odradek-spark-999999999-x"

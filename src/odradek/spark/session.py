@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.core.errors import OdradekError
+from odradek.core.errors import ConfigError, OdradekError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,10 +85,10 @@ def session(
     Under ``spark-submit`` Java runs already: ``master`` and ``java`` are then its business, as is the log, and its
     settings hold where ``config`` has none.
 
-    Raises SessionError when no Java is found or Spark does not start.
+    Raises ConfigError for a master that Spark does not know, SessionError when no Java is found or Spark does not
+    start.
     """
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     if is_submitted():
         settings = {"spark.app.name": app_name} | _where_unset(_ALWAYS) | dict(config or {})
@@ -102,10 +102,42 @@ def session(
         settings = dict(config or {}) | {"spark.app.name": app_name}
         if SparkContext._active_spark_context is None:
             settings = _settings(app_name, master, settings, _make_scratch())
+    return _begun(settings)
+
+
+def _begun(settings: Mapping[str, str]) -> SparkSession:
+    """The session, in the Java that runs. Raises ConfigError, SessionError."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        if SparkContext._active_spark_context is not None:  # one that ended while it began
+            SparkContext._active_spark_context.stop()
+        said = str(getattr(error, "java_exception", error))
+        master = settings.get("spark.master", "")
+        if "Could not parse Master URL" in said:
+            raise ConfigError(
+                f"master {master!r}: expected local[N], spark://HOST:PORT or another that Spark knows"
+            ) from error
+        lines = [line for line in said.splitlines() if line.strip()]
+        why = _last_error(settings.get(LOG_FILE)) or (lines[0] if lines else type(error).__name__)
+        raise SessionError(f"Spark did not start{f' with master {master}' if master else ''}: {why}") from error
+
+
+def _last_error(log: str | None) -> str | None:
+    """The last line of Spark's log that tells of an error: of masters that do not answer, only the log does."""
+    if log is None or not Path(log).exists():
+        return None
+    lines = [line for line in Path(log).read_text(errors="replace").splitlines() if " ERROR " in line]
+    told = [line.partition(" ERROR ")[2] for line in lines if "Error initializing SparkContext" not in line]
+    return told[-1] if told else None
 
 
 def is_submitted() -> bool:
@@ -369,4 +401,5 @@ def _end(gateway: Any, scratch: Path) -> None:
 
 def _tail(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return " | ".join(lines[-5:]) or "it said nothing"
+    telling = [line for line in lines if not line.lstrip().startswith("at ")]  # less Java's stacks
+    return " | ".join(telling[-5:]) or "it said nothing"
