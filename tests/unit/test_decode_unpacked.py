@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def test_into_memory_as_by_itself(codec: int, size: int) -> None:
 def test_frames_of_lz4_that_are_not_as_usual_are_left_to_the_decoder() -> None:
     plain = b"some bytes, " * 1000
     frame = bytes(cramjam.lz4.compress(plain))  # with a checksum of its content
-    assert frame[4] != compression._LZ4_PLAIN
+    assert frame[:7] not in compression._LZ4_PLAIN_HEADS
     out = memoryview(bytearray(100_000))
     assert decompress_into(LZ4, frame, out) == -1
     assert bytes(decompress(LZ4, frame)) == plain
@@ -109,6 +110,37 @@ def test_frames_of_lz4_that_are_not_as_usual_are_left_to_the_decoder() -> None:
     assert bytes(decompress(LZ4, usual + usual)) == plain * 2
     for codec in (1, 2):
         assert decompress_into(codec, compress(codec, plain), out) == -1, NAMES[codec]
+
+
+def test_heads_of_lz4_frames_are_those_that_the_decoder_takes() -> None:
+    """Their last byte is a checksum of the two before."""
+    taken = set()
+    for head in (bytes.fromhex("04224d1860") + bytes(two) for two in itertools.product(range(256), repeat=2)):
+        try:
+            decompress(LZ4, head + bytes(4))
+        except CorruptRecord:
+            assert decompress_into(LZ4, head + bytes(4), memoryview(bytearray(8))) == -1
+        else:
+            taken.add(head)
+    assert taken == set(compression._LZ4_PLAIN_HEADS)
+
+
+@pytest.mark.parametrize("head", compression._LZ4_PLAIN_HEADS)
+def test_a_block_that_is_larger_than_its_frame_allows_is_left_to_the_decoder(head: bytes) -> None:
+    allowed = compression._LZ4_PLAIN_HEADS[head]
+    out = memoryview(bytearray(9 << 20))
+    for size, is_taken in ((allowed, True), (allowed + 1, False)):
+        stored = head + (size | 1 << 31).to_bytes(4, "little") + b"s" * size + bytes(4)
+        assert decompress_into(LZ4, stored, out) == (size if is_taken else -1)
+        block = bytes(cramjam.lz4.compress_block(b"p" * size, store_size=False))
+        packed = head + len(block).to_bytes(4, "little") + block + bytes(4)
+        assert decompress_into(LZ4, packed, out) == (size if is_taken else -1)
+        for frame in (stored, packed):
+            if is_taken:
+                assert len(decompress(LZ4, frame)) == size
+            else:
+                with pytest.raises(CorruptRecord):
+                    decompress(LZ4, frame)
 
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])

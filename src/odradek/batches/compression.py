@@ -36,8 +36,13 @@ _LZ4_MAGIC = 0x184D2204
 _LZ4_HEAD = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 1 << 31
-_LZ4_PLAIN = 0x60
-"""A frame's flags: blocks that stand alone, no checksums, no sizes."""
+_LZ4_PLAIN_HEADS = {
+    _LZ4_HEAD: 64 << 10,
+    bytes.fromhex("04224d186050fb"): 256 << 10,
+    bytes.fromhex("04224d18606051"): 1 << 20,
+    bytes.fromhex("04224d18607073"): 4 << 20,
+}
+"""How frames begin whose blocks stand alone, without checksums or sizes, and how large a block is at most."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
@@ -86,10 +91,9 @@ def decompress_into(codec: int, data: Buffer, out: memoryview) -> int:
 def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
     """One frame of blocks that stand alone, without checksums: what Kafka's clients write. Block by block, which
     takes a third of the time that the decoder of frames takes."""
-    magic, flags, descriptor = struct.unpack_from("<IBB", data, 0)
-    if magic != _LZ4_MAGIC or flags != _LZ4_PLAIN:
+    block_bytes = _LZ4_PLAIN_HEADS.get(bytes(data[:7]), 0)
+    if not block_bytes:
         return -1
-    block_bytes = 1 << (8 + 2 * (descriptor >> 4 & 7))
     pos, at = 7, 0
     while True:
         (size,) = struct.unpack_from("<I", data, pos)
@@ -99,7 +103,7 @@ def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
         block = data[pos : pos + (size & ~_LZ4_STORED)]
         pos += len(block)
         room = out[at : at + block_bytes]
-        if not room or len(block) != size & ~_LZ4_STORED:
+        if not room or len(block) != size & ~_LZ4_STORED or len(block) > block_bytes:
             return -1
         if size & _LZ4_STORED:
             if len(block) > len(room):
