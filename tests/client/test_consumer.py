@@ -11,7 +11,14 @@ from brokers import eventually
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer_errors import IllegalState, InvalidGroupId, NoOffsetForPartition, Wakeup
+from odradek.client.consumer_errors import (
+    CommitFailed,
+    FencedInstance,
+    IllegalState,
+    InvalidGroupId,
+    NoOffsetForPartition,
+    Wakeup,
+)
 from odradek.client.errors import OffsetOutOfRange, RequestTimedOut
 from odradek.core.errors import ConfigError
 
@@ -327,6 +334,26 @@ def test_what_contradicts_is_refused(consumer: Make, bootstrap: str, filled: str
             alone.subscribe([filled])
     with pytest.raises(IllegalState):
         alone.poll(0)
+
+
+def test_why_a_commit_is_refused_is_said(consumer: Make, filled: str) -> None:  # claim 69
+    first = consumer(group_instance_id="one")
+    first.subscribe([filled])
+    eventually(lambda: (first.poll(0.1), first.assignment())[1])
+    alone = consumer()
+    alone.assign(offsets_of(filled, 0))
+    with pytest.raises(CommitFailed, match="the group has live members") as told:
+        alone.commit({TopicPartition(filled, 0): 1})
+    assert "max_poll" not in str(told.value)
+    second = consumer(group_instance_id="one")
+    second.subscribe([filled])
+    eventually(lambda: (second.poll(0.1), second.assignment())[1])
+    with pytest.raises(FencedInstance):
+        first.commit()
+    with pytest.raises(FencedInstance):
+        first.commit()  # still, and not for want of polls
+    with pytest.raises(FencedInstance):
+        first.poll(1)
 
 
 def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(

@@ -117,6 +117,18 @@ def test_what_no_join_helps_against_is_raised() -> None:
     with pytest.raises(KafkaError) as told:
         member.on_join(joined(ErrorCode.inconsistent_group_protocol))
     assert told.value.code is ErrorCode.inconsistent_group_protocol
+    assert "no assignor in common with partition_assignment_strategy=" in str(told.value)
+
+
+@pytest.mark.parametrize(("code", "told"), [
+    (ErrorCode.invalid_session_timeout, "session_timeout_ms=45000 is not between the broker's"),
+    (ErrorCode.group_max_size_reached, "group.max.size"), (ErrorCode.group_authorization_failed, "joining"),
+])  # fmt: skip
+def test_a_refusal_for_good_says_what_to_change(code: ErrorCode, told: str) -> None:
+    member = membership()
+    member.join_request(["t"], ())
+    with pytest.raises(KafkaError, match=told):
+        member.on_join(joined(code))
 
 
 @pytest.mark.parametrize(("code", "following"), [
@@ -198,6 +210,10 @@ def test_a_failed_commit_says_what_to_change() -> None:
     told = str(commit_failure(refused(ErrorCode.unknown_member_id), instance_id=None, still_member=True))
     assert "max_poll_interval_ms" in told
     assert "max_poll_records" in told
+    alone = commit_failure(refused(ErrorCode.unknown_member_id), instance_id=None, still_member=False, alone=True)
+    assert type(alone) is CommitFailed
+    assert "live members" in str(alone)
+    assert "max_poll" not in str(alone)
 
 
 def test_offsets_to_commit() -> None:

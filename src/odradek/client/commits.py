@@ -16,6 +16,9 @@ OnCommit = Callable[[Offsets, Exception | None], None]
 """Called with what was committed, and why that failed (None: it did not)."""
 
 
+_NO_MEMBER = (ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_member_epoch)
+
+
 def commit_request(
     group_id: str, offsets: Offsets, *, generation: int, member_id: str, instance_id: str | None
 ) -> dict[str, Any]:
@@ -39,15 +42,23 @@ def commit_request(
     }
 
 
-def commit_failure(reply: Any, *, instance_id: str | None, still_member: bool) -> KafkaError | None:
-    """Why a commit was not taken, None if it was. ``still_member``: its generation is still the current one."""
+def commit_failure(
+    reply: Any, *, instance_id: str | None, still_member: bool, alone: bool = False
+) -> KafkaError | None:
+    """Why a commit was not taken, None if it was. ``still_member``: its generation is still the current one;
+    ``alone``: it was made by a consumer whose partitions were assigned by hand."""
     for topic in reply.topics:
         for row in topic.partitions:
             code = row.error_code
             if code is ErrorCode.none:
                 continue
             tp = TopicPartition(topic.name, row.partition_index)
-            if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_member_epoch):
+            if code in _NO_MEMBER and alone:
+                return CommitFailed(
+                    "the group has live members, and a consumer that was given its partitions by hand is none of them",
+                    "Give it a group_id of its own, or stop the members first",
+                )
+            if code in _NO_MEMBER:
                 return CommitFailed("the group has been rebalanced and the partitions given to other members")
             if code is ErrorCode.rebalance_in_progress:
                 if still_member:

@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 
+_SLOW = (
+    "If the time between two polls was longer than max_poll_interval_ms, raise that, or lower max_poll_records so that "
+    "each poll brings less work"
+)
+
 
 class CommitFailed(KafkaError):
     """The group has gone on without this member, so its offsets cannot be committed: what it read since the last
     commit is read again by whoever owns the partitions now."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(
-            ErrorCode.unknown_member_id,
-            f"the commit was refused, since {why}. If the time between two polls was longer than "
-            "max_poll_interval_ms, raise that, or lower max_poll_records so that each poll brings less work",
-        )
+    def __init__(self, why: str, remedy: str = _SLOW) -> None:
+        super().__init__(ErrorCode.unknown_member_id, f"the commit was refused, since {why}. {remedy}")
 
 
 class RetriableCommitFailed(KafkaError):

@@ -86,6 +86,11 @@ class Coordination(ABC):
     def lost(self) -> bool:
         """Whether this member was thrown out, and what it owned has not been given up yet."""
 
+    @property
+    @abstractmethod
+    def ended(self) -> KafkaError | None:
+        """Why this membership is over for good; None while it is not."""
+
     @abstractmethod
     async def step(self) -> None:
         """One poll's part: goes as far as it can without waiting for others. Raises what ends the membership."""
@@ -192,6 +197,8 @@ class Coordination(ABC):
         """One try. Raises why it was not taken."""
         sent_as = Identity()
         if self._subscription.subscribed:
+            if (ended := self.ended) is not None:
+                raise ended
             sent_as = self.member_of()
             if not sent_as.member_id:
                 raise CommitFailed("this consumer is no member of the group (any more)")
@@ -203,8 +210,9 @@ class Coordination(ABC):
             connection = await self._coordinator()
         reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # writes before it waits
         failure = commit_failure(
-            reply, instance_id=instance_id, still_member=self.in_group and sent_as == self.member_of()
-        )
+            reply, instance_id=instance_id, still_member=self.in_group and sent_as == self.member_of(),
+            alone=not self._subscription.subscribed,
+        )  # fmt: skip
         if failure is not None:
             if self._subscription.subscribed:
                 self._commit_refused(sent_as, failure.code)

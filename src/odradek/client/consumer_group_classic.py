@@ -13,7 +13,7 @@ from odradek.client.consumer_errors import FencedInstance
 from odradek.client.consumer_group import Coordination, Identity, now_ms
 from odradek.client.membership import Membership, Next, State
 from odradek.client.subscription import SubscriptionState
-from odradek.core.errors import ErrorCode, OdradekError
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
@@ -56,6 +56,10 @@ class ClassicCoordination(Coordination):
     def lost(self) -> bool:
         return self.membership.lost
 
+    @property
+    def ended(self) -> KafkaError | None:
+        return FencedInstance(self.config.group_instance_id or "") if self.membership.state is State.FENCED else None
+
     def member_of(self) -> Identity:
         member = self.membership
         if not member.known or member.lost:
@@ -96,8 +100,8 @@ class ClassicCoordination(Coordination):
             failure, self.failure = self.failure, None
             raise failure
         member = self.membership
-        if member.state is State.FENCED:
-            raise FencedInstance(self.config.group_instance_id or "")
+        if (ended := self.ended) is not None:
+            raise ended
         if member.lost:
             await self._give_up_lost()
         if self._joining is not None and self._joining.done():

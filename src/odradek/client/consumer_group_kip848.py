@@ -70,6 +70,10 @@ class ConsumerCoordination(Coordination):
     def lost(self) -> bool:
         return self.membership.state in (State.LOST, State.FATAL)
 
+    @property
+    def ended(self) -> KafkaError | None:
+        return self.membership.failure
+
     def member_of(self) -> Identity:
         member = self.membership
         return Identity(member.epoch, member.member_id, member.instance_id) if member.in_group else Identity()
@@ -107,8 +111,8 @@ class ConsumerCoordination(Coordination):
         member = self.membership
         if self.lost:
             await self._give_up_lost()
-        if member.failure is not None:
-            raise member.failure
+        if (ended := self.ended) is not None:
+            raise ended
         if member.state is State.OUTSIDE:
             self.subscription_changed("joining")
             member.join()

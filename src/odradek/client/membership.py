@@ -261,4 +261,18 @@ class Membership:
         if code is ErrorCode.coordinator_load_in_progress:
             return self._again(Next.BACK_OFF) if during != "heartbeat" else Next.BACK_OFF
         self.state = State.UNJOINED
-        raise error_for(code, f"group {self.group_id}: {during}")
+        raise error_for(code, f"group {self.group_id}: {self._reason(code) or during}")
+
+    def _reason(self, code: ErrorCode) -> str:
+        """What a refusal for good means, and what helps; empty where the code says it all."""
+        if code is ErrorCode.invalid_session_timeout:
+            return (
+                f"session_timeout_ms={self._timeouts_ms[0]} is not between the broker's group.min.session.timeout.ms "
+                "and group.max.session.timeout.ms (6000 and 1800000, unless it was told otherwise)"
+            )
+        if code is ErrorCode.inconsistent_group_protocol:
+            names = ", ".join(self._assignors)
+            return f"its members have no assignor in common with partition_assignment_strategy={names}"
+        if code is ErrorCode.group_max_size_reached:
+            return "it has as many members as the broker's group.max.size allows"
+        return ""
