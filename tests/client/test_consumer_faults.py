@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from brokers import eventually
-from scripted import FETCH, OFFSET_COMMIT, OFFSET_FOR_LEADER_EPOCH, ScriptedCluster, fetch_reply, scripted
+from scripted import FETCH, METADATA, OFFSET_COMMIT, OFFSET_FOR_LEADER_EPOCH, ScriptedCluster, fetch_reply, scripted
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch
@@ -225,6 +225,24 @@ def test_a_nearer_follower_is_read_from(cluster: ScriptedCluster) -> None:
         fetch_reply(cluster, preferred=2) if message.rack_id == "near" else leader.answer_1(message, version)
     )
     nearer.answers[FETCH] = from_follower
+    with make(cluster, client_rack="near") as one:
+        assert read(one, 30) == list(range(30))
+    assert leader.count(FETCH) == 1
+
+
+def test_a_nearer_follower_that_is_new_to_the_client_is_looked_up(cluster: ScriptedCluster) -> None:
+    """The leader names a broker that was away when the cluster was looked at: that is no reason to ask it for ever."""
+    leader, nearer = cluster.brokers[1], cluster.brokers[2]
+
+    def metadata(message: Any, version: int) -> Any:
+        reply = cluster.metadata(message)
+        if not leader.count(FETCH):
+            reply["brokers"] = [row for row in reply["brokers"] if row["node_id"] == 1]
+        return reply
+
+    leader.answers[METADATA] = nearer.answers[METADATA] = metadata
+    leader.answers[FETCH] = lambda message, version: fetch_reply(cluster, preferred=2)
+    nearer.answers[FETCH] = lambda message, version: serve(cluster, message)
     with make(cluster, client_rack="near") as one:
         assert read(one, 30) == list(range(30))
     assert leader.count(FETCH) == 1

@@ -392,6 +392,8 @@ class Fetcher:
             self._followers[tp] = (
                 row.preferred_read_replica, time.monotonic() + self.config.metadata_max_age_ms / 1000
             )  # fmt: skip
+            if self._cluster.node(row.preferred_read_replica) is None:
+                return True  # it came, or came back, after the cluster was last looked at
         if row.diverging_epoch is not None:
             state.confirmed_epoch = -1
         if not len(row.records):
