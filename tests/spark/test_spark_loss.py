@@ -111,6 +111,7 @@ def test_retention(made: Made, own_broker: Callable[..., RunningBroker]) -> None
     assert run.rows(failOnDataLoss="false") == []
 
 
+@pytest.mark.slow
 def test_expiry(made: Made) -> None:
     """A group that was away for longer than its offsets are kept: no loss by itself, and no start either."""
     with odradek.Broker() as broker:
