@@ -87,8 +87,18 @@ def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> No
             out[to + i] = buffer[of + i]
 
 
+@_compiled(types.UniTuple(types.int64, 3)(_RO, types.uint64))
+def _short(buffer: Any, pos: int) -> Any:
+    """A number of one byte or two, before zigzag is undone; the position behind; 128 or more where it is longer."""
+    first = np.int64(buffer[pos])
+    if first < 0x80:
+        return first, np.int64(pos) + 1, np.int64(0)
+    second = np.int64(buffer[pos + np.uint64(1)])
+    return (first & 0x7F) | (second << 7), np.int64(pos) + 2, second
+
+
 @_compiled(types.UniTuple(types.int64, 7)(_RO, _I64, _I64, _I64))
-def _plain(buffer: Any, at: int, end: int, last_delta: int) -> Any:
+def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
     """(position behind, ms, offset delta, key's start, key's size, value's start, value's size) of a record as most
     are: numbers of two bytes at most, no headers. Position -1 for another one, or a faulty one; start -1 for null."""
     no = np.int64(-1)
@@ -96,57 +106,29 @@ def _plain(buffer: Any, at: int, end: int, last_delta: int) -> Any:
     none = (no, zero, zero, no, zero, no, zero)
     if end - at < _PLAIN:
         return none
-    pos = np.uint64(at)
-    one = np.uint64(1)
-    long = zero
-    size = np.int64(buffer[pos])
-    pos += one
-    if size >= 0x80:
-        more = np.int64(buffer[pos])
-        pos += one
-        long |= more
-        size = (size & 0x7F) | (more << 7)
-    record_end = np.int64(pos) + (size >> 1)
-    pos += one  # attributes
-    ms = np.int64(buffer[pos])
-    pos += one
-    if ms >= 0x80:
-        more = np.int64(buffer[pos])
-        pos += one
-        long |= more
-        ms = (ms & 0x7F) | (more << 7)
-    delta = np.int64(buffer[pos])
-    pos += one
-    if delta >= 0x80:
-        more = np.int64(buffer[pos])
-        pos += one
-        long |= more
-        delta = (delta & 0x7F) | (more << 7)
+    size, at, long = _short(buffer, np.uint64(at))
+    record_end = at + (size >> 1)
+    ms, at, longer = _short(buffer, np.uint64(at + 1))  # behind the attributes
+    long |= longer
+    delta, at, longer = _short(buffer, np.uint64(at))
     odd = (size | delta) & 1
-    key = np.int64(buffer[pos])
-    pos += one
-    long |= key
-    key_at, key_size = np.int64(pos), key >> 1
+    key = np.int64(buffer[np.uint64(at)])
+    long |= longer | key
+    key_at, key_size = at + 1, key >> 1
     if key == 1:
         key_at, key_size = no, zero
     else:
         odd |= key & 1
-    pos += np.uint64(key_size)
-    if long >= 0x80 or odd or np.int64(pos) + 2 > end:
+    at += 1 + key_size
+    if long >= 0x80 or odd or at + 2 > end:
         return none
-    value = np.int64(buffer[pos])
-    pos += one
-    if value >= 0x80:
-        more = np.int64(buffer[pos])
-        pos += one
-        long |= more
-        value = (value & 0x7F) | (more << 7)
-    value_at, value_size = np.int64(pos), value >> 1
+    value, at, long = _short(buffer, np.uint64(at))
+    value_at, value_size = at, value >> 1
     if value == 1:
         value_at, value_size = no, zero
     else:
         odd |= value & 1
-    behind = np.int64(pos) + value_size
+    behind = at + value_size
     if long >= 0x80 or odd or record_end > end or behind + 1 != record_end:
         return none
     if buffer[np.uint64(behind)] != 0 or (delta >> 1) > last_delta:
