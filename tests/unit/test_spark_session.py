@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from odradek.core.errors import ConfigError
 from odradek.spark import session as spark_session
 from odradek.spark.session import SessionError, find_java
 
@@ -102,3 +105,59 @@ def test_scratch_of_killed_processes_is_removed(tmp_path: Path, monkeypatch: pyt
     assert made.is_dir()
     assert not dead.exists()
     assert living.exists()
+
+
+class Context:
+    """A SparkContext that can tell whether it was stopped."""
+
+    is_stopped = False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+class Refusing:
+    """A builder of a session that Spark refuses; the context that runs then is ``begun``."""
+
+    def __init__(self, begun: Context) -> None:
+        self.begun = begun
+
+    def config(self, name: str, value: str) -> Refusing:
+        return self
+
+    def getOrCreate(self) -> None:
+        import pyspark
+        from pyspark.errors import PySparkException
+
+        pyspark.SparkContext._active_spark_context = self.begun  # type: ignore[assignment]
+        raise PySparkException("Could not parse Master URL: 'x'")
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_refused_setting_stops_only_what_began_with_it(monkeypatch: pytest.MonkeyPatch, is_running: bool) -> None:
+    import pyspark
+    from pyspark.errors import PySparkException
+
+    context = Context()
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", context if is_running else None)
+    monkeypatch.setattr("pyspark.sql.SparkSession", SimpleNamespace(builder=Refusing(context)))
+    with pytest.raises(PySparkException if is_running else ConfigError, match=r"Master URL|expected local"):
+        spark_session._begun({"spark.master": "x"})
+    assert context.is_stopped is not is_running
+
+
+@pytest.mark.parametrize(("running", "zone"), [(Context(), None), (None, "UTC")])
+def test_a_running_session_keeps_its_time_zone_under_spark_submit(
+    monkeypatch: pytest.MonkeyPatch, running: Context | None, zone: str | None
+) -> None:
+    import pyspark
+
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setenv(spark_session._SUBMITTED, "1")
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", running)
+    monkeypatch.setattr(spark_session, "_where_unset", dict)
+    monkeypatch.setattr(spark_session, "_begun", asked.append)
+    spark_session.session("app", config={"spark.x": "y"})
+    (settings,) = asked
+    assert settings.pop("spark.sql.session.timeZone", None) == zone
+    assert settings == {"spark.app.name": "app", "spark.x": "y"}

@@ -83,15 +83,16 @@ def session(
     ``spark.odradek.log.file`` names one that stays.
 
     Under ``spark-submit`` Java runs already: ``master`` and ``java`` are then its business, as is the log, and its
-    settings hold where ``config`` has none.
+    settings hold where ``config`` has none, and so do those of a session that runs already.
 
     Raises ConfigError for a master that Spark does not know, SessionError when no Java is found or Spark does not
-    start.
+    start. A session that runs already stays as it is when Spark refuses ``config``; what Spark raised is raised.
     """
     from pyspark import SparkContext
 
     if is_submitted():
-        settings = {"spark.app.name": app_name} | _where_unset(_ALWAYS) | dict(config or {})
+        ours = _where_unset(_ALWAYS) if SparkContext._active_spark_context is None else {}
+        settings = {"spark.app.name": app_name} | ours | dict(config or {})
     elif SparkContext._gateway is None:
         runtime = find_java(java)
         scratch = _make_scratch()
@@ -115,9 +116,12 @@ def _begun(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
+    running = SparkContext._active_spark_context
     try:
         return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
+        if running is not None:  # it is its user's, and goes on: what was wrong is a setting
+            raise
         if SparkContext._active_spark_context is not None:  # one that ended while it began
             SparkContext._active_spark_context.stop()
         said = str(getattr(error, "java_exception", error))
