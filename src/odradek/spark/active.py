@@ -49,12 +49,12 @@ def activate_when_writing(source: str) -> None:
             writer.format = _activating(writer.format, source)
 
 
-def _activating(choose: Any, source: str) -> Any:
+def _activating(choose: Any, ours: str) -> Any:
     @functools.wraps(choose)
-    def chosen(self: Any, name: str) -> Any:
-        if isinstance(name, str) and name.lower() == source:
+    def chosen(self: Any, source: str) -> Any:  # named as PySpark names it: callers may
+        if isinstance(source, str) and source.lower() == ours:
             _sessions(self._spark).setActiveSession(self._spark._jsparkSession)
-        return choose(self, name)
+        return choose(self, source)
 
     setattr(chosen, _MARK, True)
     return chosen

@@ -1,0 +1,32 @@
+"""The ``format`` that activates its frame's session takes what PySpark's own takes."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.readwriter import DataFrameWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from odradek.spark import active
+
+
+@pytest.mark.parametrize("writer", [DataFrameWriter, DataStreamWriter])
+def test_format_may_be_told_its_source_by_name(monkeypatch: pytest.MonkeyPatch, writer: Any) -> None:
+    activated: list[Any] = []
+    sessions = SimpleNamespace(setActiveSession=activated.append)
+    monkeypatch.setattr(active, "_sessions", lambda spark: sessions)
+    (name,) = list(inspect.signature(inspect.unwrap(writer.format)).parameters)[1:]
+
+    def choose(self: Any, source: str) -> str:
+        return source
+
+    chosen = active._activating(choose, "odradek")
+    frame = SimpleNamespace(_spark=SimpleNamespace(_jsparkSession="its session"))
+    assert chosen(frame, **{name: "parquet"}) == "parquet"
+    assert activated == []
+    assert chosen(frame, **{name: "Odradek"}) == "Odradek"
+    assert chosen(frame, "odradek") == "odradek"
+    assert activated == ["its session"] * 2
