@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,10 +52,36 @@ def test_what_others_send_counts_nothing() -> None:
     calls: list[int] = []
     with told(session(), calls.append) as options, socket.socket(type=socket.SOCK_DGRAM) as stranger:
         host, port, token = json.loads(options[OPTION])
-        for said in (b"", b"\xff", b"[]", b"7", json.dumps(["x" * len(token), "t", 0, 0, 9]).encode()):
+        infinite, deep = b'["x", "t", 0, 0, Infinity]', b"[" * 2000
+        ours = (json.dumps([token, *rest]).encode() for rest in (["t", 0, 0, float("inf")], ["t"], ["t", 0, 0, None]))
+        strangers = json.dumps(["x" * len(token), "t", 0, 0, 9]).encode()
+        for said in (b"", b"\xff", b"[]", b"7", b"{}", infinite, deep, strangers, *ours):
             stranger.sendto(said, (host, port))
         list(telling(options[OPTION], batches(1), T0, 0, 2))
     assert calls == [2]
+
+
+class Talkative:
+    """A socket at which something always has arrived; the ear is told to stop by the first of it."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop = stop
+
+    def settimeout(self, seconds: float) -> None:
+        pass
+
+    def recv(self, size: int) -> bytes:
+        self.stop.set()
+        return b"noise"
+
+
+def test_one_that_goes_on_sending_does_not_keep_a_run_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_DRAIN_S", 0.1)
+    stop = threading.Event()
+    ear = threading.Thread(target=progress._listen, args=(Talkative(stop), "token", print, stop), daemon=True)
+    ear.start()
+    ear.join(60)
+    assert not ear.is_alive()
 
 
 @pytest.mark.parametrize("to", ['["127.0.0.1", 9, "x"]', '["no.such.host.invalid", 9, "x"]'])

@@ -13,6 +13,7 @@ import json
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 OPTION = "progressTo"
 """The option of ``format("odradek")`` that has workers report. Its value is this module's own business."""
 _LOOK_S = 0.2
+# How long somebody who goes on sending can keep a run from its end.
+_DRAIN_S = 1.0
 _LONGEST = 2048
 
 
@@ -32,7 +35,8 @@ _LONGEST = 2048
 def told(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[str, str]]:
     """Options for reads: ``advance`` is called with how many more offsets they have passed, from a thread of its own.
 
-    All that has arrived when the block ends is told. Tasks that are tried again are counted once.
+    All that has arrived when the block ends is told, unless strangers keep sending. Tasks that are tried again are
+    counted once.
     """
     settings = spark.sparkContext.getConf()
     host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
@@ -59,21 +63,34 @@ def told(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[s
 def _listen(listening: socket.socket, token: str, advance: Callable[[int], None], stop: threading.Event) -> None:
     passed: dict[tuple[str, int, int], int] = {}
     listening.settimeout(_LOOK_S)
-    while True:
+    until = float("inf")
+    while time.monotonic() < until:
+        if until == float("inf") and stop.is_set():  # what has arrived is still told, however much else comes
+            until = time.monotonic() + _DRAIN_S
         try:
-            said = json.loads(listening.recv(_LONGEST))
-            key, count = (str(said[1]), int(said[2]), int(said[3])), int(said[4])
-            is_ours = said[0] == token
+            heard = _understood(listening.recv(_LONGEST), token)
         except TimeoutError:
             if stop.is_set():
                 return
             continue
-        except (ValueError, TypeError, LookupError):  # somebody else's
+        if heard is None:
             continue
+        key, count = heard
         more = count - passed.get(key, 0)
-        if is_ours and more > 0:
+        if more > 0:
             passed[key] = count
             advance(more)
+
+
+def _understood(datagram: bytes, token: str) -> tuple[tuple[str, int, int], int] | None:
+    """The piece and how far it has come, or None where somebody else sent this: anybody may."""
+    try:
+        said = json.loads(datagram)
+        if said[0] != token:
+            return None
+        return (str(said[1]), int(said[2]), int(said[3])), int(said[4])
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return None
 
 
 def telling(
