@@ -9,6 +9,7 @@ one task and in order.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -154,18 +155,23 @@ def analyse_on_spark(
     """
     kafka = {name.removeprefix("kafka."): value for name, value in (options or {}).items() if name.startswith("kafka.")}
     config = client_config(kafka | {"bootstrap.servers": bootstrap_servers})
-    with told(spark, advance) as telling:
-        given = {**(options or {}), **telling}
-        records = offset_history(spark, bootstrap_servers, group=group, options=given).persist()
-        keys = records.where(_IS_COMMIT).select("topic", "partition").distinct().collect()
-    partitions = frozenset(TopicPartition(row.topic, row.partition) for row in keys)
-    logs = _logs(records, config, partitions, since_us=since_us, now_us=now_us, points=points)
-    missing = _missing_below(records, config, group)
-    analyser = _analyser(logs, config, rules or Rules(), missing, since_us)
-    by_group = records.where("group is not null").select(*COLUMNS).groupBy("group")
-    analysed = by_group.applyInArrow(analyser, from_arrow_schema(_ANALYSED)).persist()
-    findings, lag, expiry = (analysed.selectExpr(f"inline({name})") for name in _ANALYSED.names)
-    return HistoryFrames(records, findings, lag, expiry, logs, missing, partitions, analysed)
+    with contextlib.ExitStack() as kept:  # when a step fails, nobody has anything to release
+        with told(spark, advance) as telling:
+            given = {**(options or {}), **telling}
+            records = offset_history(spark, bootstrap_servers, group=group, options=given).persist()
+            kept.callback(records.unpersist)
+            keys = records.where(_IS_COMMIT).select("topic", "partition").distinct().collect()
+        partitions = frozenset(TopicPartition(row.topic, row.partition) for row in keys)
+        logs = _logs(records, config, partitions, since_us=since_us, now_us=now_us, points=points)
+        missing = _missing_below(records, config, group)
+        analyser = _analyser(logs, config, rules or Rules(), missing, since_us)
+        by_group = records.where("group is not null").select(*COLUMNS).groupBy("group")
+        analysed = by_group.applyInArrow(analyser, from_arrow_schema(_ANALYSED)).persist()
+        kept.callback(analysed.unpersist)
+        findings, lag, expiry = (analysed.selectExpr(f"inline({name})") for name in _ANALYSED.names)
+        frames = HistoryFrames(records, findings, lag, expiry, logs, missing, partitions, analysed)
+        kept.pop_all()
+        return frames
 
 
 def table_of(records: DataFrame, table: str) -> DataFrame:
