@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from brokers import eventually
 
@@ -19,13 +21,14 @@ from odradek.client import (
     TopicPartition,
     loop,
 )
-from odradek.client.arguments import as_offsets
+from odradek.client.arguments import as_offset, as_offsets, as_partition, as_times, check_timeout
 from odradek.client.assignors import CooperativeStickyAssignor, Plan, RangeAssignor, make_assignors
 from odradek.client.config import as_config
 from odradek.client.consumer import Consumer
 from odradek.client.consumer_config import reset_timestamp
 from odradek.client.membership_wire import Subscription
 from odradek.client.producer import Producer
+from odradek.client.producer_engine import chosen_partition
 from odradek.core.errors import ConfigError
 
 Make = Callable[..., Consumer]
@@ -308,3 +311,64 @@ def test_an_assignor_of_ones_own_shares_out_by_weight(consumer: Make, admin: Adm
     del members[0]
     eventually(lambda: shares() == [8])
     assert (weights[0].given[-1], weights[1].given[-1]) == (6, 8)
+
+
+def test_numbers_of_numpys_are_numbers() -> None:
+    """What comes out of a column, as its maximum, is one of these."""
+    tp = as_partition(("t", np.int64(3)))
+    assert (tp, type(tp.partition)) == (TopicPartition("t", 3), int)
+    placed = as_offset(np.int64(5), tp)
+    assert (placed.offset, type(placed.offset)) == (5, int)
+    assert type(as_offset(OffsetAndMetadata(np.uint32(7)), tp).offset) is int  # type: ignore[arg-type]
+    assert as_times({tp: np.int64(9)}) == {tp: 9}
+    assert check_timeout(np.float32(0.5)) == 0.5
+    assert chosen_partition("t", np.int32(1), 2) == 1  # type: ignore[arg-type]
+    for wrong in (np.float64(1.0), np.bool_(True), "1", None):
+        with pytest.raises(TypeError):
+            as_offset(wrong, tp)
+
+
+def test_a_time_of_numpys_is_sent(bootstrap: str, admin: Admin, topic: str) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    with Producer(bootstrap) as producer:
+        producer.send(topic, b"v", timestamp=np.int64(1_700_000_000_123), partition=np.int64(0))  # type: ignore[arg-type]
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert next(iter(consumer)).timestamp_ms == 1_700_000_000_123
+
+
+def test_who_polls_is_there_from_the_beginning(
+    consumer: Make, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the poll then waits, max_poll_interval_ms counts from its beginning."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    one = consumer()
+    one.assign([TopicPartition(topic, 0)])
+    one.position(TopicPartition(topic, 0))
+    one.poll(0.0)
+    engine, order = one._engine, []
+    polled, listen = engine.group.polled, engine.listen
+    monkeypatch.setattr(engine.group, "polled", lambda: (order.append("polled"), polled())[1])
+    monkeypatch.setattr(engine, "listen", lambda timeout: (order.append("listens"), listen(timeout))[1])
+    one.poll(0.2)
+    assert order[:2] == ["polled", "listens"]
+
+
+def test_what_may_be_read_again_is_fetched_at_once(consumer: Make, admin: Admin, topic: str) -> None:
+    """Not with the next reply of whichever broker: a fetch may be waiting there."""
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    one = consumer(fetch_max_wait_ms=60_000)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    one.assign([first])
+    one.position(first)
+    one.poll(0.1)
+    pumped = threading.Event()
+    pump = one._engine.fetcher.pump
+    one._engine.fetcher.pump = lambda: (pumped.set(), pump())[1]  # type: ignore[method-assign]
+    one.pause([first])
+    assert not pumped.is_set()
+    one.resume([first])
+    assert pumped.wait(30)
+    pumped.clear()
+    one.assign([first, second])
+    assert pumped.wait(30)

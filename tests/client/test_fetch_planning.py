@@ -38,7 +38,13 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         subscription = SubscriptionState()
         fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]
         asked: list[set[TopicPartition]] = []
-        fetcher._fly = lambda node, wanted, nodes: asked.append(set(wanted))  # type: ignore[method-assign]
+        waits: list[int] = []
+
+        def fly(node: int, wanted: dict[TopicPartition, Any], nodes: int, wait_ms: int) -> None:
+            asked.append(set(wanted))
+            waits.append(wait_ms)
+
+        fetcher._fly = fly  # type: ignore[method-assign]
         subscription.set_assigned([READ, BEHIND])
         for tp, end in ((READ, 10), (BEHIND, 99)):
             subscription.state(tp).place(10)
@@ -46,8 +52,13 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         held = Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, 1001)
         fetcher.buffer.put(held)
         fetcher.pump()
-        assert asked == [], "more can be read of the other, as soon as what is held of it was taken"
-        assert fetcher.pump_below == 500, "who takes it has more fetched when half of it is left"
+        assert (asked, waits) == ([{READ}], [0]), "it has a look: more of the other may be wanted in a moment"
+        fetcher.pump()
+        assert len(asked) == 1, "not at once again"
+        assert fetcher._glance is not None, "but soon"
+        assert not fetcher.has_room_again(BEHIND)
+        assert not fetcher.has_room_again(READ)
+        asked.clear()
         subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 11
         fetcher.pump()
         assert asked == [{READ}], "there is something to read"
@@ -55,7 +66,8 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         fetcher.buffer.done(held)
         fetcher.pump()
         assert asked[1:] == [{READ, BEHIND}]
-        assert fetcher.pump_below == -1, "nothing waits for room: taking changes nothing"
+        assert waits[1:] == [config.fetch_max_wait_ms] * 2
+        assert not fetcher.has_room_again(BEHIND), "nothing waits for room: taking changes nothing"
         subscription.state(BEHIND).high_watermark = subscription.state(BEHIND).last_stable_offset = 10
         fetcher.pump()
         assert asked[2:] == [{READ, BEHIND}], "both at their end: the broker tells when something comes"
@@ -77,7 +89,7 @@ def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
             lambda: None,
         )
         asked: list[set[TopicPartition]] = []
-        fetcher._fly = lambda node, wanted, nodes: asked.append(set(wanted))  # type: ignore[method-assign]
+        fetcher._fly = lambda node, wanted, nodes, wait_ms: asked.append(set(wanted))  # type: ignore[method-assign]
         subscription.set_assigned([READ, BEHIND])
         for tp in (READ, BEHIND):
             subscription.state(tp).place(10)
@@ -86,7 +98,13 @@ def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
             fetcher.buffer.put(Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, size))
             fetcher.pump()
             assert asked == [{READ, BEHIND} if more else {READ}], size
-        assert fetcher.pump_below == 5001 // 2
+        assert not fetcher.has_room_again(BEHIND)
+        first = fetcher.buffer.front()
+        assert first is not None
+        fetcher.buffer.done(first)
+        assert fetcher.has_room_again(BEHIND), "of its 5,000 half is left"
+        assert not fetcher.has_room_again(READ), "which did not wait"
+        fetcher.buffer.put(first)
         fetcher.buffer.put(Chunk(READ, subscription.state(READ).version, 0, 10, 0, (), None, 35_000))
         asked.clear()
         fetcher.pump()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import random
 
 import numpy as np
@@ -66,3 +67,24 @@ def test_blocks_are_a_threads_own_and_arrays_start_at_even_places() -> None:
     for count in (20_001, 30_003, 50_007):
         for kind in (np.uint8, np.int32, np.int64):
             assert space.take(count, kind).__array_interface__["data"][0] % 8 == 0
+
+
+def test_a_system_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain(mmap.mmap):
+        def madvise(self, *advice: int) -> None:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(blocks.mmap, "mmap", Plain)
+    array = blocks.Space().take(1 << 20, np.uint8)
+    array[:] = 7
+    assert int(array.sum()) == 7 << 20
+
+
+def test_where_pythons_count_does_not_tell_nothing_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.core.references.ALONE", -1)
+    space = blocks.Space()
+    kept = []
+    for _ in range(20):
+        space.take(2 << 20, np.uint8)
+        kept.append(space.block)
+    assert len({id(block) for block in kept}) >= 4

@@ -15,7 +15,9 @@ from odradek.batches.arrow import CHUNK_BYTES, RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.compression import LZ4, NAMES, ZSTD, compress, decompress, decompress_into
 from odradek.batches.encode import encode_batch
+from odradek.batches.header import HEADER_BYTES
 from odradek.batches.rows import iter_records
+from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -198,3 +200,18 @@ def test_columns_that_are_not_wanted_change_nothing_in_the_others(codec: str) ->
             (found,) = RecordSet(data).record_batches("t", 7, columns=columns, start=100, end=1900)
             found.validate(full=True)
             assert found.equals(whole.select(columns).slice(100, 1800))
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_a_large_batch_behind_empty_ones(codec: int) -> None:
+    """Of a compressed batch all records may be gone; what comes behind it is not lost by that."""
+    large = bytearray(encode_batch([Item(b"l", b"l" * (9 << 20))], now_ms=1, compression=NAMES[codec]))
+    empty = bytearray(encode_batch([Item(b"k", b"v")], now_ms=1)[:HEADER_BYTES]) + bytes(compress(codec, b""))
+    empty[8:12] = (len(empty) - 12).to_bytes(4, "big")
+    empty[21:23] = codec.to_bytes(2, "big")
+    empty[57:61] = bytes(4)
+    empty[17:21] = crc32c(empty[21:]).to_bytes(4, "big")
+    large[:8] = (1).to_bytes(8, "big")
+    (found,) = RecordSet(bytes(empty + large)).record_batches("t", 0)
+    assert found.column("offset").to_pylist() == [1]
+    assert found.column("value")[0].as_py() == b"l" * (9 << 20)

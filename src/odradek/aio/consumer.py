@@ -132,7 +132,7 @@ class Consumer:
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
-            is_little = engine.fetcher.buffer.size <= _LITTLE_BYTES
+            is_little = engine.fetcher.buffer.is_little(_LITTLE_BYTES)
             polled = engine.take(columns) if is_little else await asyncio.to_thread(engine.take, columns)
             if polled or left <= 0:
                 return polled
@@ -147,7 +147,7 @@ class Consumer:
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
-        self._engine.subscription.resume(as_partitions(partitions))
+        self._engine.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
         """The assigned partitions that rest."""

@@ -77,6 +77,11 @@ class RecordSet:
         return len(self._table)
 
     @property
+    def is_compressed(self) -> bool:
+        """Whether any batch is."""
+        return bool(self._attributes & kernels.CODEC_BITS)
+
+    @property
     def first_offset(self) -> int:
         """The first batch's base offset, -1 where there is none."""
         return int(self._table[0, BASE]) if len(self._table) else -1

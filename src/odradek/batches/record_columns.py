@@ -41,9 +41,6 @@ from odradek.batches.decode import (
     Int32s,
     Int64s,
     _compiled,
-    _field,
-    _measure_headers,
-    _varint,
 )
 from odradek.batches.space import space
 from odradek.core.errors import CorruptRecord
@@ -54,6 +51,59 @@ STRIDE = 16
 """A copy goes by so many bytes, and may write up to one fewer behind its end."""
 _PLAIN = 9
 """Bytes up to the key, at most, of a record whose numbers have two bytes at most."""
+
+
+# What the kernels below call stands here too: numba keeps their code for as long as this file stays as it is.
+
+
+@_compiled(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64))
+def _varint(buffer: Any, at: int, end: int, longest: int) -> Any:
+    """A zigzag number and the position behind it; position -1 where it is cut off or longer than ``longest``."""
+    if at >= end:
+        return np.int64(0), np.int64(-1)
+    byte = np.int64(buffer[np.uint64(at)])
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), np.int64(at + 1)
+    result = byte & 0x7F
+    for i in range(1, longest):
+        if at + i >= end:
+            return np.int64(0), np.int64(-1)
+        byte = np.int64(buffer[np.uint64(at + i)])
+        result |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return ((result >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(result & 1), np.int64(at + i + 1)
+    return np.int64(0), np.int64(-1)
+
+
+@_compiled(types.UniTuple(types.int64, 3)(_RO, _I64, _I64))
+def _field(buffer: Any, at: int, end: int) -> Any:
+    """(start, length, position behind) of a key or value; start -1 for null, position -1 where it does not fit."""
+    length, at = _varint(buffer, at, end, 5)
+    if at < 0 or length < -1 or length > end - at:
+        return np.int64(-1), np.int64(0), np.int64(-1)
+    if length == -1:
+        return np.int64(-1), np.int64(0), at
+    return at, length, at + length
+
+
+@_compiled(types.UniTuple(types.int64, 4)(_RO, _I64, _I64))
+def _measure_headers(buffer: Any, at: int, end: int) -> Any:
+    """(headers, bytes of names, bytes of values, position behind); position -1 where they do not fit."""
+    count, at = _varint(buffer, at, end, 5)
+    if at < 0 or count < 0 or 2 * count > end - at:
+        return count, np.int64(0), np.int64(0), np.int64(-1)
+    names = np.int64(0)
+    values = np.int64(0)
+    for _ in range(count):
+        start, length, at = _field(buffer, at, end)
+        if at < 0 or start < 0:
+            return count, names, values, np.int64(-1)
+        names += length
+        start, length, at = _field(buffer, at, end)
+        if at < 0:
+            return count, names, values, np.int64(-1)
+        values += length
+    return count, names, values, at
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import mmap
-import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from odradek.core.references import held_by
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -44,15 +46,13 @@ class Space(threading.local):
     def _next_block(self) -> None:
         block, start = self.before, self._start_before
         self.before, self._start_before = self.block, self._start
-        is_free = len(block) and sys.getrefcount(block) == _MINE  # every array in it holds it
+        is_free = len(block) and held_by(block, 1)  # every array in it holds it
         self.block, self._start = (block, start) if is_free else _large_pages()
 
 
 _BLOCK = 8 << 20
 _PAGE = 2 << 20
 _SMALL = 16 << 10
-_MINE = 2
-"""References to an object that one name holds: the name's, and the one under which it is counted."""
 
 
 def _large_pages() -> tuple[Bytes, int]:
@@ -60,7 +60,8 @@ def _large_pages() -> tuple[Bytes, int]:
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(_BLOCK, np.uint8), 0
     memory = mmap.mmap(-1, _BLOCK + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(OSError):  # a system without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
     block = np.frombuffer(memory, np.uint8)
     return block, -block.ctypes.data % _PAGE
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,21 +13,26 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 _LAST_OFFSET = (1 << 63) - 1
 
 
-def is_whole(number: object) -> bool:
-    """Whether it is an int; True and False are none here."""
-    return isinstance(number, int) and not isinstance(number, bool)
+def as_whole(number: Any) -> int | None:
+    """An int, also one of numpy's, as Python's own; None for anything else, True and False too."""
+    if isinstance(number, bool):
+        return None
+    try:
+        return operator.index(number)
+    except TypeError:
+        return None
 
 
 def as_partition(given: Any) -> TopicPartition:
     """Raises TypeError for what is no pair of a name and a number, ValueError for a negative number."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise TypeError(f"expected a TopicPartition, a topic and a number, not {given!r}")
-    topic, number = given
-    if not isinstance(topic, str) or not is_whole(number):
+    topic, number = given[0], as_whole(given[1])
+    if not isinstance(topic, str) or number is None:
         raise TypeError(f"expected a TopicPartition, a topic and a number, not {given!r}")
     if number < 0:
         raise ValueError(f"partition {number} of {topic}: a partition's number is at least 0")
-    return given if isinstance(given, TopicPartition) else TopicPartition(topic, number)
+    return TopicPartition(topic, number)
 
 
 def as_partitions(given: Any) -> list[TopicPartition]:
@@ -57,14 +64,18 @@ def as_setting(value: Any) -> str:
 def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
     """Raises TypeError for what is no offset, ValueError for one that no log can have."""
     full = given
-    if is_whole(given):
+    if as_whole(given) is not None:
         full = OffsetAndMetadata(given)
     elif isinstance(given, tuple) and not isinstance(given, OffsetAndMetadata) and 0 < len(given) <= 3:
         full = OffsetAndMetadata(*given)
-    if not isinstance(full, OffsetAndMetadata) or not is_whole(full.offset) or not is_whole(full.leader_epoch):
+    if not isinstance(full, OffsetAndMetadata):
         raise TypeError(f"offset of {tp}: expected a whole number or OffsetAndMetadata, not {given!r}")
-    if not 0 <= full.offset <= _LAST_OFFSET:
-        raise ValueError(f"offset {full.offset} for {tp}: an offset is at least 0 and below 2**63")
+    offset, epoch = as_whole(full.offset), as_whole(full.leader_epoch)
+    if offset is None or epoch is None:
+        raise TypeError(f"offset of {tp}: expected a whole number or OffsetAndMetadata, not {given!r}")
+    if not 0 <= offset <= _LAST_OFFSET:
+        raise ValueError(f"offset {offset} for {tp}: an offset is at least 0 and below 2**63")
+    full = full._replace(offset=offset, leader_epoch=epoch)
     metadata: Any = full.metadata
     if metadata is not None and not isinstance(metadata, str):
         raise TypeError(f"metadata of {tp}: expected text, not {metadata!r}")
@@ -87,10 +98,11 @@ def as_times(given: Any) -> dict[TopicPartition, int]:
     if not isinstance(given, Mapping):
         raise TypeError(f"times: expected a mapping of partitions to ms since 1970, not {given!r}")
     found: dict[TopicPartition, int] = {}
-    for one, time_ms in given.items():
+    for one, when in given.items():
         tp = as_partition(one)
-        if not is_whole(time_ms):
-            raise TypeError(f"time for {tp}: expected ms since 1970 as a whole number, not {time_ms!r}")
+        time_ms = as_whole(when)
+        if time_ms is None:
+            raise TypeError(f"time for {tp}: expected ms since 1970 as a whole number, not {when!r}")
         if not 0 <= time_ms <= _LAST_OFFSET:
             raise ValueError(f"time {time_ms} for {tp}: expected ms since 1970, at least 0 and below 2**63")
         found[tp] = time_ms
@@ -122,8 +134,8 @@ def check_callbacks(**callbacks: object) -> None:
 
 def check_timeout(seconds: Any) -> float:
     """Raises TypeError, ValueError for what is no time to wait."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
         raise TypeError(f"timeout: expected seconds, not {seconds!r}")
-    if not seconds >= 0:
+    if not float(seconds) >= 0:
         raise ValueError(f"timeout: expected seconds, at least 0, not {seconds!r}")
-    return seconds
+    return float(seconds)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from odradek._version import __version__
 from odradek.client.config import Address
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion, error_for
 from odradek.core.errors import ErrorCode
+from odradek.core.references import held_by
 from odradek.wire import frames, schemas
 
 SCRATCH_BYTES = 65_536
@@ -24,8 +24,6 @@ MAX_FRAME_BYTES = 1 << 30
 KEPT_BYTES = 5 << 20
 KEPT_REPLIES = 4
 """So many buffers of at most so many bytes stay for the next large replies."""
-_MINE = 3
-"""References to a buffer that only the list holds: the list's, the loop's name and the count's own."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -240,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         """Memory of the large replies before, where nobody holds a view of it any more: fresh one has to be cleared,
         page by page, which takes as long as receiving into it."""
         for kept in self._kept:
-            if len(kept) >= size and sys.getrefcount(kept) == _MINE:
+            if len(kept) >= size and held_by(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
         memory = bytearray(size + size // 8)
         if len(memory) <= KEPT_BYTES:

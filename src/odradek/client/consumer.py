@@ -233,13 +233,12 @@ class Consumer:
         engine = self._engine
         engine.begin_poll()
         end = time.monotonic() + check_timeout(timeout)
+        engine.group.polled()
         if not engine.quick():
             with self._called():
                 engine.listen(timeout)
-        if engine.quick():
-            engine.group.polled()
-            if polled := engine.take(columns):
-                return polled
+        if engine.quick() and (polled := engine.take(columns)):
+            return polled
         while True:
             left = max(0.0, end - time.monotonic())
             self._drive(engine.poll, left)
@@ -265,7 +264,7 @@ class Consumer:
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
-        self._engine.subscription.resume(as_partitions(partitions))
+        self._engine.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
         """The assigned partitions that rest."""

@@ -90,7 +90,13 @@ class Engine:
         for tp in set(self.subscription.partitions) - {TopicPartition(*tp) for tp in wanted}:
             self.fetcher.drop(tp)
         self.subscription.assign_by_hand(wanted)
+        self.fetcher.pump()
         self.group.auto.start(time.monotonic() * 1000)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """From the caller's thread."""
+        self.subscription.resume(partitions)
+        self._pump_soon()
 
     async def unsubscribe(self) -> None:
         if self.subscription.subscribed:
@@ -219,7 +225,7 @@ class Engine:
                     self._fetch_again(chunk.tp)
                     raise
                 break  # what came before is returned; the next poll meets the broken one again
-            if self.fetcher.buffer.size <= self.fetcher.pump_below:
+            if not self.fetcher.will_pump and self.fetcher.has_room_again(chunk.tp):
                 self._pump_soon()
         return polled
 
@@ -231,7 +237,6 @@ class Engine:
         self._pump_soon()
 
     def _pump_soon(self) -> None:
-        self.fetcher.pump_below = -1
         self.fetcher.will_pump = True
         try:
             self._loop.call_soon_threadsafe(self.fetcher.pump)

@@ -32,6 +32,7 @@ _MOVED = frozenset({
     ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id,
     ErrorCode.offset_not_available,
 })  # fmt: skip
+_GLANCE_S = 0.1
 RANGE_LOOKUP = "the log's range"
 
 
@@ -93,11 +94,16 @@ class Fetcher:
         self._closed = False
         self.will_pump = False
         """Whether somebody has asked for it."""
-        self.pump_below = -1
-        """Whoever takes from the buffer pumps once it holds no more bytes than this: something waits for room."""
+        self._room_at: dict[TopicPartition, int] = {}
+        """Of partitions that wait until less of them is held: until it is no more than so many bytes."""
+        self._is_full = False
+        self._glanced: dict[int, float] = {}
+        self._glance: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
         self._closed = True
+        if self._glance is not None:
+            self._glance.cancel()
         tasks = [*self._flights.values(), *self._chores.values()]
         for task in tasks:
             task.cancel()
@@ -160,8 +166,9 @@ class Fetcher:
         self.will_pump = False
         if self._closed or self.failure is not None:
             return
-        self.pump_below = self.config.buffer_memory  # while it is found out: what is taken meanwhile may make room
+        self._is_full = True  # while it is found out: what is taken meanwhile may make room
         ahead = self._ahead()
+        room_at: dict[TopicPartition, int] = {}
         if self._subscription.unplaced():
             self._chore("committed offsets", self._begin_at_commits)
         if self._subscription.resets():
@@ -171,16 +178,18 @@ class Fetcher:
         """Brokers with more to read, once what came from them is returned."""
         leaderless: set[str] = set()
         suspects: list[TopicPartition] = []
-        awaits_room = False
+        is_full = False
         for tp, state in self._subscription.partitions.items():
             if not state.ready or state.paused:
                 continue
             if self.buffer.held(tp) > ahead:
                 held_back.add(self._source(tp, self._cluster.leader(tp)))
+                # Half of it at once: fetches of little, and as many turns of the threads, cost more than they bring.
+                room_at[tp] = ahead // 2
                 continue
             if tp in self._out_of_range:
                 if self.buffer.held(tp) or RANGE_LOOKUP in self._chores:
-                    awaits_room = True
+                    room_at[tp] = 0
                     continue
                 self._out_of_range.discard(tp)
             leader = self._cluster.leader(tp)
@@ -203,13 +212,34 @@ class Fetcher:
             if node_id in self._flights:
                 continue
             if self.buffer.room() <= 0:
-                awaits_room = True
+                is_full = True
                 continue
-            # A broker holds a fetch of what is read to its end until something comes, and meanwhile answers no other.
-            if node_id not in held_back or not all(self._at_end(tp) for tp in found):
-                self._fly(node_id, found, max(1, len(per_node)))
-        # Half of it at once: fetches of little, and as many turns of the threads, cost more than they bring.
-        self.pump_below = self.buffer.size // 2 if awaits_room or held_back else -1
+            wait_ms = self.config.fetch_max_wait_ms
+            if node_id in held_back and all(self._at_end(tp) for tp in found):
+                # A broker holds a fetch of what is read to its end until something comes, and meanwhile answers no
+                # other: so this only has a look, now and then.
+                if not self._may_glance(node_id):
+                    continue
+                wait_ms = 0
+            self._fly(node_id, found, max(1, len(per_node)), wait_ms)
+        self._room_at, self._is_full = room_at, is_full
+
+    def has_room_again(self, tp: TopicPartition) -> bool:
+        """Whether something waits that the caller, who has taken of ``tp``, made room for. From any thread."""
+        return self._is_full or self.buffer.held(tp) <= self._room_at.get(tp, -1)
+
+    def _may_glance(self, node_id: int) -> bool:
+        now_s = time.monotonic()
+        if now_s >= self._glanced.get(node_id, 0.0) + _GLANCE_S:
+            self._glanced[node_id] = now_s
+            return True
+        if self._glance is None:
+            self._glance = asyncio.get_running_loop().call_later(_GLANCE_S, self._glance_again)
+        return False
+
+    def _glance_again(self) -> None:
+        self._glance = None
+        self.pump()
 
     def _ahead(self) -> int:
         """How many bytes of one partition may wait to be returned before no more of it is fetched."""
@@ -228,18 +258,23 @@ class Fetcher:
             return leader
         return follower
 
-    def _fly(self, node_id: int, wanted: dict[TopicPartition, Wanted], nodes: int) -> None:
+    def _fly(self, node_id: int, wanted: dict[TopicPartition, Wanted], nodes: int, wait_ms: int) -> None:
         max_bytes = max(1, min(self.config.fetch_max_bytes, self.config.buffer_memory // nodes, self.buffer.room()))
         self.buffer.reserved += max_bytes
 
         versions = {tp: self._subscription.partitions[tp].version for tp in wanted}  # now: before it runs, some may go
-        self._flights[node_id] = asyncio.ensure_future(self._flight(node_id, wanted, versions, max_bytes))
+        self._flights[node_id] = asyncio.ensure_future(self._flight(node_id, wanted, versions, max_bytes, wait_ms))
 
     async def _flight(
-        self, node_id: int, wanted: dict[TopicPartition, Wanted], versions: dict[TopicPartition, int], max_bytes: int
+        self,
+        node_id: int,
+        wanted: dict[TopicPartition, Wanted],
+        versions: dict[TopicPartition, int],
+        max_bytes: int,
+        wait_ms: int,
     ) -> None:
         try:
-            await self._fetch(node_id, wanted, versions, max_bytes)
+            await self._fetch(node_id, wanted, versions, max_bytes, wait_ms)
         except Exception as error:
             self._fail(error)
         finally:
@@ -311,13 +346,18 @@ class Fetcher:
     # --- one fetch --------------------------------------------------------------------------------------------
 
     async def _fetch(
-        self, node_id: int, wanted: dict[TopicPartition, Wanted], versions: dict[TopicPartition, int], max_bytes: int
+        self,
+        node_id: int,
+        wanted: dict[TopicPartition, Wanted],
+        versions: dict[TopicPartition, int],
+        max_bytes: int,
+        wait_ms: int,
     ) -> None:
         session = self._sessions.setdefault(node_id, FetchSession())
         try:
             if self._record_set is None:
                 self._record_set = await asyncio.to_thread(_load_kernel)
-            reply = await self._exchange(node_id, session, wanted, max_bytes)
+            reply = await self._exchange(node_id, session, wanted, max_bytes, wait_ms)
             if not session.on_reply(reply.error_code, reply.session_id):
                 raise error_for(reply.error_code, f"broker {node_id} refused the fetch")
         except (OdradekError, ValueError) as error:
@@ -352,7 +392,12 @@ class Fetcher:
         return moved
 
     async def _exchange(
-        self, node_id: int, session: FetchSession, wanted: dict[TopicPartition, Wanted], max_bytes: int
+        self,
+        node_id: int,
+        session: FetchSession,
+        wanted: dict[TopicPartition, Wanted],
+        max_bytes: int,
+        wait_ms: int,
     ) -> fetch.FetchReply:
         connection = await self._connections.get(node_id)
         ceiling = None if all(one.topic_id is not None for one in wanted.values()) else fetch.IDS_FROM - 1
@@ -360,7 +405,7 @@ class Fetcher:
         fields, _ = session.request(wanted)
         message = fields | {
             "replica_id": -1,
-            "max_wait": self.config.fetch_max_wait_ms,
+            "max_wait": wait_ms,
             "min_bytes": self.config.fetch_min_bytes,
             "max_bytes": max_bytes,
             "isolation_level": self._isolation,

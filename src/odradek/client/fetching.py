@@ -132,6 +132,13 @@ class FetchBuffer:
         with self._lock:
             return sum(chunk.size for chunk in self._chunks.get(tp, ()))
 
+    def is_little(self, most_bytes: int) -> bool:
+        """Whether all of it is no more than so many bytes, and not compressed."""
+        with self._lock:
+            return self.size <= most_bytes and not any(
+                chunk.records.is_compressed for chunks in self._chunks.values() for chunk in chunks
+            )
+
     def room(self) -> int:
         return max(0, self.budget_bytes - self.size - self.reserved)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.batches.compression import CODES
 from odradek.batches.encode import Headers
 from odradek.client.accumulator import MAX_IN_FLIGHT, Batch, OnDelivery, PartitionQueue, is_refused
-from odradek.client.arguments import as_name
+from odradek.client.arguments import as_name, as_whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig, as_config, unknown_setting
 from odradek.client.connection import Connection
@@ -231,8 +231,7 @@ class ProducerEngine:
             if not isinstance(name, str):
                 raise TypeError(f"headers: a name is text, not {type(name).__name__}")
             _check_bytes(f"header {name}", content)
-        _check_whole("timestamp", timestamp)
-        if timestamp < 0:
+        if _whole("timestamp", timestamp) < 0:
             raise ValueError(f"timestamp: {timestamp} ms is before 1970")
         if timestamp > _LAST_MS:
             raise ValueError(f"timestamp: {timestamp} ms does not fit into 64 bits")
@@ -506,17 +505,19 @@ def _check_bytes(name: str, content: object) -> None:
         raise TypeError(f"{name}: expected bytes or None, not {type(content).__name__}: encode it first")
 
 
-def _check_whole(name: str, number: object) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name}: expected a whole number, not {number!r}")
+def _whole(name: str, given: object) -> int:
+    number = as_whole(given)
+    if number is None:
+        raise TypeError(f"{name}: expected a whole number, not {given!r}")
+    return number
 
 
 def chosen_partition(topic: str, partition: int, count: int) -> int:
     """A partition that the caller has named. Raises TypeError, UnknownTopic."""
-    _check_whole("partition", partition)
-    if not 0 <= partition < count:
-        raise UnknownTopic(f"topic {topic} has no partition {partition} (it has {count})")
-    return partition
+    number = _whole("partition", partition)
+    if not 0 <= number < count:
+        raise UnknownTopic(f"topic {topic} has no partition {number} (it has {count})")
+    return number
 
 
 def as_headers(headers: Headers | Mapping[str, bytes | None] | None) -> Headers:

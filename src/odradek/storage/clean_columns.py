@@ -34,12 +34,12 @@ from odradek.batches.decode import (
     Bytes,
     Int64s,
     _compiled,
-    _varint,
     as_bytes,
     check_crcs,
     scan,
 )
 from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
+from odradek.batches.record_columns import _varint
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_rows import Filtered, Mapped, Surveyed
 from odradek.storage.clean_rules import Rules, Transactions, check_crc, emptied, rewritten
