@@ -73,6 +73,7 @@ def rows(path: Path) -> list[str]:
     return sorted(repr(row) for row in pq.read_table(path).to_pylist())
 
 
+@pytest.mark.slow
 def test_on_spark_page_and_tables_are_the_same(
     spark: object, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,7 +131,8 @@ def page_of(analysis: Analysis) -> str:
     return re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "", render(analysis, "here"))
 
 
-@pytest.mark.parametrize(("since_days", "zone"), [(None, "Asia/Tokyo"), pytest.param(1, "UTC", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("since_days", "zone"), [(None, "Asia/Tokyo"), (1, "UTC")])
 def test_on_spark_the_same_is_found(played: Played, spark: Any, since_days: int | None, zone: str) -> None:
     """Row by row: findings and their proofs, lag at the same moments, expiry; hence the same page."""
     now_us = played.analysis.now_us

@@ -66,6 +66,7 @@ def end_of(run: StreamingRun) -> int:
     return next(iter(found.values())).offset
 
 
+@pytest.mark.slow
 def test_truncation(made: Made, own_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
     """Noticed when a batch is planned, and by the worker that reads one that was planned before."""
     running = own_broker()

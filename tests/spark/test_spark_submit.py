@@ -26,11 +26,12 @@ for name in {names}:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "given", "zone"),
     [
         (["one"], ["spark.sql.session.timeZone=Asia/Tokyo"], "Asia/Tokyo"),
-        pytest.param(["first", "second"], [], "UTC", marks=pytest.mark.slow),
+        (["first", "second"], [], "UTC"),
     ],
 )
 def test_what_spark_submit_was_told_holds(tmp_path: Path, names: list[str], given: list[str], zone: str) -> None:
