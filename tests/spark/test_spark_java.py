@@ -82,6 +82,7 @@ def test_no_java_on_the_machine(packaged: Path, tmp_path: Path) -> None:
     _assert_works(_probe(str(tmp_path)), packaged)
 
 
+@pytest.mark.slow
 def test_a_java_that_is_too_old(packaged: Path, tmp_path: Path) -> None:
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
