@@ -241,3 +241,20 @@ import odradek.client
 print([name for name in ("numba", "numpy", "pyarrow", "pyspark", "rich") if name in sys.modules])
 """
     assert run_python(program) == "[]"
+
+
+def test_the_first_records_do_not_wait_for_pandas() -> None:
+    """pyarrow loads it, half a second, for what it makes of single values; nothing here does."""
+    program = """
+import sys
+from odradek.batches.arrow import RecordSet
+from odradek.batches.columns import COLUMNS
+from odradek.batches.encode import encode_batch
+from odradek.core.effects import Record
+
+data = encode_batch([Record(b"k", b"v")] * 20_000, now_ms=1)
+(found,) = RecordSet(data).record_batches("t", 3, columns=COLUMNS)
+assert found.column("topic")[19_999].as_py() == "t" and found.column("partition")[0].as_py() == 3
+print("pandas" in sys.modules)
+"""
+    assert run_python(program).strip() == "False"
