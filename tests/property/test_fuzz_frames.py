@@ -364,10 +364,21 @@ async def durable(stage: Stage) -> dict[str, Any]:
         found[topic.name] = [(topic.id, part.log_start_offset, part.log_end_offset) for part in parts if part]
     for name in ("g", "t", "sound", "standing", "other", "consumer"):
         asked = {"group_id": name, "topics": None, "member_id": None, "member_epoch": -1}
-        (group,) = (await stage.ask(OFFSET_FETCH, 8, {"groups": [asked], "require_stable": False})).groups
+        group = await settled_group(stage, asked)
         rows = [(topic.name, row) for topic in group.topics for row in topic.partitions]
         found[f"group {name}"] = (group.error_code, sorted(rows, key=repr))
     return found
+
+
+async def settled_group(stage: Stage, asked: dict[str, Any]) -> Any:
+    """A group's offsets once its coordinator has read its log, which a broker that has begun does in steps."""
+    until = asyncio.get_running_loop().time() + 30
+    while True:
+        (group,) = (await stage.ask(OFFSET_FETCH, 8, {"groups": [asked], "require_stable": False})).groups
+        if group.error_code is not ErrorCode.coordinator_load_in_progress:
+            return group
+        assert asyncio.get_running_loop().time() < until, "its log is still being read"
+        await asyncio.sleep(0.001)
 
 
 async def still_serves(stage: Stage) -> None:
