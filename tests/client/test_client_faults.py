@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import time
@@ -28,6 +29,9 @@ from scripted import (
 
 from odradek.batches.encode import encode_batch
 from odradek.client import LATEST, Admin, ClientConfig, OffsetAndMetadata, PartitionReader, TopicPartition, read_range
+from odradek.client.cluster import Cluster
+from odradek.client.config import Address
+from odradek.client.connection import Connection
 from odradek.client.errors import (
     BrokerUnreachable,
     CorruptRecord,
@@ -54,6 +58,33 @@ def batch(first: int, count: int, epoch: int = 0, **options: Any) -> tuple[int, 
 
 def offsets(batches: Iterator[Any]) -> list[int]:
     return [offset for one in batches for offset in one.column("offset").to_pylist()]
+
+
+def test_a_connection_is_opened_once_whenever_it_is_asked_for(cluster: ScriptedCluster) -> None:
+    """One who asks between its opening and the waking of those who wait gets the same."""
+
+    async def ask() -> int:
+        client, asking = Cluster(ClientConfig(cluster.bootstrap)), []
+        await client.refresh([])
+        opening = client._open
+
+        async def open_and_ask(address: Address) -> Connection:
+            made = await opening(address)
+            asyncio.get_running_loop().call_soon(
+                lambda: asking.append(asyncio.ensure_future(client.connection(1))) if len(asking) == 1 else None
+            )
+            return made
+
+        client._open = open_and_ask  # type: ignore[method-assign]
+        asking.append(asyncio.ensure_future(client.connection(1)))
+        await asking[0]
+        await asyncio.sleep(0)
+        found = {await one for one in asking}
+        assert len(asking) == 2
+        await client.close()
+        return len(found)
+
+    assert asyncio.run(ask()) == 1
 
 
 @pytest.fixture

@@ -32,8 +32,13 @@ def test_sticky_stays_until_a_batch_is_full() -> None:
     assert [sticky.partition(40, 3) for _ in range(7)] == [2, 2, 2, 0, 0, 0, 1]
 
 
-def queue(records: int, *, idempotent: bool = True) -> PartitionQueue:
-    made = PartitionQueue(TP, idempotent=idempotent)
+def queue(records: int, *, idempotent: bool = True, in_flight: int = MAX_IN_FLIGHT) -> PartitionQueue:
+    """With a batch each, sequences from 0; a broker has appended one of this producer before."""
+    made = PartitionQueue(TP, idempotent=idempotent, in_flight=in_flight)
+    made.append(0, 1, (None, b"the first", (), 0), None)
+    (first,) = all_of(made)
+    made.done(first, appended=True)
+    made._next_sequence = 0
     for n in range(records):
         made.append(0, 1, (None, b"%d" % n, (), n), None)  # a limit of one byte: a batch each
     return made
@@ -59,6 +64,7 @@ def test_a_batch_lingers_until_full_old_or_flushed() -> None:
     (row,) = iter_records(batch.sealed(4, 9))
     assert (row.key, row.value, row.headers, row.timestamp) == (b"k", b"v", (("h", None),), 7)
     assert (row.producer_id, row.producer_epoch, row.sequence) == (9, 0, 0)
+    made.done(batch, appended=True)
     made.append(0, 1_000, (None, None, (), 7), None)
     assert made.take(5, 5, flushing=False, limit=1_000) is not None
 
@@ -70,10 +76,21 @@ def test_five_at_a_time_with_growing_sequences() -> None:
     made.done(batches[0], appended=True)
     assert [batch.sequence for batch in all_of(made)] == [5]
     assert len(all_of(queue(3, idempotent=False))) == 1
-    made = PartitionQueue(TP, idempotent=True, in_flight=2)
-    for n in range(5):
+    assert len(all_of(queue(5, in_flight=2))) == 2
+
+
+def test_the_first_batch_goes_alone_until_it_is_appended() -> None:
+    """A broker that does not know the producer takes any sequence: the second may not come before the first."""
+    made = PartitionQueue(TP, idempotent=True)
+    for n in range(4):
         made.append(0, 1, (None, b"%d" % n, (), n), None)
-    assert len(all_of(made)) == 2
+    (first,) = all_of(made)
+    made.failed(first, 0, 0, ErrorCode.unknown_topic_or_partition)
+    assert all_of(made) == [first]
+    made.done(first, appended=False)  # given up: nobody knows the producer yet
+    (second,) = all_of(made)
+    made.done(second, appended=True)
+    assert [batch.sequence for batch in all_of(made)] == [2, 3]
 
 
 def test_failed_batches_go_again_in_order_one_by_one() -> None:

@@ -2,8 +2,10 @@
 
 Rules, for idempotent producers as Java's:
 - A batch gets its sequence when it is first taken, and keeps it over every try, so a broker knows it again.
-- Up to five batches of a partition may be on their way. After a failure nothing new leaves: those that failed wait,
-  in order of their sequences, until none is on its way, and then go one by one.
+- Up to five batches of a partition may be on their way, once the first was appended: a broker that does not know the
+  producer yet takes whatever sequence comes first, so one that overtook the first would be appended before it.
+- After a failure nothing new leaves: those that failed wait, in order of their sequences, until none is on its way, and
+  then go one by one.
 - OUT_OF_ORDER_SEQUENCE_NUMBER says for certain that a batch was not appended. If it comes for one before which
   nothing is left, the broker's memory has a gap (an earlier batch was given up, or its log was cut): the partition
   goes on under the next epoch, with sequences from 0 for what is left.
@@ -96,6 +98,7 @@ class PartitionQueue:
         self._most_in_flight = in_flight if idempotent else 1
         self._epoch = epoch
         self._next_sequence = 0
+        self._is_known = not idempotent  # the broker holds sequences of this producer
 
     def append(
         self, now_ms: int, limit: int, record: tuple[bytes | None, bytes | None, Headers, int], on: OnDelivery | None
@@ -140,7 +143,7 @@ class PartitionQueue:
                 return None
             if batch.refused:
                 self._renumber()
-        elif len(self.in_flight) >= self._most_in_flight or (
+        elif len(self.in_flight) >= (self._most_in_flight if self._is_known else 1) or (
             now_ms < batch.created_ms + linger_ms
             and not (batch.closed or flushing or len(self.waiting) > 1 or batch.size >= limit)
         ):
@@ -167,6 +170,7 @@ class PartitionQueue:
         """Takes out an answered batch. What was refused for want of it can be tried again as it is."""
         self.in_flight.remove(batch)
         if appended:
+            self._is_known = True
             for other in self.waiting:
                 other.refused = False
 

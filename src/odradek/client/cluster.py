@@ -204,16 +204,21 @@ class Cluster:
                 raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
         opening = self._opening.get(node_id)
         if opening is None:
-            opening = asyncio.ensure_future(self._open(Address(node.host, node.port)))
+            opening = asyncio.ensure_future(self._open_to(node_id, Address(node.host, node.port)))
             self._opening[node_id] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(node_id, None))
         try:
-            connection = await asyncio.shield(opening)
+            return await asyncio.shield(opening)
         except BrokerUnreachable:
             self._metadata.refreshed_s = float("-inf")  # it may have moved: look the cluster up again
             raise
-        self._connections[node_id] = connection
-        return connection
+
+    async def _open_to(self, node_id: int, address: Address) -> Connection:
+        """In one step from opening to open: whoever asks in between would open a second one, and lose the first."""
+        try:
+            connection = self._connections[node_id] = await self._open(address)
+            return connection
+        finally:
+            del self._opening[node_id]
 
     # --- metadata ---------------------------------------------------------------------------------------------
 
