@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from odradek.batches.columns import COLUMNS
 from odradek.client.arguments import (
-    as_offset,
     as_partition,
     as_partitions,
     as_pattern,
+    as_place,
     as_times,
     check_callbacks,
     check_timeout,
@@ -162,9 +162,7 @@ class Consumer:
     ) -> None:
         """The next poll goes on at ``offset``. Raises IllegalState for a partition that is not assigned."""
         tp = as_partition(partition)
-        place = as_offset(offset, tp)
-        if not isinstance(offset, OffsetAndMetadata):
-            place = as_offset(place._replace(leader_epoch=leader_epoch), tp)
+        place = as_place(offset, leader_epoch, tp)
         await self._engine.seek(tp, place.offset, place.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
+from odradek.client.arguments import check_callbacks
 from odradek.client.closing import AsyncClosing
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut
@@ -17,7 +18,6 @@ from odradek.client.producer_engine import (
     RecordMetadata,
     RunDelivered,
     as_headers,
-    check_callback,
     chosen_partition,
     split_settings,
 )
@@ -70,7 +70,7 @@ class Producer(AsyncClosing):
         MESSAGE_TOO_LARGE; TypeError, ValueError for what is no record.
         """
         engine, count = self._engine, await self._partition_count(topic)
-        check_callback(on_delivery)
+        check_callbacks(on_delivery=on_delivery)
         now_ms = time.time_ns() // 1_000_000
         record = (key, value, as_headers(headers), now_ms if timestamp is None else timestamp)
         size = engine.size_of(record)
@@ -114,7 +114,7 @@ class Producer(AsyncClosing):
         for other columns.
         """
         engine, count = self._engine, await self._partition_count(topic)
-        check_callback(on_delivery)
+        check_callbacks(on_delivery=on_delivery)
         packed = await asyncio.to_thread(lambda: list(engine.pack(topic, count, batch, on_delivery)))
         for one in packed:
             await self._reserve(one.size)

@@ -273,18 +273,6 @@ _UNPACKED = 8 << 20
 unpacked = Unpacked()
 
 
-# --- records --------------------------------------------------------------------------------------------------------
-
-
-@_compiled(types.void(_RO, _I64, _I64, _I64S, _I32S, _U8S))
-def _copy(buffer: Any, first: int, last: int, at: Any, ends: Any, out: Any) -> None:  # noqa: PLR0917
-    # Unsigned positions spare the check for negative ones, so that the inner loop is vectorised: 10 times as fast.
-    for i in range(first, last):
-        start, target = np.uint64(at[i]), np.uint64(ends[i])
-        for j in range(np.uint64(ends[i + 1]) - target):
-            out[target + j] = buffer[start + j]
-
-
 def runs_by_compression(table: Int64s) -> Sequence[tuple[int, int, bool]]:
     """(first, last, compressed) of each stretch of batches that are all compressed or all not."""
     if not len(table):

@@ -106,7 +106,7 @@ def _measure_headers(buffer: Any, at: int, end: int) -> Any:
     return count, names, values, at
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
 def _copy_stride(context: Any, out: Any, target: Any, buffer: Any, start: Any) -> Any:
     """STRIDE bytes in one move: what numba makes of a loop over a few bytes takes three times as long."""
 
@@ -261,7 +261,7 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
 
 
 @_compiled(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
-def _copy_headers(  # noqa: PLR0917
+def _copy_headers(  # noqa: PLR0917  as above
     buffer: Any, first: int, last: int, at: Any, header: int, end: int,
     name_ends: Any, names: Any, value_ends: Any, values: Any, value_is_null: Any,
 ) -> Any:  # fmt: skip

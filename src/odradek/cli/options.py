@@ -131,3 +131,14 @@ def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: fr
         .rstrip()
         for line in table
     )  # fmt: skip
+
+
+def named_values(given: Sequence[str] | None, option: str, example: str = "") -> dict[str, str]:
+    """NAME=VALUE arguments. Raises CommandError."""
+    found: dict[str, str] = {}
+    for argument in given or ():
+        name, equals, value = argument.partition("=")
+        if not name or not equals:
+            raise CommandError(f"{option} {argument!r}: expected NAME=VALUE{example}")
+        found[name] = value
+    return found

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config
-from odradek.cli.pipeline_options import SparkConf, pairs, spark_client_options
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config, named_values
+from odradek.cli.pipeline_options import SparkConf, spark_client_options
 from odradek.cli.terminal import CommandError, heading, note, progress
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def history(
 
         options = spark_client_options(command_config)
         run_history_on_spark(
-            asked, config, expires_within_ms, Spark(master or "local[*]", pairs(conf, "--conf"), options)
+            asked, config, expires_within_ms, Spark(master or "local[*]", named_values(conf, "--conf"), options)
         )
         return
     if output is not None and "://" in output:

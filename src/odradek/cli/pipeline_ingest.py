@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from odradek.cli.pipeline_options import IngestOptions, check_pyspark, names, pairs
+from odradek.cli.options import named_values
+from odradek.cli.pipeline_options import IngestOptions, check_pyspark, names
 from odradek.cli.terminal import EXIT_OK, CommandError, note, progress, waiting
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def run_ingest_command(asked: IngestOptions) -> int:
     stop = threading.Event()
     with waiting("looking at the cluster"):
         unread = job.check()
-    conf = pairs(asked.conf, "--conf")
+    conf = named_values(asked.conf, "--conf")
     # Java takes Ctrl-C badly when it meets it: so it always meets the main thread, which works on nothing.
     workers = ThreadPoolExecutor(1, "pipeline")
     try:
@@ -111,7 +112,7 @@ def _tell(asked: IngestOptions, done: Ingested) -> None:
 
 def _writer_schemas(given: Sequence[str] | None) -> dict[int, str]:
     found: dict[int, str] = {}
-    for name, value in pairs(given, "--writer-schema").items():
+    for name, value in named_values(given, "--writer-schema").items():
         if not (name.isascii() and name.isdigit()):
             raise CommandError(f"--writer-schema {name}={value}: expected ID=FILE, the id a number")
         found[int(name)] = value

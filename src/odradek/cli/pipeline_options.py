@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from odradek.cli.options import AsJson, Bootstrap, CommandConfig, read_properties
+from odradek.cli.options import AsJson, Bootstrap, CommandConfig, named_values, read_properties
 from odradek.cli.terminal import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from odradek.pipelines.ingesting import Target
 
@@ -134,7 +134,7 @@ class PipelineOptions:
 
     def source_options(self, **own: str) -> dict[str, str]:
         """Of ``format("odradek")``; what ``--option`` says wins. Raises CommandError."""
-        return spark_client_options(self.command_config) | own | pairs(self.option, "--option")
+        return spark_client_options(self.command_config) | own | named_values(self.option, "--option")
 
     def target(
         self, output: str, *, framing: str = "none", writer_schemas: Mapping[int, str] | None = None, **own: Any
@@ -157,7 +157,7 @@ class PipelineOptions:
             values=values,
             partition_by=names(self.partition_by),
             on_bad=self.on_bad,
-            storage_options=pairs(self.storage_option, "--storage-option"),
+            storage_options=named_values(self.storage_option, "--storage-option"),
             **own,
         )
 
@@ -223,7 +223,7 @@ def of_fields(command: Callable[..., None]) -> Callable[..., None]:
     def called(**given: Any) -> None:
         command(**{name: kind(**given)})
 
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # a function's own
     called.__annotations__ = {field.name: hints[field.name] for field in order}
     return called
 
@@ -237,17 +237,6 @@ def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
 def names(text: str | None) -> tuple[str, ...]:
     """A list with commas, without blanks and repetition."""
     return tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
-
-
-def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
-    """NAME=VALUE arguments. Raises CommandError."""
-    found: dict[str, str] = {}
-    for argument in given or ():
-        name, equals, value = argument.partition("=")
-        if not name or not equals:
-            raise CommandError(f"{option} {argument!r}: expected NAME=VALUE")
-        found[name] = value
-    return found
 
 
 def check_pyspark() -> None:

@@ -7,8 +7,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.options import columns
-from odradek.cli.pipeline_options import ReplayOptions, check_pyspark, names, pairs
+from odradek.cli.options import columns, named_values
+from odradek.cli.pipeline_options import ReplayOptions, check_pyspark, names
 from odradek.cli.terminal import EXIT_OK, CommandError, note, progress, waiting
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run_replay_command(asked: ReplayOptions) -> int:
         _show(asked, found)
     if asked.dry_run or into is None:
         return EXIT_OK
-    conf = pairs(asked.conf, "--conf")
+    conf = named_values(asked.conf, "--conf")
     job = Replay(asked.bootstrap, found, into, options, asked.again)
     workers = ThreadPoolExecutor(1, "replay")
     try:

@@ -17,6 +17,7 @@ from odradek.cli.options import (
     Timeout,
     connect,
     fitting,
+    named_values,
     names_given,
     parse_partitions,
 )
@@ -41,13 +42,7 @@ Configs = Annotated[
 
 
 def _settings(pairs: list[str] | None) -> dict[str, str]:
-    found = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise CommandError(f"--config {pair!r}: expected NAME=VALUE, for example retention.ms=86400000")
-        found[name] = value
-    return found
+    return named_values(pairs, "--config", ", for example retention.ms=86400000")
 
 
 @app.command(

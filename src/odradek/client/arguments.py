@@ -82,6 +82,12 @@ def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
     return full if metadata is not None else full._replace(metadata="")
 
 
+def as_place(given: Any, leader_epoch: int, tp: TopicPartition) -> OffsetAndMetadata:
+    """Where a seek goes: a plain offset with the epoch named beside it. Raises TypeError, ValueError."""
+    place = as_offset(given, tp)
+    return place if isinstance(given, OffsetAndMetadata) else as_offset(place._replace(leader_epoch=leader_epoch), tp)
+
+
 def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     """Plain numbers become offsets. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.batches.aborted import AbortedTransaction
 from odradek.client import fetch, operations
@@ -66,6 +66,15 @@ class NodeConnections:
         for connection in self._open.values():
             connection.close()
         self._open.clear()
+
+
+class _Asked(NamedTuple):
+    """One fetch: of what, how the partitions stood then, how much at most, and how long the broker may hold it."""
+
+    wanted: dict[TopicPartition, Wanted]
+    versions: dict[TopicPartition, int]
+    max_bytes: int
+    wait_ms: int
 
 
 class Fetcher:
@@ -263,22 +272,16 @@ class Fetcher:
         self.buffer.reserved += max_bytes
 
         versions = {tp: self._subscription.partitions[tp].version for tp in wanted}  # now: before it runs, some may go
-        self._flights[node_id] = asyncio.ensure_future(self._flight(node_id, wanted, versions, max_bytes, wait_ms))
+        asked = _Asked(wanted, versions, max_bytes, wait_ms)
+        self._flights[node_id] = asyncio.ensure_future(self._flight(node_id, asked))
 
-    async def _flight(
-        self,
-        node_id: int,
-        wanted: dict[TopicPartition, Wanted],
-        versions: dict[TopicPartition, int],
-        max_bytes: int,
-        wait_ms: int,
-    ) -> None:
+    async def _flight(self, node_id: int, asked: _Asked) -> None:
         try:
-            await self._fetch(node_id, wanted, versions, max_bytes, wait_ms)
+            await self._fetch(node_id, asked)
         except Exception as error:
             self._fail(error)
         finally:
-            self.buffer.reserved -= max_bytes
+            self.buffer.reserved -= asked.max_bytes
             del self._flights[node_id]
         self.pump()
 
@@ -345,30 +348,23 @@ class Fetcher:
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
-    async def _fetch(
-        self,
-        node_id: int,
-        wanted: dict[TopicPartition, Wanted],
-        versions: dict[TopicPartition, int],
-        max_bytes: int,
-        wait_ms: int,
-    ) -> None:
+    async def _fetch(self, node_id: int, asked: _Asked) -> None:
         session = self._sessions.setdefault(node_id, FetchSession())
         try:
             if self._record_set is None:
                 self._record_set = await asyncio.to_thread(_load_kernel)
-            reply = await self._exchange(node_id, session, wanted, max_bytes, wait_ms)
+            reply = await self._exchange(node_id, session, asked)
             if not session.on_reply(reply.error_code, reply.session_id):
                 raise error_for(reply.error_code, f"broker {node_id} refused the fetch")
         except (OdradekError, ValueError) as error:
             session.reset()
-            self._cluster.forget_topics({tp.topic for tp in wanted})
-            for tp in wanted:
+            self._cluster.forget_topics({tp.topic for tp in asked.wanted})
+            for tp in asked.wanted:
                 self._followers.pop(tp, None)
             logger.info("fetching from broker %d: %s", node_id, error)
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
             return
-        if moved := self.on_reply(reply, wanted, versions):
+        if moved := self.on_reply(reply, asked.wanted, asked.versions):
             session.reset()
             self._cluster.forget_topics(moved)
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
@@ -391,23 +387,16 @@ class Fetcher:
                 moved.add(tp.topic)
         return moved
 
-    async def _exchange(
-        self,
-        node_id: int,
-        session: FetchSession,
-        wanted: dict[TopicPartition, Wanted],
-        max_bytes: int,
-        wait_ms: int,
-    ) -> fetch.FetchReply:
+    async def _exchange(self, node_id: int, session: FetchSession, asked: _Asked) -> fetch.FetchReply:
         connection = await self._connections.get(node_id)
-        ceiling = None if all(one.topic_id is not None for one in wanted.values()) else fetch.IDS_FROM - 1
+        ceiling = None if all(one.topic_id is not None for one in asked.wanted.values()) else fetch.IDS_FROM - 1
         version = connection.version(fetch.FETCH, ceiling)
-        fields, _ = session.request(wanted)
+        fields, _ = session.request(asked.wanted)
         message = fields | {
             "replica_id": -1,
-            "max_wait": wait_ms,
+            "max_wait": asked.wait_ms,
             "min_bytes": self.config.fetch_min_bytes,
-            "max_bytes": max_bytes,
+            "max_bytes": asked.max_bytes,
             "isolation_level": self._isolation,
             "rack_id": self.config.client_rack,
         }

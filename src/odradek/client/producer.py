@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
 from odradek.client import loop
+from odradek.client.arguments import check_callbacks
 from odradek.client.closing import Closing
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut
@@ -24,7 +25,6 @@ from odradek.client.producer_engine import (
     RecordMetadata,
     RunDelivered,
     as_headers,
-    check_callback,
     chosen_partition,
     split_settings,
 )
@@ -111,7 +111,7 @@ class Producer(Closing):
         MESSAGE_TOO_LARGE; TypeError, ValueError for what is no record.
         """
         engine, count = self._engine, self._partition_count(topic)
-        check_callback(on_delivery)
+        check_callbacks(on_delivery=on_delivery)
         now_ms = time.time_ns() // 1_000_000
         record = (key, value, as_headers(headers), now_ms if timestamp is None else timestamp)
         size = engine.size_of(record)
@@ -133,7 +133,7 @@ class Producer(Closing):
         ValueError for other columns, types and partitions.
         """
         engine = self._engine
-        check_callback(on_delivery)
+        check_callbacks(on_delivery=on_delivery)
         for packed in engine.pack(topic, self._partition_count(topic), batch, on_delivery):
             with engine.lock:
                 self._reserve(packed.size)

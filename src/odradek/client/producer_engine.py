@@ -18,7 +18,7 @@ from odradek.batches.encode import Headers
 from odradek.client.accumulator import MAX_IN_FLIGHT, Batch, OnDelivery, PartitionQueue, is_refused
 from odradek.client.arguments import as_name, as_whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
-from odradek.client.config import ClientConfig, as_config, unknown_setting
+from odradek.client.config import ClientConfig, as_config, check_whole, unknown_setting
 from odradek.client.connection import Connection
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
 from odradek.client.partitioner import StickyPartitioner, partition_for_key
@@ -109,10 +109,7 @@ class ProducerConfig:
         if self.compression_type not in CODES:
             raise ConfigError(f"compression_type {self.compression_type!r}: one of {', '.join(CODES)}")
         for name in _NUMBERS:
-            value = getattr(self, name)
-            least = 1 if name == "delivery_timeout_ms" else 0
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name}: expected a whole number of at least {least}, not {value!r}")
+            check_whole(name, getattr(self, name), 1 if name == "delivery_timeout_ms" else 0)
         in_flight = self.max_in_flight_requests_per_connection
         if not 1 <= in_flight <= MAX_IN_FLIGHT:
             raise ConfigError(f"max_in_flight_requests_per_connection: 1 to {MAX_IN_FLIGHT}, not {in_flight}")
@@ -529,11 +526,6 @@ def as_headers(headers: Headers | Mapping[str, bytes | None] | None) -> Headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"headers: expected pairs of a name and bytes, or a mapping, not {pair!r}")
     return pairs
-
-
-def check_callback(on_delivery: object) -> None:
-    if on_delivery is not None and not callable(on_delivery):
-        raise TypeError(f"on_delivery: expected a function, not {on_delivery!r}")
 
 
 def _for_record(tp: TopicPartition, on_delivery: Delivered) -> OnDelivery:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from odradek.batches.decode import _I32S, _I64S, _MAX_MS, _RO, _U8S, _compiled, _copy, _int16, _int32, _int64
+from odradek.batches.decode import _I32S, _I64S, _MAX_MS, _RO, _U8S, _compiled, _int16, _int32, _int64
 
 COMMIT, TOMBSTONE, RARE = 0, 1, 2
 """What a row turned out to be: a commit, a commit's tombstone, a record for the row decoder."""
@@ -363,6 +363,15 @@ class Parsed:
             self.group_at, self.group_sizes, self.topic_at, self.topic_sizes, self.metadata_at, self.metadata_sizes,
         )  # fmt: skip
         return np.flatnonzero(found)
+
+
+@_compiled(types.void(_RO, _I64, _I64, _I64S, _I32S, _U8S))
+def _copy(buffer: Any, first: int, last: int, at: Any, ends: Any, out: Any) -> None:  # noqa: PLR0917
+    # Unsigned positions spare the check for negative ones, so that the inner loop is vectorised: 10 times as fast.
+    for i in range(first, last):
+        start, target = np.uint64(at[i]), np.uint64(ends[i])
+        for j in range(np.uint64(ends[i + 1]) - target):
+            out[target + j] = buffer[start + j]
 
 
 def gather(buffer: Array, at: Array, sizes: Array) -> tuple[Array, Array]:

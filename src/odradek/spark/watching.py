@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
+from odradek.client.closing import Closing
 from odradek.spark.lag import Lag, QueryLag, lag_of, prometheus_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 log = logging.getLogger("odradek.spark.lag")
 
 
-class LagWatch(StreamingQueryListener):  # type: ignore[misc]
+class LagWatch(Closing, StreamingQueryListener):  # type: ignore[misc]
     """What ``watch`` returns: the lags as last reported, and the metrics' address; ``close`` ends it all."""
 
     def __init__(
@@ -69,14 +69,6 @@ class LagWatch(StreamingQueryListener):  # type: ignore[misc]
             self._server.shutdown()
             self._server.server_close()
             self._server = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- what Spark calls, on a thread of its own
 
