@@ -70,10 +70,10 @@ class JavaConsumers:
         self._process.communicate()
 
 
-def compile_java(java: str, kafka_cp: str, into: Path) -> None:
+def compile_java(java: str, kafka_cp: str, into: Path, source: Path = SOURCE) -> None:
     """Once for all tests; a process each would cost seconds."""
     javac = str(Path(java).resolve().parent / "javac")
-    subprocess.run([javac, "-cp", kafka_cp, "-d", str(into), str(SOURCE)], check=True, capture_output=True, timeout=120)
+    subprocess.run([javac, "-cp", kafka_cp, "-d", str(into), str(source)], check=True, capture_output=True, timeout=120)
 
 
 class _One:

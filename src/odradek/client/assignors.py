@@ -1,6 +1,6 @@
 """The assignors of classic groups: the group's leader decides by one of these who reads what. Pure functions.
 
-range               Each topic by itself: consecutive partitions, the members in order.
+range               Each topic by itself: consecutive partitions, the members in order; by rack where that helps.
 roundrobin          All partitions of all topics in turn.
 sticky              Everybody the same number, give or take one, and whoever has something keeps it where that allows.
 cooperative-sticky  The same plan, in two steps: what moves is first given up by its owner, and only that.
@@ -8,7 +8,7 @@ cooperative-sticky  The same plan, in two steps: what moves is first given up by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
 
 from odradek.client.arguments import as_partitions
@@ -18,11 +18,9 @@ from odradek.client.membership_wire import (
     decode_sticky_memory,
     encode_sticky_memory,
 )
+from odradek.client.sticky_plan import NO_RACKS, PartitionRacks, Plan, claim_winners, racks_matter, sticky_plan
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-
-Plan = dict[str, list[TopicPartition]]
-"""Member id to partitions."""
 
 
 class Assignor:
@@ -37,6 +35,8 @@ class Assignor:
 
     name: str = ""
     cooperative: bool = False
+    partition_racks: PartitionRacks = NO_RACKS
+    """Where the partitions lie, set before each ``assign``; a member's own rack is in its ``Subscription``."""
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
         """Who gets what. ``partition_counts`` lacks topics that do not exist."""
@@ -61,21 +61,85 @@ def ordered(members: Mapping[str, Subscription]) -> list[str]:
 
 
 class RangeAssignor(Assignor):
+    """Where members and replicas have racks, and some rack lacks some partition, a member first gets what lies on its
+    own rack (one without a rack: anything), as much as its share of each topic is; the rest follows in order.
+
+    Topics with as many partitions and the same readers stay together: partition n of all of them goes to one member,
+    if it can be one on whose rack each of them has a replica.
+    """
+
     name = "range"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
         plan: Plan = {member_id: [] for member_id in members}
+        in_order = ordered(members)
+        topics: list[_Topic] = []
         for topic, count in sorted(partition_counts.items()):
-            readers = [member_id for member_id in ordered(members) if topic in members[member_id].topics]
-            if not readers:
-                continue
-            each, extra = divmod(count, len(readers))
-            start = 0
-            for number, member_id in enumerate(readers):
-                end = start + each + (number < extra)
-                plan[member_id] += [TopicPartition(topic, partition) for partition in range(start, end)]
-                start = end
-        return plan
+            readers = tuple(member_id for member_id in in_order if topic in members[member_id].topics)
+            if readers and count > 0:
+                racks = [self.partition_racks.get(TopicPartition(topic, n), frozenset()) for n in range(count)]
+                topics.append(_Topic(topic, {member_id: members[member_id].rack for member_id in readers}, racks, plan))
+        if any(topic.depends_on_racks for topic in topics):
+            _assign_by_rack(topics)
+        for one in topics:
+            one.share(lambda member_id, partition: True)
+        return {member_id: sorted(rows) for member_id, rows in plan.items()}
+
+
+class _Topic:
+    """A topic that is being shared out by ranges."""
+
+    def __init__(
+        self, name: str, readers: Mapping[str, str | None], racks: Sequence[frozenset[str]], plan: Plan
+    ) -> None:
+        self.readers = dict(readers)
+        self.racks = racks
+        self._name, self._plan = name, plan
+        self._left = dict.fromkeys(range(len(racks)))
+        self._given = dict.fromkeys(readers, 0)
+        self._each, self._extra = divmod(len(racks), len(readers))
+        self.depends_on_racks = racks_matter({rack for rack in readers.values() if rack}, racks)
+
+    def room(self, member_id: str) -> int:
+        """How many more this member may have."""
+        return max(0, self._each + (self._extra > 0) - self._given[member_id])
+
+    def is_near(self, member_id: str, partition: int) -> bool:
+        """Whether the member reads it on its own rack, or has none."""
+        rack = self.readers[member_id]
+        return not rack or rack in self.racks[partition]
+
+    def give(self, member_id: str, partitions: Sequence[int]) -> None:
+        self._plan[member_id] += [TopicPartition(self._name, partition) for partition in partitions]
+        self._given[member_id] += len(partitions)
+        self._extra -= self._given[member_id] > self._each
+        for partition in partitions:
+            del self._left[partition]
+
+    def share(self, may_have: Callable[[str, int], bool]) -> None:
+        """Each member in order gets the first that are left."""
+        for member_id in self.readers:
+            if (room := self.room(member_id)) > 0:
+                chosen = [partition for partition in self._left if may_have(member_id, partition)][:room]
+                if chosen:
+                    self.give(member_id, chosen)
+
+
+def _assign_by_rack(topics: Sequence[_Topic]) -> None:
+    alike: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
+    for topic in topics:
+        alike.setdefault((tuple(topic.readers), len(topic.racks)), []).append(topic)
+    for (readers, count), group in alike.items():
+        if len(group) == 1:
+            if group[0].depends_on_racks:
+                group[0].share(group[0].is_near)
+        elif any(group[0].readers.values()):
+            for partition in range(count):
+                for member_id in readers:
+                    if all(topic.room(member_id) and topic.is_near(member_id, partition) for topic in group):
+                        for topic in group:
+                            topic.give(member_id, [partition])
+                        break
 
 
 class RoundRobinAssignor(Assignor):
@@ -116,7 +180,7 @@ class StickyAssignor(Assignor):
                     claims[member_id] = decode_sticky_memory(subscription.user_data)
                 except ValueError:
                     continue  # of an assignor that shares our name only: such a member keeps nothing
-        return sticky_plan(members, partition_counts, claims)
+        return sticky_plan(members, partition_counts, claims, self.partition_racks)
 
 
 class CooperativeStickyAssignor(Assignor):
@@ -139,10 +203,11 @@ class CooperativeStickyAssignor(Assignor):
             if generation == NO_GENERATION and len(subscription.user_data) >= 4:
                 generation = int.from_bytes(subscription.user_data[:4], "big", signed=True)
             claims[member_id] = (subscription.owned, generation)
-        plan = sticky_plan(members, partition_counts, claims)
-        owners = {tp: member_id for member_id, subscription in members.items() for tp in subscription.owned}
-        return {
-            member_id: [tp for tp in partitions if owners.get(tp, member_id) == member_id]
+        plan = sticky_plan(members, partition_counts, claims, self.partition_racks)
+        held = {tp for subscription in members.values() for tp in subscription.owned}
+        owners = claim_winners(members, held, claims)
+        return {  # what two claim by the same right is given up by both
+            member_id: [tp for tp in partitions if tp not in held or owners.get(tp) == member_id]
             for member_id, partitions in plan.items()
         }
 
@@ -214,97 +279,3 @@ def checked_plan(name: str, plan: object, members: Mapping[str, Subscription]) -
 
 def all_partitions(partition_counts: Mapping[str, int]) -> list[TopicPartition]:
     return [TopicPartition(topic, n) for topic, count in sorted(partition_counts.items()) for n in range(count)]
-
-
-# --- the sticky plan ------------------------------------------------------------------------------------------------
-
-
-def sticky_plan(
-    members: Mapping[str, Subscription],
-    partition_counts: Mapping[str, int],
-    claims: Mapping[str, tuple[Sequence[TopicPartition], int]],
-) -> Plan:
-    """The most even plan that moves as little as may be. ``claims``: what each had, and in which generation."""
-    readers = {
-        topic: [member_id for member_id in sorted(members) if topic in members[member_id].topics]
-        for topic in partition_counts
-    }
-    partitions = [tp for tp in all_partitions(partition_counts) if readers[tp.topic]]
-    plan: Plan = {member_id: [] for member_id in sorted(members)}
-    for tp, member_id in sorted(_valid_claims(members, set(partitions), claims).items()):
-        plan[member_id].append(tp)
-    if len({frozenset(partition_counts.keys() & subscription.topics) for subscription in members.values()}) <= 1:
-        _fill_alike(plan, partitions)
-    else:
-        _fill_and_level(plan, partitions, readers)
-    return {member_id: sorted(rows) for member_id, rows in plan.items()}
-
-
-def _valid_claims(
-    members: Mapping[str, Subscription],
-    existing: set[TopicPartition],
-    claims: Mapping[str, tuple[Sequence[TopicPartition], int]],
-) -> dict[TopicPartition, str]:
-    """The newer generation has it; two of the same generation, neither."""
-    owners: dict[TopicPartition, tuple[int, str | None]] = {}
-    for member_id in sorted(members):
-        owned, generation = claims.get(member_id, ((), NO_GENERATION))
-        for tp in owned:
-            if tp not in existing or tp.topic not in members[member_id].topics:
-                continue
-            known = owners.get(tp)
-            if known is None or generation > known[0]:
-                owners[tp] = (generation, member_id)
-            elif generation == known[0]:
-                owners[tp] = (generation, None)
-    return {tp: member_id for tp, (_, member_id) in owners.items() if member_id is not None}
-
-
-def _fill_alike(plan: Plan, partitions: Sequence[TopicPartition]) -> None:
-    """All read the same topics: one pass."""
-    if not plan:
-        return
-    least, extra = divmod(len(partitions), len(plan))
-    for rows in plan.values():
-        if len(rows) > least and extra > 0:
-            extra -= 1
-            del rows[least + 1 :]
-        else:
-            del rows[least:]
-    held = {tp for rows in plan.values() for tp in rows}
-    free = [tp for tp in partitions if tp not in held]
-    waiting = list(plan)
-    while free:
-        for member_id in list(waiting):
-            rows = plan[member_id]
-            if len(rows) < least:
-                rows.append(free.pop(0))
-            elif len(rows) == least and extra > 0:
-                extra -= 1
-                rows.append(free.pop(0))
-                waiting.remove(member_id)
-            else:
-                waiting.remove(member_id)
-            if not free:
-                break
-
-
-def _fill_and_level(plan: Plan, partitions: Sequence[TopicPartition], readers: Mapping[str, list[str]]) -> None:
-    """Members read different topics: what nobody has goes to the least loaded that may read it, fewest readers first;
-    then single partitions move as long as a move makes two members more alike."""
-    held = {tp: member_id for member_id, rows in plan.items() for tp in rows}
-    for tp in sorted((tp for tp in partitions if tp not in held), key=lambda tp: (len(readers[tp.topic]), tp)):
-        member_id = min(readers[tp.topic], key=lambda member_id: (len(plan[member_id]), member_id))
-        plan[member_id].append(tp)
-        held[tp] = member_id
-    moved = True
-    while moved:  # each move lowers the sum of the squares of the loads
-        moved = False
-        for tp in partitions:
-            owner = held[tp]
-            least = min(readers[tp.topic], key=lambda member_id: (len(plan[member_id]), member_id))
-            if len(plan[owner]) > len(plan[least]) + 1:
-                plan[owner].remove(tp)
-                plan[least].append(tp)
-                held[tp] = least
-                moved = True

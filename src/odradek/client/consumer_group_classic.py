@@ -12,6 +12,7 @@ from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_errors import FencedInstance
 from odradek.client.consumer_group import Coordination, Identity, now_ms
 from odradek.client.membership import Membership, Next, State
+from odradek.client.sticky_plan import NO_RACKS, PartitionRacks
 from odradek.client.subscription import SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
@@ -45,6 +46,7 @@ class ClassicCoordination(Coordination):
         self._beating: asyncio.Task[None] | None = None
         self._prepared = False
         self._counts: dict[str, int] = {}
+        self._racks: PartitionRacks = NO_RACKS
 
     # --- how it stands ----------------------------------------------------------------------------------------
 
@@ -158,7 +160,7 @@ class ClassicCoordination(Coordination):
                 if following is Next.GO_ON:
                     if member.is_leader:
                         await self._count_partitions()
-                    plan = member.sync_request(self._counts)
+                    plan = member.sync_request(self._counts, self._racks)
                     following, assigned = member.on_sync(await connection.call(SYNC_GROUP, plan, timeout_ms=patience))
                     if following is Next.GO_ON:
                         return assigned
@@ -178,14 +180,24 @@ class ClassicCoordination(Coordination):
             sorted(self.membership.leader_topics), self._cluster.deadline(), missing_ok=True
         )
         self._counts = {name: len(topic.partitions) for name, topic in found.items()}
+        racks = {node.node_id: node.rack for node in self._cluster.nodes()}
+        self._racks = {
+            TopicPartition(name, row.partition): frozenset(
+                rack for node_id in row.replicas if (rack := racks.get(node_id)) is not None
+            )
+            for name, topic in found.items()
+            for row in topic.partitions
+        }
 
     async def look_for_changes(self) -> None:
-        """The leader has the group planned anew when a topic has other partitions than the plan knew."""
+        """The leader has the group planned anew when a topic has other partitions than the plan knew; one that has a
+        rack itself also when they lie on other racks."""
         if not self.membership.is_leader or not self.membership.joined:
             return
-        before = self._counts
+        before, racks_before = self._counts, self._racks
         await self._count_partitions()
-        if self._counts != before and self.membership.joined:
+        moved = bool(self.config.client_rack) and self._racks != racks_before
+        if (self._counts != before or moved) and self.membership.joined:
             self.membership.request_rejoin("the topics' partitions have changed")
             self._changed()
 

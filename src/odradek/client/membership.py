@@ -27,6 +27,7 @@ from odradek.client.membership_wire import (
     decode_subscription,
     encode_subscription,
 )
+from odradek.client.sticky_plan import NO_RACKS, PartitionRacks
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 
@@ -150,13 +151,19 @@ class Membership:
         self.state = State.SYNCING
         return Next.GO_ON
 
-    def sync_request(self, partition_counts: Callable[[str], int | None] | Mapping[str, int]) -> dict[str, Any]:
+    def sync_request(
+        self,
+        partition_counts: Callable[[str], int | None] | Mapping[str, int],
+        partition_racks: PartitionRacks = NO_RACKS,
+    ) -> dict[str, Any]:
         """The leader's carries the plan. ``partition_counts`` maps topics that exist."""
         count_of = partition_counts.get if isinstance(partition_counts, Mapping) else partition_counts
         rows: list[dict[str, Any]] = []
         if self.is_leader and not self._skip_assignment and self.protocol is not None:
             counts = {topic: n for topic in sorted(self.leader_topics) if (n := count_of(topic)) is not None}
-            planned = self._assignors[self.protocol].assign(self._members, counts)
+            assignor = self._assignors[self.protocol]
+            assignor.partition_racks = partition_racks
+            planned = assignor.assign(self._members, counts)
             plan = checked_plan(self.protocol, planned, self._members)
             rows = [
                 {"member_id": member_id, "assignment": encode_assignment(tuple(partitions))}

@@ -1,0 +1,332 @@
+"""The plan of the sticky assignors: everybody the same number, give or take one, and as little as may be moves.
+
+As Apache Kafka 4.3 plans it, also where racks count: a member then keeps only what has a replica on its own rack, what
+is free goes first to somebody near it, and the rest wherever there is room; evenness comes before nearness. Where Java
+takes members as they come out of a hash map, they are taken in the order of their ids here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from types import MappingProxyType
+
+from odradek.client.membership_wire import Subscription
+from odradek.core.ids import TopicPartition
+
+Plan = dict[str, list[TopicPartition]]
+"""Member id to partitions."""
+PartitionRacks = Mapping[TopicPartition, frozenset[str]]
+"""The racks of the brokers that keep a replica, in sync or not; brokers without a rack add nothing."""
+NO_RACKS: PartitionRacks = MappingProxyType({})
+Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
+"""What each member had, and in which generation."""
+
+
+def sticky_plan(
+    members: Mapping[str, Subscription],
+    partition_counts: Mapping[str, int],
+    claims: Claims,
+    partition_racks: PartitionRacks,
+) -> Plan:
+    topics = {topic for one in members.values() for topic in one.topics} & partition_counts.keys()
+    partitions = [TopicPartition(topic, n) for topic in sorted(topics) for n in range(partition_counts[topic])]
+    owners = claim_winners(members, partitions, claims)
+    racks = _Racks(members, partitions, partition_racks)
+    if len({frozenset(one.topics) for one in members.values()}) <= 1:
+        plan = _Alike(members, partitions, owners, racks).plan if members else {}
+    else:
+        plan = _Different(members, partition_counts, owners, racks, claims).plan
+    return {member_id: sorted(rows) for member_id, rows in plan.items()}
+
+
+def claim_winners(
+    members: Mapping[str, Subscription], existing: Iterable[TopicPartition], claims: Claims
+) -> dict[TopicPartition, str]:
+    """The newer generation has it; two of the same generation, neither."""
+    exists = set(existing)
+    owners: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member_id in sorted(members):
+        owned, generation = claims.get(member_id, ((), -1))
+        for tp in owned:
+            if tp not in exists:
+                continue
+            known = owners.get(tp)
+            if known is None or generation > known[0]:
+                owners[tp] = (generation, member_id)
+            elif generation == known[0]:
+                owners[tp] = (generation, None)
+    return {tp: member_id for tp, (_, member_id) in owners.items() if member_id is not None}
+
+
+def racks_matter(member_racks: Iterable[str], racks: Iterable[frozenset[str]]) -> bool:
+    """Whether somebody's rack has a replica of something, while some rack has not one of everything."""
+    racks = list(racks)
+    everywhere = frozenset().union(*racks)
+    return not everywhere.isdisjoint(member_racks) and any(one != everywhere for one in racks)
+
+
+class _Racks:
+    """Who is near to what."""
+
+    def __init__(
+        self, members: Mapping[str, Subscription], partitions: Sequence[TopicPartition], partition_racks: PartitionRacks
+    ) -> None:
+        of_members = {member_id: one.rack for member_id, one in members.items() if one.rack}
+        of_partitions = {tp: partition_racks.get(tp, frozenset()) for tp in partitions}
+        self.matter = racks_matter(of_members.values(), of_partitions.values())
+        self._members = of_members if self.matter else {}
+        self._partitions = of_partitions
+        sizes: dict[str, int] = {}
+        for rack in of_members.values():
+            sizes[rack] = sizes.get(rack, 0) + 1
+        self._sizes = sizes
+
+    def is_far(self, member_id: str, tp: TopicPartition) -> bool:
+        rack = self._members.get(member_id)
+        return rack is not None and rack not in self._partitions[tp]
+
+    def is_near(self, member_id: str, tp: TopicPartition) -> bool:
+        """Not the opposite: a member without a rack is neither."""
+        return self._members.get(member_id) in self._partitions[tp]
+
+    def neighbours(self, tp: TopicPartition) -> int:
+        """How many members are on the partition's racks."""
+        return sum(self._sizes.get(rack, 0) for rack in self._partitions[tp])
+
+
+# --- all read the same topics ---------------------------------------------------------------------------------------
+
+
+class _Alike:
+    """Everybody gets ``least``, and ``extra`` of them one more."""
+
+    def __init__(
+        self,
+        members: Mapping[str, Subscription],
+        partitions: Sequence[TopicPartition],
+        owners: Mapping[TopicPartition, str],
+        racks: _Racks,
+    ) -> None:
+        self._racks = racks
+        self._least, self._extra = divmod(len(partitions), len(members))
+        self.plan: Plan = {member_id: [] for member_id in sorted(members)}
+        self._hungry: list[str] = []
+        """Who has less than ``least``, in turn."""
+        self._candidates: list[str] = []
+        """Who has ``least`` and might get one of the extra ones."""
+        self._keep(owners)
+        kept = {tp for rows in self.plan.values() for tp in rows}
+        free = sorted((tp for tp in partitions if tp not in kept), key=racks.neighbours)
+        if racks.matter:
+            free = self._fill_near(free)
+        self._fill(free)
+
+    def _keep(self, owners: Mapping[TopicPartition, str]) -> None:
+        owned: Plan = {member_id: [] for member_id in self.plan}
+        for tp in sorted(owners, key=lambda tp: (tp.partition, tp.topic)):
+            if not self._racks.is_far(owners[tp], tp):
+                owned[owners[tp]].append(tp)
+        for member_id, rows in owned.items():
+            if len(rows) < self._least:
+                self._hungry.append(member_id)
+                self.plan[member_id] = rows
+            elif len(rows) > self._least and self._extra > 0:
+                self._take_extra()
+                self.plan[member_id] = rows[: self._least + 1]
+            else:
+                self.plan[member_id] = rows[: self._least]
+                if self._extra > 0:
+                    self._candidates.append(member_id)
+
+    def _take_extra(self) -> None:
+        self._extra -= 1
+        if self._extra == 0:
+            self._candidates.clear()
+
+    def _fill_near(self, free: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Returns what nobody near has room for."""
+        rest: list[TopicPartition] = []
+        turn = 0
+        for tp in free:
+            if (at := self._next_near(tp, self._hungry, turn)) is not None:
+                member_id = self._hungry[at]
+                self.plan[member_id].append(tp)
+                turn = at + 1
+                if len(self.plan[member_id]) == self._least:
+                    del self._hungry[at]
+                    turn = at
+                    if self._extra > 0:
+                        self._candidates.append(member_id)
+                turn = turn % len(self._hungry) if self._hungry else 0
+            elif (at := self._next_near(tp, self._candidates, 0)) is not None:
+                self.plan[self._candidates.pop(at)].append(tp)
+                self._take_extra()
+            else:
+                rest.append(tp)
+        return rest
+
+    def _next_near(self, tp: TopicPartition, among: Sequence[str], turn: int) -> int | None:
+        for step in range(len(among)):
+            at = (turn + step) % len(among)
+            if self._racks.is_near(among[at], tp):
+                return at
+        return None
+
+    def _fill(self, free: Iterable[TopicPartition]) -> None:
+        turn = 0
+        for tp in free:
+            if not self._hungry:
+                self.plan[self._candidates.pop(0)].append(tp)
+                continue
+            turn = turn % len(self._hungry)
+            member_id = self._hungry[turn]
+            self.plan[member_id].append(tp)
+            turn += 1
+            if len(self.plan[member_id]) == self._least:
+                turn -= 1
+                del self._hungry[turn]
+                self._candidates.append(member_id)
+                if turn == len(self._hungry):
+                    turn = 0
+
+
+# --- members read different topics ----------------------------------------------------------------------------------
+
+
+class _Different:
+    """What is free goes to the least loaded that may have it, topics with the fewest readers first; then single
+    partitions move as long as that makes two members more alike, back to where they were where that does."""
+
+    def __init__(
+        self,
+        members: Mapping[str, Subscription],
+        partition_counts: Mapping[str, int],
+        owners: Mapping[TopicPartition, str],
+        racks: _Racks,
+        claims: Claims,
+    ) -> None:
+        self.plan: Plan = {member_id: [] for member_id in sorted(members)}
+        readers: dict[str, list[str]] = {}
+        for member_id in self.plan:
+            for topic in members[member_id].topics:
+                if topic in partition_counts:
+                    readers.setdefault(topic, []).append(member_id)
+        self._readers, self._counts = readers, partition_counts
+        self._topics = {m: [topic for topic in one.topics if topic in readers] for m, one in members.items()}
+        self._owner: dict[TopicPartition, str] = {}
+        self._moves = _Moves()
+        self._former = self._former_owners(claims)
+        is_bound = False
+        for tp, member_id in owners.items():
+            if member_id in readers[tp.topic] and not racks.is_far(member_id, tp):
+                self._give(tp, member_id)
+            else:
+                is_bound = True  # somebody must give something up anyway
+        in_order = [
+            TopicPartition(topic, n)
+            for topic in sorted(readers, key=lambda topic: (len(readers[topic]), topic))
+            for n in range(partition_counts[topic])
+        ]
+        was_empty = not self.plan or not self.plan[max(self.plan, key=self._load)]
+        free = [tp for tp in in_order if tp not in self._owner]
+        for tp in free if racks.matter else ():
+            self._give_to_first(tp, [m for m in readers[tp.topic] if not racks.is_far(m, tp)])
+        for tp in free:
+            if tp not in self._owner:
+                self._give_to_first(tp, readers[tp.topic])
+        self._level(in_order, set(free), is_bound=is_bound, was_empty=was_empty)
+
+    def _former_owners(self, claims: Claims) -> dict[TopicPartition, str]:
+        """Of what was last claimed in an older generation than the newest."""
+        known = {member_id: claim for member_id, claim in claims.items() if member_id in self.plan}
+        newest = max((generation for _, generation in known.values()), default=-1)
+        former: dict[TopicPartition, tuple[int, str]] = {}
+        for member_id in self.plan:
+            owned, generation = known.get(member_id, ((), -1))
+            for tp in owned if generation < newest else ():
+                if member_id in self._readers.get(tp.topic, ()) and (tp not in former or generation > former[tp][0]):
+                    former[tp] = (generation, member_id)
+        return {tp: member_id for tp, (_, member_id) in former.items()}
+
+    def _load(self, member_id: str) -> tuple[int, str]:
+        return len(self.plan[member_id]), member_id
+
+    def _give(self, tp: TopicPartition, member_id: str) -> None:
+        self.plan[member_id].append(tp)
+        self._owner[tp] = member_id
+
+    def _give_to_first(self, tp: TopicPartition, among: Sequence[str]) -> None:
+        if among:
+            self._give(tp, min(among, key=self._load))
+
+    # --- levelling --------------------------------------------------------------------------------------------
+
+    def _level(
+        self, in_order: Sequence[TopicPartition], free: set[TopicPartition], *, is_bound: bool, was_empty: bool
+    ) -> None:
+        movable = [tp for tp in in_order if len(self._readers[tp.topic]) > 1]
+        self._taking_part = [m for m in self.plan if self._takes_part(m)]
+        before = {member_id: list(rows) for member_id, rows in self.plan.items()}
+        if not is_bound:
+            self._move([tp for tp in movable if tp in free])
+        moved = self._move(movable)
+        if moved and not was_empty and self._unevenness(self.plan) >= self._unevenness(before):
+            self.plan = before
+
+    def _takes_part(self, member_id: str) -> bool:
+        could_have = sum(self._counts[topic] for topic in self._topics[member_id])
+        rows = self.plan[member_id]
+        return len(rows) < could_have or any(len(self._readers[tp.topic]) > 1 for tp in rows)
+
+    def _unevenness(self, plan: Plan) -> int:
+        return sum(abs(len(plan[a]) - len(plan[b])) for a, b in combinations(self._taking_part, 2))
+
+    def _move(self, partitions: Sequence[TopicPartition]) -> bool:
+        """Whether anything moved."""
+        moved = False
+        again = True
+        while again:
+            again = False
+            for tp in partitions:
+                if (target := self._better_owner(tp)) is not None:
+                    self._reassign(tp, target)
+                    moved = again = True
+        return moved
+
+    def _better_owner(self, tp: TopicPartition) -> str | None:
+        load = len(self.plan[self._owner[tp]])
+        former = self._former.get(tp)
+        if former in self._taking_part and load > len(self.plan[former]) + 1:
+            return former
+        least = min(self._readers[tp.topic], key=self._load)
+        return least if load > len(self.plan[least]) + 1 else None
+
+    def _reassign(self, tp: TopicPartition, target: str) -> None:
+        chosen = self._moves.instead_of(tp, self._owner[tp], target)
+        owner = self._owner[chosen]
+        self._moves.add(chosen, owner, target)
+        self.plan[owner].remove(chosen)
+        self._give(chosen, target)
+
+
+class _Moves:
+    """What moved from whom to whom, so that no two partitions of a topic change places."""
+
+    def __init__(self) -> None:
+        self._way: dict[TopicPartition, tuple[str, str]] = {}
+        self._on: dict[tuple[str, str, str], set[TopicPartition]] = {}
+
+    def instead_of(self, tp: TopicPartition, source: str, target: str) -> TopicPartition:
+        """Which one to move: of the same topic one that came the opposite way, if there is any."""
+        source = self._way[tp][0] if tp in self._way else source
+        return min(self._on.get((tp.topic, target, source), ()), default=tp)
+
+    def add(self, tp: TopicPartition, source: str, target: str) -> None:
+        if tp in self._way:
+            first, last = self._way.pop(tp)
+            self._on[tp.topic, first, last].discard(tp)
+            source = first
+        if source != target:
+            self._way[tp] = source, target
+            self._on.setdefault((tp.topic, source, target), set()).add(tp)

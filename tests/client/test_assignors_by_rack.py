@@ -1,0 +1,291 @@
+"""The assignors where members and partitions have racks, held against Apache Kafka's own classes.
+
+``java/plans.txt`` holds what they answered; the long suite asks them anew, about thousands of random groups. A group is
+written as in ``java/Assignors.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from brokers import RunningBroker
+from parity import compile_java
+
+from odradek import Admin, Consumer, TopicPartition
+from odradek.client import NewTopic
+from odradek.client.assignors import BUILT_IN, RangeAssignor
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_group_classic import ClassicCoordination
+from odradek.client.membership_wire import Subscription, encode_sticky_memory
+from odradek.client.model import Node, PartitionDescription, TopicDescription
+from odradek.client.sticky_plan import Plan
+from odradek.client.subscription import SubscriptionState
+
+JAVA = Path(__file__).parent / "java"
+Racks = dict[str, list[set[str]]]
+Group = tuple[str, dict[str, Subscription], Racks]
+
+
+# --- groups as text -------------------------------------------------------------------------------------------------
+
+
+def written(name: str, members: Mapping[str, Subscription], racks: Racks) -> str:
+    words = [name]
+    for member_id, one in members.items():
+        owned = ",".join(f"{tp.topic}:{tp.partition}" for tp in one.owned)
+        fields = [member_id, one.instance_id, one.rack, ",".join(one.topics), one.user_data.hex(), owned]
+        words.append("|".join([*(field or "-" for field in fields), str(one.generation)]))
+    words += [f"{topic}=" + "/".join("+".join(sorted(row)) or "-" for row in rows) for topic, rows in racks.items()]
+    return " ".join(words)
+
+
+def read(line: str) -> Group:
+    name, *words = line.split(" ")
+    members: dict[str, Subscription] = {}
+    racks: Racks = {}
+    for word in words:
+        if "|" in word:
+            member_id, instance, rack, topics, data, owned, generation = word.replace("|-", "|").split("|")
+            tps = [one.rpartition(":") for one in owned.split(",") if one]
+            members[member_id] = Subscription(
+                tuple(topics.split(",")), bytes.fromhex(data), tuple(TopicPartition(t, int(n)) for t, _, n in tps),
+                -1 if word.endswith("|-1") else int(generation), rack or None, instance or None,
+            )  # fmt: skip
+        else:
+            topic, _, rows = word.partition("=")
+            racks[topic] = [set(row.split("+")) - {"-"} for row in rows.split("/")]
+    return name, members, racks
+
+
+def planned(name: str, members: Mapping[str, Subscription], racks: Racks) -> Plan:
+    assignor = BUILT_IN[name]()
+    assignor.partition_racks = {
+        TopicPartition(topic, n): frozenset(row) for topic, rows in racks.items() for n, row in enumerate(rows)
+    }
+    return assignor.assign(members, {topic: len(rows) for topic, rows in racks.items()})
+
+
+def told(plan: Plan) -> str:
+    rows = {member_id: ",".join(f"{t}:{n:03d}" for t, n in sorted(found)) for member_id, found in plan.items()}
+    return " ".join(f"{member_id}={row}" for member_id, row in sorted(rows.items()))
+
+
+def random_group(name: str, chance: random.Random) -> Group:
+    """Racks that some partitions lack, or all, or none; claims as sticky members make them."""
+    known = [f"r{n}" for n in range(chance.choice([0, 1, 2, 3, 3, 4]))]
+    topics = [f"t{n}" for n in range(chance.randint(1, 4))]
+    alike = chance.randint(1, 8)
+    racks: Racks = {}
+    for topic in topics:
+        everywhere = chance.random() < 0.1
+        racks[topic] = [
+            set(known if everywhere else chance.sample(known, min(len(known), chance.choice([0, 1, 1, 2, 2, 3]))))
+            for _ in range(alike if chance.random() < 0.5 else chance.randint(1, 9))
+        ]
+    same_topics = chance.random() < 0.5
+    members: dict[str, Subscription] = {}
+    for number in range(chance.randint(1, 7)):
+        rack = chance.choice([*known, "far"]) if chance.random() < 0.8 else None
+        whole = same_topics or chance.random() < 0.5
+        chosen = topics if whole else sorted(chance.sample(topics, chance.randint(1, len(topics))))
+        instance = f"i{9 - number}" if chance.random() < 0.2 else None
+        members[f"m{number}"] = Subscription(tuple(chosen), rack=rack, instance_id=instance)
+    if "sticky" in name and chance.random() < 0.8:
+        claim(name, members, racks, chance)
+    return name, members, racks
+
+
+def claim(name: str, members: dict[str, Subscription], racks: Racks, chance: random.Random) -> None:
+    """Nobody claims the same in the same generation; of the cooperative, nobody claims what somebody else does."""
+    newest = {member_id: chance.random() < 0.8 for member_id in members}
+    owned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
+    few = chance.sample(list(members), max(1, len(members) // 2)) if chance.random() < 0.5 else list(members)
+    for topic, rows in racks.items():
+        for n in range(len(rows)):
+            owner = chance.choice(few)
+            if chance.random() < 0.8 and (newest[owner] or topic in members[owner].topics):
+                owned[owner].append(TopicPartition(topic, n))
+                others = [m for m, one in members.items() if newest[m] != newest[owner] and topic in one.topics]
+                if name == "sticky" and others and chance.random() < 0.1:
+                    owned[chance.choice(others)].append(TopicPartition(topic, n))
+    for member_id, one in members.items():
+        generation = 5 if newest[member_id] else 4
+        memory = encode_sticky_memory(owned[member_id], generation) if name == "sticky" and owned[member_id] else b""
+        members[member_id] = replace(one, user_data=memory, owned=tuple(owned[member_id]), generation=generation)
+
+
+# --- as Java --------------------------------------------------------------------------------------------------------
+
+
+RECORDED = [line.split(" -> ") for line in (JAVA / "plans.txt").read_text().splitlines()]
+
+
+def test_plans_are_those_that_java_made() -> None:
+    assert {line.split(" ")[0] for line, _ in RECORDED} == {"range", "sticky", "cooperative-sticky"}
+    for line, answer in RECORDED:
+        group = read(line)
+        assert written(*group) == line
+        assert told(planned(*group)) == answer, line
+
+
+@pytest.fixture(scope="module")
+def ask(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    from bench.apache import java
+
+    classes = tmp_path_factory.mktemp("classes")
+    compile_java(java(), kafka_cp, classes, JAVA / "Assignors.java")
+    command = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{kafka_cp}"]
+    running = subprocess.Popen(
+        [*command, "Assignors"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+    def answer(line: str) -> str:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        print(line, file=running.stdin, flush=True)
+        return next(row[2:].strip() for row in running.stdout if row.startswith("> "))
+
+    yield answer
+    running.kill()
+    running.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_plans_are_those_that_java_makes(ask: Callable[[str], str], name: str) -> None:
+    """Java takes one of several partitions out of a hash set where members read different topics: there, and only
+    there, another one of the same topic may have moved."""
+    differ = 0
+    for seed in range(2000):
+        group = random_group(name, random.Random(seed))
+        theirs, ours = ask(written(*group)), told(planned(*group))
+        if theirs != ours:
+            differ += 1
+            assert "sticky" in name and len({one.topics for one in group[1].values()}) > 1, written(*group)  # noqa: PT018
+            assert by_topic(theirs) == by_topic(ours), written(*group)
+    assert differ <= 10
+
+
+def by_topic(answer: str) -> list[list[str]]:
+    return [sorted(tp.split(":")[0] for tp in row.partition("=")[2].split(",")) for row in answer.split(" ")]
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+
+
+def numbers(line: str) -> dict[str, str]:
+    plan = planned(*read(line))
+    return {m: ",".join(f"{tp.topic}{tp.partition}" for tp in rows) for m, rows in plan.items()}
+
+
+def test_range_gives_members_what_lies_on_their_racks() -> None:
+    a, b = "a|-|r1|t|-|-|-1", "b|-|r2|t|-|-|-1"
+    assert numbers(f"range {a} {b} t=r2/r1/r2/r1") == {"a": "t1,t3", "b": "t0,t2"}
+    # Everybody's share stays what it is without racks.
+    assert numbers(f"range {a} {b} t=r2/r2/r2/r1") == {"a": "t2,t3", "b": "t0,t1"}
+    # Every rack has everything, or no rack is a member's: in order, as ever.
+    assert numbers(f"range {a} {b} t=r1+r2/r1+r2/r2+r1/r1+r2") == {"a": "t0,t1", "b": "t2,t3"}
+    assert numbers(f"range {a} {b} t=r3/r4/r3/r4") == {"a": "t0,t1", "b": "t2,t3"}
+    # A member without a rack takes what comes.
+    assert numbers(f"range a|-|-|t|-|-|-1 {b} t=r2/r1/r2/r1") == {"a": "t0,t1", "b": "t2,t3"}
+
+
+def test_range_keeps_topics_of_one_size_together() -> None:
+    a, b = "a|-|r1|t,u|-|-|-1", "b|-|r2|t,u|-|-|-1"
+    assert numbers(f"range {a} {b} t=r2/r1 u=r2/r1") == {"a": "t1,u1", "b": "t0,u0"}
+    # Partition 0 of t and of u have no rack in common: nearness gives way.
+    assert numbers(f"range {a} {b} t=r2/r1 u=r1/r2") == {"a": "t0,u0", "b": "t1,u1"}
+    assert numbers(f"range {a} {b} t=r2/r1 u=r1/r1/r2/r2") == {"a": "t1,u0,u1", "b": "t0,u2,u3"}
+
+
+def test_sticky_moves_to_where_the_replicas_are() -> None:
+    held = "a|-|r1|t|-|t:0,t:1|3 b|-|r2|t|-|t:2,t:3|3"
+    assert numbers(f"cooperative-sticky {held} t=r1/r1/r2/r2") == {"a": "t0,t1", "b": "t2,t3"}
+    assert numbers(f"cooperative-sticky {held} t=r2/r1/r2/r1") == {"a": "t1", "b": "t2"}  # the rest in the next round
+
+
+# --- from the cluster to the assignor -------------------------------------------------------------------------------
+
+
+class Seeing(RangeAssignor):
+    """An assignor as somebody may have written it before there were racks."""
+
+    name = "seeing"
+    seen: Any = None
+
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+        self.seen = dict(self.partition_racks), sorted(one.rack or "" for one in members.values())
+        return super().assign(members, partition_counts)
+
+
+def test_the_leader_knows_the_racks(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    bootstrap = own_broker(broker_rack="r7").bootstrap
+    assignor = Seeing()
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 2, 1)])
+    with Consumer(bootstrap_servers=bootstrap, group_id="racks", client_rack="r8",
+                  partition_assignment_strategy=assignor) as one:  # fmt: skip
+        one.subscribe([topic])
+        while not one.assignment():
+            one.poll(0.1)
+    assert assignor.seen == ({TopicPartition(topic, n): frozenset({"r7"}) for n in range(2)}, ["r8"])
+
+
+class FewBrokers:
+    """As much of a cluster as ``look_for_changes`` asks."""
+
+    def __init__(self) -> None:
+        self.racks: dict[int, str | None] = {1: "r1", 2: None}
+
+    def nodes(self) -> list[Node]:
+        return [Node(node_id, "h", 1, rack) for node_id, rack in self.racks.items()]
+
+    def deadline(self) -> None:
+        return None
+
+    async def topics(self, names: list[str], deadline: None, *, missing_ok: bool) -> dict[str, TopicDescription]:
+        rows = (PartitionDescription(0, 1, 0, (1, 2), (1,), ()), PartitionDescription(1, 2, 0, (2, 3), (2,), ()))
+        return {"t": TopicDescription("t", None, False, rows)}
+
+
+@pytest.mark.parametrize("rack", ["r1", ""])
+def test_a_leader_with_a_rack_plans_anew_when_racks_change(rack: str) -> None:
+    async def run() -> None:
+        cluster: Any = FewBrokers()
+        config = ConsumerConfig.of({"bootstrap.servers": "h:1", "group_id": "g", "client_rack": rack})
+        group = ClassicCoordination(config, cluster, SubscriptionState(), lambda: None, asyncio.sleep)
+        asked: list[str] = []
+        group.membership = SimpleNamespace(  # type: ignore[assignment]
+            is_leader=True, joined=True, leader_topics={"t"}, request_rejoin=asked.append
+        )
+        await group.look_for_changes()
+        assert group._racks == {TopicPartition("t", 0): frozenset({"r1"}), TopicPartition("t", 1): frozenset()}
+        asked.clear()
+        await group.look_for_changes()
+        assert asked == []
+        cluster.racks[2] = "r2"
+        await group.look_for_changes()
+        assert bool(asked) is bool(rack)
+
+    asyncio.run(run())
+
+
+if __name__ == "__main__":  # python tests/client/test_assignors_by_rack.py CLASS_PATH < /dev/null > java/plans.txt
+    command = ["java", "-cp", sys.argv[1], "Assignors"]
+    lines = [
+        written(*random_group(name, random.Random(seed)))
+        for name in ("range", "sticky", "cooperative-sticky")
+        for seed in range(10_000, 10_040)
+    ]
+    found = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True).stdout
+    for asked_line, row in zip(lines, [row for row in found.splitlines() if row.startswith("> ")], strict=True):
+        print(f"{asked_line} -> {row[2:].strip()}")
