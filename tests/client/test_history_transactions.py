@@ -5,101 +5,27 @@ Those of transactions that were rolled back, or are open, were never committed; 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 import pytest
 from brokers import eventually, kafka_with_transactions, unique
-from scripted import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster, fetch_reply, scripted
+from offsets_log import COMPACTED, TRANSACTIONS, Batch, Log, commit, serving
+from scripted import ScriptedCluster
 
 from odradek import Admin, TopicPartition
-from odradek.batches.encode import encode_batch
+from odradek.cli.main import run
 from odradek.client import NewTopic
-from odradek.core.effects import Record
-from odradek.core.ids import OFFSETS_TOPIC
 from odradek.history import read_offset_history, stream_offset_history
 from odradek.history.analysis import analyse_offset_history
-
-ABORT, COMMIT = 0, 1
-PLAIN = -1
-
-
-def text(value: str) -> bytes:
-    return struct.pack(">h", len(value)) + value.encode()
-
-
-def commit(partition: int, offset: int, at_ms: int = 1_700_000_000_000) -> Record:
-    """Key 1, value 3, byte by byte as in Kafka's OffsetCommitKey.json and OffsetCommitValue.json."""
-    key = struct.pack(">h", 1) + text("g") + text("orders") + struct.pack(">i", partition)
-    return Record(key, struct.pack(">hqi", 3, offset, -1) + text("") + struct.pack(">q", at_ms))
-
-
-def marker(kind: int) -> Record:
-    """Of a control batch: key version 0 and what it says, value version 0 and the coordinator's epoch."""
-    return Record(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 3))
-
-
-LOG: list[tuple[int, list[Record], bool]] = [
-    (PLAIN, [commit(0, 10)], False),  # 0
-    (5, [commit(0, 20), commit(1, 3)], False),  # 1, 2
-    (5, [marker(COMMIT)], True),  # 3
-    (6, [commit(0, 90)], False),  # 4: rolled back at 6
-    (5, [commit(0, 30)], False),  # 5
-    (6, [marker(ABORT)], True),  # 6
-    (5, [marker(COMMIT)], True),  # 7
-    (7, [commit(0, 99)], False),  # 8: open
-    (PLAIN, [commit(1, 4)], False),  # 9
-]
-"""Producer, records, whether it is a control batch."""
-STABLE, END = 8, 10
-ROLLED_BACK = {"producer_id": 6, "first_offset": 4}
+from odradek.history.coverage import Coverage, Covered
+from odradek.history.report import render
 
 
 @pytest.fixture
 def cluster() -> Iterator[ScriptedCluster]:
-    """A broker whose only topic is ``__consumer_offsets``, with ``LOG`` in its one partition."""
-    batches: list[tuple[int, bytes]] = []
-    at = 0
-    for producer, records, control in LOG:
-        data = encode_batch(
-            records, now_ms=1, base_offset=at, leader_epoch=0, producer_id=producer, producer_epoch=0,
-            base_sequence=-1 if control or producer < 0 else at, transactional=producer >= 0, control=control,
-        )  # fmt: skip
-        at += len(records)
-        batches.append((at - 1, data))
-    assert at == END
-
-    def metadata(message: Any, version: int) -> Any:
-        reply = made.metadata(message)
-        reply["topics"][0] |= {"name": OFFSETS_TOPIC, "is_internal": True}
-        for asked in message.topics or ():
-            if asked.name not in (None, OFFSETS_TOPIC):  # the topic that was committed is gone
-                gone = {"error_code": 3, "name": asked.name, "topic_id": made.topic_id.__class__(int=0)}
-                reply["topics"].append(reply["topics"][0] | gone | {"partitions": []})
-        return reply
-
-    def list_offsets(message: Any, version: int) -> Any:
-        latest = STABLE if message.isolation_level == 1 else END
-        offset = {-1: latest, -2: 0}[message.topics[0].partitions[0].timestamp]
-        row = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": offset, "leader_epoch": 0}
-        return {"throttle_time": 0, "topics": [{"name": OFFSETS_TOPIC, "partitions": [row]}]}
-
-    def fetch(message: Any, version: int) -> Any:
-        asked = message.topics[0].partitions[0].fetch_offset
-        limit = STABLE if message.isolation_level == 1 else END
-        reply = fetch_reply(made, b"".join(data for last, data in batches if asked <= last < limit))
-        reply["responses"][0]["topic"] = OFFSETS_TOPIC
-        row = reply["responses"][0]["partitions"][0] | {"high_watermark": END, "last_stable_offset": STABLE}
-        reply["responses"][0]["partitions"][0] = row | {
-            "aborted_transactions": [ROLLED_BACK] if limit == STABLE else None
-        }
-        return reply
-
-    with scripted(1) as made:
-        made.brokers[1].answers |= {METADATA: metadata, LIST_OFFSETS: list_offsets, FETCH: fetch}
+    with serving(TRANSACTIONS) as made:
         yield made
 
 
@@ -125,12 +51,80 @@ def test_only_what_transactions_committed_is_history(cluster: ScriptedCluster) -
 
 
 def test_what_was_rolled_back_is_no_move_of_the_group(cluster: ScriptedCluster) -> None:
-    """From 20 to 90 and back to 30 nobody went; that offsets are missing where markers stand is said."""
+    """From 20 to 90 and back to 30 nobody went; and nothing is missing where markers and rolled back records are."""
     found = analyse_offset_history(cluster.bootstrap)
     assert [row["kind"] for row in found.findings.to_pylist() if row["kind"] in ("rewind", "jump")] == []
     assert (found.commit_count, found.record_count, found.groups) == (4, 4, ("g",))
-    assert found.incomplete_below == {0: 5}
+    assert found.incomplete_below == {}
+    assert covered(found.coverage.to_pylist()) == Covered(
+        0, 0, 8, records=4, control_records=3, rolled_back=1, removed_records=0, removed_unknown=0, incomplete_below=0
+    )
+    assert "nothing is left" not in render(found, "here")
     assert {row["partition"]: row["committed_offset"] for row in found.expiry.to_pylist()} == {0: 30, 1: 3}
+
+
+def covered(rows: list[dict[str, int]]) -> Covered:
+    """The one partition's, whose counts make up all offsets."""
+    (found,) = [Covered(**row) for row in rows]
+    counts = (found.records, found.control_records, found.rolled_back, found.removed)
+    assert sum(counts) == found.end_offset
+    return found
+
+
+def test_what_compaction_took_is_told_from_markers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Gaps in batches are records that are gone, offsets without a batch may be anything, headers tell the rest."""
+    with serving(COMPACTED) as made:
+        assert [row["record_offset"] for row in read_offset_history(made.bootstrap).to_pylist()] == [5, 7, 15, 16, 20]
+        found = analyse_offset_history(made.bootstrap)
+        other = analyse_offset_history(made.bootstrap, group="of the same partition")
+        assert run(["pipeline", "history", "-b", made.bootstrap]) == 0
+    told = covered(found.coverage.to_pylist())
+    assert told == Covered(
+        0, 0, 22, records=5, control_records=5, rolled_back=2, removed_records=4, removed_unknown=6, incomplete_below=20
+    )
+    assert found.incomplete_below == {0: 20}
+    assert other.record_count == 0
+    assert other.coverage == found.coverage
+    said = "Of 10 of the 22 offsets in the offsets topic nothing is left, in 1 partition: compaction has removed older"
+    assert said in capsys.readouterr().out
+    page = render(found, "here")
+    assert said in page
+    assert '<td class="name">control records</td><td class="n">5</td><td class="n">22.7%</td>' in page
+    assert '<td class="name">removed, records</td><td class="n">4</td><td class="n">18.2%</td>' in page
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        # DeleteRecords: the log begins amid a batch.
+        (
+            Log([Batch(4, 7, {at: commit(0, at) for at in range(4, 8)})], stable=8, end=8, start=6),
+            Covered(0, 6, 8, 2, 0, 0, removed_records=0, removed_unknown=6, incomplete_below=6),
+        ),
+        # A gap that begins below the log's start goes on above it.
+        (
+            Log([Batch(4, 9, {4: commit(0, 1), 9: commit(0, 2)})], stable=10, end=10, start=6),
+            Covered(0, 6, 10, 1, 0, 0, removed_records=3, removed_unknown=6, incomplete_below=9),
+        ),
+        # Nothing is left.
+        (
+            Log([], stable=100, end=100, start=100),
+            Covered(0, 100, 100, 0, 0, 0, removed_records=0, removed_unknown=100, incomplete_below=100),
+        ),
+        # The last records are gone, with their batch.
+        (
+            Log([Batch(0, 1, {0: commit(0, 1), 1: commit(0, 2)})], stable=5, end=5),
+            Covered(0, 0, 5, 2, 0, 0, removed_records=0, removed_unknown=3, incomplete_below=5),
+        ),
+        # Nothing was ever there.
+        (Log([], stable=0, end=0), None),
+    ],
+)
+def test_ends_of_the_log(log: Log, expected: Covered | None) -> None:
+    with serving(log) as made:
+        coverage = Coverage()
+        list(stream_offset_history(made.bootstrap, coverage=coverage))
+    assert coverage.rows == ([expected] if expected else [])
 
 
 # --- Apache Kafka -------------------------------------------------------------------------------------------------
@@ -142,9 +136,19 @@ def transactional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield bootstrap
 
 
+def coverage_of(bootstrap: str, group: str) -> Covered:
+    """Of the partition that keeps the group, as far as transactions have ended there."""
+    found = Coverage()
+    list(stream_offset_history(bootstrap, group=group, coverage=found))
+    return found.rows[0]
+
+
 @pytest.mark.slow
 def test_on_apache_kafka(transactional: str, topic: str) -> None:
-    """A consumer's offsets sent to the transactions of librdkafka's producer: kept, rolled back, kept, open."""
+    """A consumer's offsets sent to the transactions of librdkafka's producer: kept, rolled back, kept, open.
+
+    Each end of a transaction is a marker in the group's partition, and nothing is missing there for it.
+    """
     group = unique("txn-group")
     with Admin(transactional) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
@@ -157,6 +161,7 @@ def test_on_apache_kafka(transactional: str, topic: str) -> None:
     try:
         while not reader.assignment():
             reader.poll(0.2)
+        before = coverage_of(transactional, group)
         for offset, finish in ((5, "commit"), (90, "abort"), (7, "commit"), (99, None)):
             producer.begin_transaction()
             producer.produce(topic, b"result")
@@ -172,6 +177,11 @@ def test_on_apache_kafka(transactional: str, topic: str) -> None:
         assert told(transactional, group, "read_uncommitted") == everything
         found = analyse_offset_history(transactional, group=group)
         assert [row["kind"] for row in found.findings.to_pylist() if row["kind"] in ("rewind", "jump")] == []
+        after = coverage_of(transactional, group)
+        grown = (after.control_records - before.control_records, after.rolled_back - before.rolled_back)
+        assert grown == (3, 1)
+        assert after.records - before.records >= 2
+        assert (after.removed, after.incomplete_below) == (before.removed, before.incomplete_below)
         with Admin(transactional) as admin:
             assert admin.list_group_offsets(group)[TopicPartition(topic, 0)].offset == 7
         producer.commit_transaction(30)

@@ -22,6 +22,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 EVIL = "<script>alert(1)</script>"
 TABLES = {
     "commits", "generations", "members", "assignments", "tombstones", "unknown", "others", "findings", "lag", "expiry",
+    "coverage",
 }  # fmt: skip
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from odradek.history.analysis import Analysis, analyse_offset_history
+from odradek.pipelines.history import analyse_on_spark
 from odradek.pipelines.ranked import at_ranks
+
+NOW_US = 1_800_000_000_000_000
 
 
 @pytest.mark.parametrize("parts", [256, 1 << 16])
@@ -20,3 +26,20 @@ def test_places_in_an_unsorted_column_are_those_of_the_sorted_one(spark: Any, pa
     found = at_ranks(frame, ranks, parts)
     assert found.tolist() == np.sort(values)[ranks].tolist()
     assert at_ranks(frame, ranks[:0]).tolist() == []
+
+
+def test_what_the_topic_still_holds_is_told_alike(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Markers, rolled back transactions and what compaction took: bytes made by hand, in ``offsets_log``."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
+    from offsets_log import COMPACTED, serving
+
+    with serving(COMPACTED) as made:
+        here = analyse_offset_history(made.bootstrap, now_us=NOW_US)
+        frames = analyse_on_spark(spark, made.bootstrap, now_us=NOW_US)
+        try:
+            there = frames.collected()
+        finally:
+            frames.release()
+    assert here.incomplete_below == {0: 20}
+    for field in dataclasses.fields(Analysis):
+        assert getattr(there, field.name) == getattr(here, field.name), field.name

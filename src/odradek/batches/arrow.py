@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from odradek.batches import decode as kernels
@@ -51,6 +52,15 @@ def schema(columns: tuple[str, ...] = DEFAULT_COLUMNS) -> pa.Schema:
     return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
+class BatchSpans(NamedTuple):
+    """The offsets that batches cover: from ``begins`` to ``ends`` (exclusive), whatever they still hold of them."""
+
+    begins: Int64s
+    ends: Int64s
+    is_control: npt.NDArray[np.bool_]
+    is_rolled_back: npt.NDArray[np.bool_]
+
+
 class RecordSet:
     """The whole batches in the bytes that a fetch returned for one partition.
 
@@ -85,6 +95,15 @@ class RecordSet:
     def first_offset(self) -> int:
         """The first batch's base offset, -1 where there is none."""
         return int(self._table[0, BASE]) if len(self._table) else -1
+
+    def spans(self, aborted: Sequence[AbortedTransaction] = ()) -> BatchSpans:
+        """What the batches' headers tell of offsets. ``aborted``: as for ``record_batches``."""
+        table = self._table
+        ends = table[:, BASE] + table[:, LAST_DELTA] + 1
+        hidden = np.zeros(len(table), bool)
+        if aborted:
+            hidden[:] = rolled_back(zip(*_marks(table), strict=True), aborted)
+        return BatchSpans(table[:, BASE].copy(), ends, table[:, ATTRIBUTES] & CONTROL_BIT != 0, hidden)
 
     def record_batches(
         self,
@@ -128,8 +147,7 @@ class RecordSet:
         last_offsets = table[:, BASE] + table[:, LAST_DELTA]
         chosen = (last_offsets >= start) & (table[:, BASE] < end) & (table[:, ATTRIBUTES] & CONTROL_BIT == 0)
         if aborted:
-            rows = zip(last_offsets.tolist(), *table[:, (ATTRIBUTES, PRODUCER)].T.tolist(), strict=True)
-            chosen &= ~np.array(rolled_back(rows, aborted), dtype=bool)
+            chosen &= ~np.array(rolled_back(zip(*_marks(table), strict=True), aborted), dtype=bool)
         return table if chosen.all() else table[chosen]
 
     def _columns(self, table: Int64s, at: int, start: int, end: int, kept: int) -> tuple[Columns, int]:
@@ -169,6 +187,11 @@ class RecordSet:
             if room <= 0 or count < last - first:
                 break
         return parts, at + sum(len(run) for _, run in parts)
+
+
+def _marks(table: Int64s) -> tuple[list[int], list[int], list[int]]:
+    """What ``rolled_back`` looks at, by columns."""
+    return (table[:, BASE] + table[:, LAST_DELTA]).tolist(), table[:, ATTRIBUTES].tolist(), table[:, PRODUCER].tolist()
 
 
 @lru_cache(maxsize=64)

@@ -90,7 +90,7 @@ def history(
 
     Found are rewinds and jumps (from which record to which), stalls, commit gaps, rebalance storms, commits that expire
     soon, groups that never commit: each with the records that prove it. Tables: commits, generations, members,
-    assignments, tombstones, unknown, others; findings, lag (over time), expiry.
+    assignments, tombstones, unknown, others; findings, lag (over time), expiry, coverage (what the topic still holds).
     """
     from odradek.spark.session import is_submitted
 
@@ -150,7 +150,7 @@ def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> N
                 config, journal, since_us=asked.since_us, advance=advance,
                 rules=Rules(expires_within_ms=expires_within_ms),
             )  # fmt: skip
-        for name in ("findings", "lag", "expiry"):
+        for name in ("findings", "lag", "expiry", "coverage"):
             writers.write(name, getattr(found, name))
     write_report(asked, found)
     tell(asked, found)
@@ -188,7 +188,7 @@ def _read(asked: Asked, config: ClientConfig, journal: Journal, writers: Writers
         ranges = history_ranges(admin, asked.group)
     total = sum(end - start for start, end in ranges.values())
     with progress("Reading", total, "records") as advance:
-        for batch in stream_offset_history(config, group=asked.group, advance=advance, passed=journal.note_offsets):
+        for batch in stream_offset_history(config, group=asked.group, advance=advance, coverage=journal.coverage):
             journal.add(batch)
             writers.take_in(batch, asked.since_us)
 
@@ -279,7 +279,7 @@ def _tables(directory: Path | None) -> Iterator[Writers]:
 
 def tell(asked: Asked, found: Analysis) -> None:
     from odradek.history.findings import KINDS
-    from odradek.history.report import TITLES
+    from odradek.history.report import TITLES, incompleteness
 
     rows = found.findings.to_pylist()
     if asked.as_json:
@@ -299,9 +299,7 @@ def tell(asked: Asked, found: Analysis) -> None:
             where = "" if asked.output or asked.report else ": see --output, --report"
             note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
     if found.incomplete_below:
-        note(
-            f"\nIn {len(found.incomplete_below)} partitions of the offsets topic compaction has removed older records."
-        )
+        note(f"\n{incompleteness(found)}")
     if asked.output is not None:
         note(f"\nTables: {asked.output}")
     if asked.report is not None:
@@ -320,6 +318,7 @@ def _as_json(asked: Asked, found: Analysis, rows: list[dict[str, Any]]) -> dict[
         "commits": found.commit_count,
         "offsets_retention_ms": found.retention_ms,
         "incomplete_below": {str(number): offset for number, offset in sorted(found.incomplete_below.items())},
+        "coverage": found.coverage.to_pylist(),
         "findings": rows,
         "output": asked.output,
         "report": None if asked.report is None else str(asked.report),

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -41,6 +42,8 @@ from odradek.core.ids import NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from odradek.batches.arrow import BatchSpans
 
 __all__ = ["DEFAULT_COLUMNS", "Fetched", "PartitionReader", "read_range", "shared_cluster"]
 
@@ -144,14 +147,20 @@ class PartitionReader:
         found = self._decoded(self._arrow, reply, offset, 1 << 62)
         return Fetched(tuple(found.content), found.next_offset, *limits, found.leader_epoch)
 
-    def read(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH,
+        surveyed: Callable[[BatchSpans], None] | None = None,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """All records with ``start <= offset < end``, in order; gaps that compaction or markers left are passed over.
 
         ``start_leader_epoch`` (as committed beside an offset) has the leader confirm that ``start`` still belongs
         to the same history. Raises as ``fetch`` does, LogTruncated, and RequestTimedOut when the log does not reach
         ``end`` for ``default_api_timeout_ms``; RecordsWithheld, one of these, when it does and yet nothing comes.
+
+        ``surveyed`` is shown which offsets the fetched batches cover, of all kinds, before their records come.
         """
-        return self._advancing(start, end, start_leader_epoch, self._arrow)
+        decode = self._arrow if surveyed is None else partial(self._arrow, surveyed=surveyed)
+        return self._advancing(start, end, start_leader_epoch, decode)
 
     def read_rows(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[Row]:
         """As ``read``, a ``Row`` per record in plain Python: for small topics and tools, without numba or pyarrow."""
@@ -210,10 +219,15 @@ class PartitionReader:
             raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch ends before it")
         return found
 
-    def _arrow(self, reply: FetchedPartition, position: int, end: int) -> _Found[pa.RecordBatch]:
+    def _arrow(
+        self, reply: FetchedPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
+    ) -> _Found[pa.RecordBatch]:
         from odradek.batches.arrow import RecordSet  # here: loads numba and pyarrow
 
         records = RecordSet(reply.records)
+        aborted = [AbortedTransaction(*row) for row in reply.aborted or ()]
+        if surveyed is not None:
+            surveyed(records.spans(aborted))
         batches = records.record_batches(
             self.partition.topic,
             self.partition.partition,
@@ -221,7 +235,7 @@ class PartitionReader:
             end=end,
             columns=self.columns,
             check_crcs=self.config.check_crcs,
-            aborted=[AbortedTransaction(*row) for row in reply.aborted or ()],
+            aborted=aborted,
         )
         return _Found(batches, records.next_offset, records.leader_epoch)
 

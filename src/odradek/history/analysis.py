@@ -10,7 +10,7 @@ Groups have nothing to do with each other, so on a cluster the same functions ru
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
+from odradek.history.coverage import Coverage
 from odradek.history.findings import Evidence, Finding, Rules, as_table, gather
 from odradek.history.journal import Journal
 from odradek.history.logs import Logs, TimesOf, look_up, record_times
@@ -33,15 +34,16 @@ POINTS = 120
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """``findings``, ``lag`` and ``expiry`` are tables (``findings.SCHEMA``, ``series.SCHEMA``,
-    ``memberships.EXPIRY_SCHEMA``); times in microseconds since 1970.
+    """``findings``, ``lag``, ``expiry`` and ``coverage`` are tables (``findings.SCHEMA``, ``series.SCHEMA``,
+    ``memberships.EXPIRY_SCHEMA``, ``coverage.SCHEMA``); times in microseconds since 1970.
 
-    ``incomplete_below``: partitions of the offsets topic in which records are missing below this offset.
+    ``incomplete_below``: partitions of the offsets topic from which something was removed below this offset.
     """
 
     findings: pa.Table
     lag: pa.Table
     expiry: pa.Table
+    coverage: pa.Table
     groups: tuple[str, ...]
     record_count: int
     commit_count: int
@@ -80,6 +82,7 @@ def analyse(
         as_table(found),
         lag_table(evidence),
         expiry_table(evidence),
+        journal.coverage.table(),
         groups,
         record_count,
         len(commits) - int(commits.is_tombstone.sum()),
@@ -110,7 +113,7 @@ def analyse_offset_history(
     """
     config = as_config(config, **settings)
     journal = Journal()
-    for batch in stream_offset_history(config, group=group, passed=journal.note_offsets):
+    for batch in stream_offset_history(config, group=group, coverage=journal.coverage):
         journal.add(batch)
     return finish(config, journal, since_us=since_us, now_us=now_us, rules=rules, points=points)
 
@@ -134,14 +137,14 @@ def finish(
 
 
 def analyse_table(
-    records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules, incomplete_below: Mapping[int, int],
+    records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules, coverage: Coverage,
     *, since_us: int | None = None,
 ) -> Analysis:  # fmt: skip
     """As ``analyse``, of decoded records (``journal.COLUMNS``) that hold all there is about their groups, in any order.
 
-    ``incomplete_below`` cannot be told from some groups' records alone.
+    ``coverage`` cannot be told from some groups' records alone.
     """
-    journal = Journal(incomplete_below=dict(incomplete_below))
+    journal = Journal(coverage=coverage)
     for batch in records.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")]).to_batches():
         journal.add(batch)
     return analyse(journal, logs, times_of, rules, since_us=since_us)

@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
     ]
 )
 """``from_offset`` to ``to_offset`` (exclusive) are the records read again or skipped, or waiting. ``history_complete``
-is false where records of the offsets topic between the proofs are gone (compaction; transaction markers look alike)."""
+is false where records of the offsets topic between the proofs may be gone (``coverage.Covered.incomplete_below``)."""
 
 Proof = dict[str, Any]
 
@@ -113,7 +113,7 @@ class Evidence(NamedTuple):
     rules: Rules
 
     def is_complete(self, partition: int, first_offset: int) -> bool:
-        """Whether no record of the offsets topic's partition is missing from ``first_offset`` on."""
+        """Whether nothing was removed from the offsets topic's partition from ``first_offset`` on."""
         return first_offset >= self.incomplete_below.get(partition, 0)
 
     def commit_proofs(self, rows: Iterable[int]) -> list[Proof]:
@@ -157,7 +157,7 @@ def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, in
 
 def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: Rules) -> Evidence:
     """Arranges the journal, which takes nothing in afterwards."""
-    return Evidence(journal.arranged(), journal.events, journal.incomplete_below, logs, times_of, rules)
+    return Evidence(journal.arranged(), journal.events, journal.coverage.incomplete_below, logs, times_of, rules)
 
 
 def as_table(findings: Iterable[Finding]) -> pa.Table:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.core.ids import TopicPartition
+from odradek.history.coverage import Coverage
 
 Array = npt.NDArray[Any]
 
@@ -105,11 +106,10 @@ class Journal:
     record_count: int = 0
     latest_us: int = -1
     events: dict[str, list[GroupEvent]] = field(default_factory=dict)
-    incomplete_below: dict[int, int] = field(default_factory=dict)
+    coverage: Coverage = field(default_factory=Coverage)
     _parts: list[dict[str, Array]] = field(default_factory=list)
     _keys: dict[Key, int] = field(default_factory=dict)
     _topic_ids: dict[bytes, int] = field(default_factory=dict)
-    _next: dict[int, int] = field(default_factory=dict)
     _living: dict[str, dict[str, frozenset[str] | None]] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -127,18 +127,6 @@ class Journal:
                      "is_tombstone", "record_partition", "record_offset", "record_timestamp")  # fmt: skip
             for row in _times_as_numbers(rare.select(names)).to_pylist():
                 self._add_event(row)
-
-    def note_offsets(self, partition: int, offsets: pa.Array) -> None:
-        """Told the offsets of all records of a partition as they are read, whatever group they are of: where some are
-        missing, history was removed before (by compaction; transaction markers look the same)."""
-        found = offsets.to_numpy(zero_copy_only=False)
-        if not len(found):
-            return
-        before = np.concatenate(([self._next.get(partition, 0) - 1], found[:-1]))
-        holes = np.flatnonzero(found != before + 1)
-        if len(holes):
-            self.incomplete_below[partition] = int(found[holes[-1]])
-        self._next[partition] = int(found[-1]) + 1
 
     def _add_commits(self, batch: pa.RecordBatch) -> None:
         rows = batch.num_rows

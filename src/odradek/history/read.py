@@ -16,6 +16,7 @@ from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
 from odradek.history.columns import SCHEMA
+from odradek.history.coverage import Coverage
 from odradek.history.decode import NEEDED, decode_batch
 
 _AHEAD = 2
@@ -29,7 +30,10 @@ def topic_names(admin: Admin) -> dict[bytes, str]:
 def history_ranges(
     admin: Admin, group: str | None = None, *, isolation_level: str = "read_committed"
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """From where to where the partitions of the offsets topic can be read, or the one that keeps ``group``."""
+    """From where to where the partitions of the offsets topic can be read, or the one that keeps ``group``.
+
+    Those that never held anything are left out; one of which all was removed is there, with an empty range.
+    """
     found = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
     if found is None:
         return {}
@@ -38,7 +42,7 @@ def history_ranges(
     chosen = [TopicPartition(OFFSETS_TOPIC, number) for number in numbers]
     starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(chosen, LATEST), isolation_level=isolation_level)
-    return {tp: (starts[tp].offset, ends[tp].offset) for tp in chosen if starts[tp].offset < ends[tp].offset}
+    return {tp: (starts[tp].offset, ends[tp].offset) for tp in chosen if ends[tp].offset > 0}
 
 
 def stream_offset_history(
@@ -47,14 +51,14 @@ def stream_offset_history(
     group: str | None = None,
     isolation_level: str = "read_committed",
     advance: Callable[[int], None] = lambda offsets: None,
-    passed: Callable[[int, pa.Array], None] = lambda partition, offsets: None,
+    coverage: Coverage | None = None,
     **settings: Any,
 ) -> Iterator[pa.RecordBatch]:
     """The offsets topic as it is now, in RecordBatches of ``columns.SCHEMA``, one of its partitions after the other.
 
     Only records about ``group`` where one is given. ``read_committed`` leaves out offsets of transactions that were
-    rolled back or are still open. ``advance`` is told how many offsets are done, ``passed`` the offsets of all records
-    of a partition, of every group. No topic yet: nothing comes.
+    rolled back or are still open. ``advance`` is told how many offsets are done; ``coverage`` takes in what became of
+    every offset, whatever group's. No topic yet: nothing comes.
     Raises BrokerUnreachable, RequestTimedOut.
     """
     config = as_config(config, **settings)
@@ -64,8 +68,11 @@ def stream_offset_history(
     for tp, (start, end) in ranges.items():
         reader = PartitionReader(config, tp, NEEDED, isolation_level)
         done = start
-        for batch, decoded in _decoded(reader.read(start, end), names):
-            passed(tp.partition, batch.column("offset"))
+        covering = None if coverage is None else coverage.begin(tp.partition, start, end)
+        surveyed = None if covering is None else covering.note_batches
+        for batch, decoded in _decoded(reader.read(start, end, surveyed=surveyed), names):
+            if covering is not None:
+                covering.note_records(batch.column("offset"))
             if group is not None:
                 decoded = decoded.filter(pc.equal(decoded.column("group"), group))
             if decoded.num_rows:
@@ -73,6 +80,8 @@ def stream_offset_history(
             reached = batch.column("offset")[-1].as_py() + 1
             advance(reached - done)
             done = reached
+        if covering is not None:
+            covering.finish()
         advance(end - done)
 
 

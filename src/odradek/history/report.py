@@ -121,7 +121,7 @@ def render(analysis: Analysis, source: str) -> str:
         parts.append(
             '<div class="card">Nothing was found: no group was moved, stood still or is about to be forgotten.</div>'
         )
-    parts += [_groups(analysis, findings), _expiry(analysis)]
+    parts += [_groups(analysis, findings), _expiry(analysis), _coverage(analysis)]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -154,11 +154,9 @@ def _notes(analysis: Analysis) -> str:
         "Lag in the past is taken from the logs' time indexes: it is as right as the records' timestamps are.",
     ]
     if analysis.incomplete_below:
-        count = len(analysis.incomplete_below)
         notes.append(
-            f"In {count} partition{'s' * (count != 1)} of the offsets topic records are missing: compaction has "
-            "removed older ones (markers of transactions look alike). Moves and pauses before are not seen; findings "
-            "that reach back so far are tagged <i>history incomplete</i>."
+            f"{incompleteness(analysis)} Moves and pauses before are not seen; findings that reach back so far are "
+            "tagged <i>history incomplete</i>."
         )
     if not analysis.retention_is_known:
         notes.append("The brokers did not tell offsets.retention.minutes: expiry is reckoned with Kafka's 7 days.")
@@ -167,6 +165,17 @@ def _notes(analysis: Analysis) -> str:
         more = f" and {len(analysis.gone_topics) - 10} more" if len(analysis.gone_topics) > 10 else ""
         notes.append(f"Committed, but no longer there, so without lag: {names}{more}.")
     return '<ul class="notes">' + "".join(f"<li>{note}</li>" for note in notes) + "</ul>"
+
+
+def incompleteness(analysis: Analysis) -> str:
+    """How much of the offsets topic was removed, in a sentence."""
+    rows, count = analysis.coverage, len(analysis.incomplete_below)
+    sums = {name: pc.sum(rows[name]).as_py() or 0 for name in ("end_offset", "removed_records", "removed_unknown")}
+    removed = sums["removed_records"] + sums["removed_unknown"]
+    return (
+        f"Of {removed:,} of the {sums['end_offset']:,} offsets in the offsets topic nothing is left, in {count} "
+        f"partition{'s' * (count != 1)}: compaction has removed older records."
+    )
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
@@ -397,3 +406,52 @@ def _expiry(analysis: Analysis) -> str:
         f'<h2>When committed offsets go</h2><div class="card"><p class="facts">{told}</p>'
         f"<table>{head}{rows}</table>{more}</div>"
     )
+
+
+# --- what is left of the topic ----------------------------------------------------------------------------------------
+
+_COUNTS = {
+    "records": ("records", "read, of all groups"),
+    "control_records": ("control records", "markers that end transactions: no part of a history"),
+    "rolled_back": ("rolled back", "records of transactions that were aborted: nobody committed them"),
+    "removed_records": ("removed, records", "gaps in batches that are still there: compaction took these records"),
+    "removed_unknown": (
+        "removed, unknown",
+        "offsets that no batch has any more: records, markers or what was rolled back, which nothing tells by now",
+    ),
+}
+
+
+def _coverage(analysis: Analysis) -> str:
+    """What became of every offset, added up, and where something was removed."""
+    table = analysis.coverage
+    if not table.num_rows:
+        return ""
+    whole = pc.sum(table["end_offset"]).as_py()
+    counts = {name: pc.sum(table[name]).as_py() for name in _COUNTS}
+    sums = "".join(
+        f'<tr><td class="name">{name}</td><td class="n">{counts[key]:,}</td>'
+        f'<td class="n">{counts[key] / whole:.1%}</td><td>{meaning}</td></tr>'
+        for key, (name, meaning) in _COUNTS.items()
+    )
+    head = '<tr><th>Offsets</th><th class="n">How many</th><th class="n">Share</th><th>What they are</th></tr>'
+    text = (
+        f'<h2>What the offsets topic still holds</h2><div class="card"><p class="facts">{whole:,} offsets in '
+        f"{table.num_rows:,} partitions of <code>__consumer_offsets</code> that were read, from offset 0 to their ends."
+        f"</p><table>{head}{sums}</table>"
+    )
+    holes = table.filter(pc.greater(table["incomplete_below"], 0)).sort_by("record_partition").to_pylist()
+    if holes:
+        names = "".join(f'<th class="n">{name}</th>' for name, _ in _COUNTS.values())
+        rows = "".join(
+            f'<tr><td>{row["record_partition"]}</td><td class="n">{row["log_start_offset"]:,}</td>'
+            + "".join(f'<td class="n">{row[name]:,}</td>' for name in ("end_offset", *_COUNTS, "incomplete_below"))
+            + "</tr>"
+            for row in holes
+        )
+        text += (
+            f"<details><summary>{len(holes):,} partition{'s' * (len(holes) != 1)} of which something was removed"
+            '</summary><table><tr><th>Partition</th><th class="n">Log start</th><th class="n">End</th>'
+            f'{names}<th class="n">Whole from offset</th></tr>{rows}</table></details>'
+        )
+    return text + "</div>"

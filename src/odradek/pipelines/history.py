@@ -10,10 +10,12 @@ one task and in order.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,21 +26,27 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
+from odradek.client.errors import UnknownTopic
 from odradek.client.reader import PartitionReader
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
 from odradek.history.analysis import POINTS, Analysis
+from odradek.history.coverage import SCHEMA as COVERAGE
+from odradek.history.coverage import Coverage, Covered
 from odradek.history.findings import KINDS, Rules
 from odradek.history.findings import SCHEMA as FINDINGS
-from odradek.history.journal import COLUMNS, GROUP_KINDS, Journal, busy_ranks, even_moments
+from odradek.history.journal import COLUMNS, GROUP_KINDS, busy_ranks, even_moments
 from odradek.history.logs import Logs, look_up
 from odradek.history.memberships import EXPIRY_SCHEMA as EXPIRY
-from odradek.history.read import history_ranges
 from odradek.history.series import SCHEMA as LAG
 from odradek.history.views import SCHEMAS, check_table
 from odradek.pipelines.ranked import at_ranks
 from odradek.spark import register
+from odradek.spark.lookups import Lookups
+from odradek.spark.offsets_source import parse_history_options
 from odradek.spark.options import client_config
+from odradek.spark.plan import Range
 from odradek.spark.progress import told
+from odradek.spark.source import batch_ranges
 
 FORMAT = "odradek-offsets"
 
@@ -99,7 +107,7 @@ class HistoryFrames:
     lag: DataFrame
     expiry: DataFrame
     logs: Logs
-    incomplete_below: Mapping[int, int]
+    coverage: Coverage
     partitions: frozenset[TopicPartition]
     analysed: DataFrame
 
@@ -124,6 +132,7 @@ class HistoryFrames:
             by_kind.drop_columns("gravity"),
             self.lag.toArrow().cast(LAG).sort_by("group"),
             self.expiry.toArrow().cast(EXPIRY).sort_by(soonest),
+            self.coverage.table(),
             tuple(sorted(row.group for row in groups)),
             counted.records,
             counted.commits,
@@ -131,7 +140,7 @@ class HistoryFrames:
             logs.now_us,
             logs.retention_ms,
             logs.retention_is_known,
-            dict(self.incomplete_below),
+            self.coverage.incomplete_below,
             tuple(sorted(topics - there)),
         )
 
@@ -157,19 +166,20 @@ def analyse_on_spark(
     config = client_config(kafka | {"bootstrap.servers": bootstrap_servers})
     with contextlib.ExitStack() as kept:  # when a step fails, nobody has anything to release
         with told(spark, advance) as telling:
-            given = {**(options or {}), **telling}
+            read = _planned(bootstrap_servers, group, options)
+            given = {**(options or {}), **read.fixed, **telling}
             records = offset_history(spark, bootstrap_servers, group=group, options=given).persist()
             kept.callback(records.unpersist)
             keys = records.where(_IS_COMMIT).select("topic", "partition").distinct().collect()
         partitions = frozenset(TopicPartition(row.topic, row.partition) for row in keys)
         logs = _logs(records, config, partitions, since_us=since_us, now_us=now_us, points=points)
-        missing = _missing_below(records, config, group)
-        analyser = _analyser(logs, config, rules or Rules(), missing, since_us)
+        coverage = _coverage(spark, config, read)
+        analyser = _analyser(logs, config, rules or Rules(), coverage, since_us)
         by_group = records.where("group is not null").select(*COLUMNS).groupBy("group")
         analysed = by_group.applyInArrow(analyser, from_arrow_schema(_ANALYSED)).persist()
         kept.callback(analysed.unpersist)
         findings, lag, expiry = (analysed.selectExpr(f"inline({name})") for name in _ANALYSED.names)
-        frames = HistoryFrames(records, findings, lag, expiry, logs, missing, partitions, analysed)
+        frames = HistoryFrames(records, findings, lag, expiry, logs, coverage, partitions, analysed)
         kept.pop_all()
         return frames
 
@@ -193,7 +203,7 @@ _ANALYSED = pa.schema(
 
 
 def _analyser(
-    logs: Logs, config: ClientConfig, rules: Rules, missing: Mapping[int, int], since_us: int | None
+    logs: Logs, config: ClientConfig, rules: Rules, coverage: Coverage, since_us: int | None
 ) -> Callable[[pa.Table], pa.Table]:
     """What a worker does with one group's records."""
 
@@ -201,7 +211,7 @@ def _analyser(
         from odradek.history.analysis import analyse_table
         from odradek.history.logs import record_times
 
-        found = analyse_table(records, logs, partial(record_times, config), rules, missing, since_us=since_us)
+        found = analyse_table(records, logs, partial(record_times, config), rules, coverage, since_us=since_us)
         columns = [_one_list(getattr(found, name)) for name in _ANALYSED.names]
         return pa.Table.from_arrays(columns, schema=_ANALYSED)
 
@@ -236,23 +246,55 @@ def _logs(
         return look_up(admin, partitions, np.union1d(even, busy), now_us)
 
 
-def _missing_below(records: DataFrame, config: ClientConfig, group: str | None) -> dict[int, int]:
-    """``Journal.incomplete_below``; of one group's partition by its records' offsets, which are read again."""
-    if group is not None:
-        journal = Journal()
-        for tp, (start, end) in history_ranges_of(config, group).items():
-            for batch in PartitionReader(config, tp, ("offset",), "read_committed").read(start, end):
-                journal.note_offsets(tp.partition, batch.column("offset"))
-        return journal.incomplete_below
-    before = "coalesce(lag(record_offset) over (partition by record_partition order by record_offset), -1)"
-    holes = records.selectExpr("record_partition", "record_offset", f"{before} before").where(
-        "record_offset <> before + 1"
-    )
-    rows = holes.groupBy("record_partition").agg({"record_offset": "max"}).collect()
-    return {row[0]: row[1] for row in rows}
+class _Read(NamedTuple):
+    """What is read of the offsets topic, and the options that fix its end: the records, and what became of the other
+    offsets, are read one after the other, while the topic goes on."""
+
+    ranges: list[Range]
+    isolation_level: str
+    fixed: dict[str, str]
 
 
-def history_ranges_of(config: ClientConfig, group: str) -> dict[TopicPartition, tuple[int, int]]:
-    """From where to where the partition of the offsets topic can be read that keeps ``group``."""
-    with Admin(config) as admin:
-        return history_ranges(admin, group)
+def _planned(bootstrap_servers: str, group: str | None, options: Mapping[str, str] | None) -> _Read:
+    given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
+    lookups = Lookups(parse_history_options(given, streaming=False).read)
+    level = lookups.options.isolation_level
+    fixed: dict[str, str] = {}
+    try:
+        partitions = lookups.partitions(strict=True)
+        log = lookups.log(lookups.ends(partitions))
+        if not any(name.lower().startswith("ending") for name in given):
+            ends = {str(tp.partition): held.end for tp, held in log.items()}
+            fixed["endingOffsets"] = json.dumps({OFFSETS_TOPIC: ends})
+        lookups.options = parse_history_options(given | fixed, streaming=False).read
+        emptied = [Range(tp, held.start, held.end) for tp, held in log.items() if held.start == held.end > 0]
+        ranges = [*batch_ranges(lookups), *emptied]
+    except UnknownTopic:  # nobody has used a group yet
+        return _Read([], level, {})
+    finally:
+        lookups.close()
+    wanted = range(len(partitions)) if group is None else [partition_for_group(group, len(partitions))]
+    return _Read([one for one in ranges if one.partition.partition in wanted], level, fixed)
+
+
+def _coverage(spark: SparkSession, config: ClientConfig, read: _Read) -> Coverage:
+    """What became of every offset: workers read the batches once more, their headers and the records' offsets only."""
+    ranges, level = read.ranges, read.isolation_level
+
+    def cover(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        covered = Coverage()
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                tp, start, end = ranges[number]
+                covering = covered.begin(tp.partition, start, end)
+                reader = PartitionReader(config, tp, ("offset",), level)
+                for found in reader.read(start, end, surveyed=covering.note_batches):
+                    covering.note_records(found.column("offset"))
+                covering.finish()
+        yield from covered.table().to_batches()
+
+    if not ranges:
+        return Coverage()
+    tasks = min(len(ranges), 2 * spark.sparkContext.defaultParallelism)
+    rows = spark.range(0, len(ranges), 1, tasks).mapInArrow(cover, from_arrow_schema(COVERAGE)).collect()
+    return Coverage([Covered(*row) for row in rows])

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql.pandas.types import from_arrow_schema
+
 from odradek.core.errors import ConfigError
 from odradek.history.analysis import Analysis
+from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.findings import Rules
 from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
@@ -103,7 +106,9 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
     found = {name: table_of(records, name) for name in TABLES}
     # A task for each group's rows would be a file for each.
     results = {"findings": frames.findings, "lag": frames.lag, "expiry": frames.expiry}
-    return found | {name: frame.coalesce(1) for name, frame in results.items()}
+    found |= {name: frame.coalesce(1) for name, frame in results.items()}
+    coverage = records.sparkSession.createDataFrame(frames.coverage.table(), from_arrow_schema(COVERAGE))
+    return found | {"coverage": coverage.coalesce(1)}
 
 
 def _replace(place: Place, name: str, staged: Place) -> None:

@@ -1,0 +1,159 @@
+"""A broker whose only topic is ``__consumer_offsets``, with one partition of batches made by hand.
+
+The bytes follow Kafka's description of record batches (magic 2), not our encoder: they may have gaps, as compaction
+leaves them, which no encoder makes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import crc32c
+from scripted import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster, fetch_reply, scripted
+
+from odradek.core.effects import Record
+from odradek.core.ids import OFFSETS_TOPIC
+
+ABORT, COMMIT = 0, 1
+PLAIN = -1
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def commit(partition: int, offset: int, at_ms: int = 1_700_000_000_000) -> Record:
+    """Key 1, value 3, byte by byte as in Kafka's OffsetCommitKey.json and OffsetCommitValue.json."""
+    key = struct.pack(">h", 1) + text("g") + text("orders") + struct.pack(">i", partition)
+    return Record(key, struct.pack(">hqi", 3, offset, -1) + text("") + struct.pack(">q", at_ms))
+
+
+def marker(kind: int) -> Record:
+    """Of a control batch: key version 0 and what it says, value version 0 and the coordinator's epoch."""
+    return Record(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 3))
+
+
+def varint(value: int) -> bytes:
+    """Zigzag, seven bits a byte."""
+    rest, out = value * 2 if value >= 0 else -value * 2 - 1, b""
+    while rest > 127:
+        out, rest = out + bytes([rest & 127 | 128]), rest >> 7
+    return out + bytes([rest])
+
+
+class Batch(NamedTuple):
+    """Offsets ``base`` to ``last``, of which ``records`` are there, by offset."""
+
+    base: int
+    last: int
+    records: Mapping[int, Record]
+    producer: int = PLAIN
+    is_control: bool = False
+
+    def data(self) -> bytes:
+        body = b""
+        for offset, record in self.records.items():
+            key, value = record.key or b"", record.value or b""
+            one = b"\0" + varint(0) + varint(offset - self.base) + varint(len(key)) + key + varint(len(value)) + value
+            body += varint(len(one) + 1) + one + varint(0)
+        attributes = (0x10 if self.producer >= 0 else 0) | (0x20 if self.is_control else 0)
+        sequence = -1 if self.is_control or self.producer < 0 else self.base
+        times, delta = (1_700_000_000_000, 1_700_000_000_000), self.last - self.base
+        told = struct.pack(">hiqqqhii", attributes, delta, *times, self.producer, 0, sequence, len(self.records)) + body
+        rest = struct.pack(">ibI", 0, 2, crc32c.crc32c(told)) + told
+        return struct.pack(">qi", self.base, len(rest)) + rest
+
+
+class Log(NamedTuple):
+    """``stable``: its last stable offset. ``rolled_back``: producers and the first offsets of aborted transactions."""
+
+    batches: Sequence[Batch]
+    stable: int
+    end: int
+    start: int = 0
+    rolled_back: Mapping[int, int] = {}
+
+
+@contextmanager
+def serving(log: Log) -> Iterator[ScriptedCluster]:
+    held = [(batch.last, batch.data()) for batch in log.batches]
+
+    def metadata(message: Any, version: int) -> Any:
+        reply = made.metadata(message)
+        reply["topics"][0] |= {"name": OFFSETS_TOPIC, "is_internal": True}
+        for asked in message.topics or ():
+            if asked.name not in (None, OFFSETS_TOPIC):  # the topic that was committed is gone
+                gone = {"error_code": 3, "name": asked.name, "topic_id": made.topic_id.__class__(int=0)}
+                reply["topics"].append(reply["topics"][0] | gone | {"partitions": []})
+        return reply
+
+    def list_offsets(message: Any, version: int) -> Any:
+        latest = log.stable if message.isolation_level == 1 else log.end
+        offset = {-1: latest, -2: log.start}[message.topics[0].partitions[0].timestamp]
+        row = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": offset, "leader_epoch": 0}
+        return {"throttle_time": 0, "topics": [{"name": OFFSETS_TOPIC, "partitions": [row]}]}
+
+    def fetch(message: Any, version: int) -> Any:
+        asked = message.topics[0].partitions[0].fetch_offset
+        is_committed = message.isolation_level == 1
+        limit = log.stable if is_committed else log.end
+        reply = fetch_reply(made, b"".join(data for last, data in held if asked <= last < limit))
+        reply["responses"][0]["topic"] = OFFSETS_TOPIC
+        aborted = [{"producer_id": one, "first_offset": first} for one, first in log.rolled_back.items()]
+        reply["responses"][0]["partitions"][0] |= {
+            "high_watermark": log.end, "last_stable_offset": log.stable, "log_start_offset": log.start,
+            "aborted_transactions": aborted if is_committed else None,
+        }  # fmt: skip
+        return reply
+
+    with scripted(1) as made:
+        made.cleanup_policy = "compact"
+        made.brokers[1].answers |= {METADATA: metadata, LIST_OFFSETS: list_offsets, FETCH: fetch}
+        yield made
+
+
+def marked(offset: int, producer: int, kind: int = COMMIT) -> Batch:
+    """A control batch: the end of a transaction."""
+    return Batch(offset, offset, {offset: marker(kind)}, producer, True)
+
+
+TRANSACTIONS = Log(
+    [
+        Batch(0, 0, {0: commit(0, 10)}),
+        Batch(1, 2, {1: commit(0, 20), 2: commit(1, 3)}, 5),
+        marked(3, 5),
+        Batch(4, 4, {4: commit(0, 90)}, 6),  # rolled back at 6
+        Batch(5, 5, {5: commit(0, 30)}, 5),
+        marked(6, 6, ABORT),
+        marked(7, 5),
+        Batch(8, 8, {8: commit(0, 99)}, 7),  # open
+        Batch(9, 9, {9: commit(1, 4)}),
+    ],
+    stable=8,
+    end=10,
+    rolled_back={6: 4},
+)
+"""Everything is there."""
+
+COMPACTED = Log(
+    [
+        # 0 to 3: batches that are gone
+        Batch(4, 7, {5: commit(0, 20), 7: commit(1, 3)}, 5),  # 4 and 6 were taken out of it
+        marked(8, 5),
+        Batch(9, 10, {}, 8),  # kept without records, for its producer's sequence
+        Batch(11, 11, {}, 8, True),  # likewise, a marker
+        Batch(12, 13, {12: commit(0, 90), 13: commit(1, 90)}, 6),  # rolled back at 14
+        marked(14, 6, ABORT),
+        Batch(15, 16, {15: commit(0, 30), 16: commit(1, 4)}),
+        # 17 and 18: gone
+        marked(19, 5),
+        Batch(20, 20, {20: commit(0, 40)}),
+        marked(21, 5),
+    ],
+    stable=22,
+    end=22,
+    rolled_back={6: 12},
+)

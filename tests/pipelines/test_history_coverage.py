@@ -1,0 +1,70 @@
+"""What became of each offset of the offsets topic, counted while it is read, is what a look at each one says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.batches.arrow import BatchSpans
+from odradek.history.coverage import SCHEMA, Coverage, Covered
+
+DATA, CONTROL, ROLLED_BACK, GONE = "data", "control", "rolled back", "gone"
+STRETCH = st.one_of(
+    st.tuples(st.just(DATA), st.lists(st.booleans(), min_size=1, max_size=5)),
+    st.tuples(st.just(CONTROL), st.lists(st.just(False), min_size=1, max_size=1)),
+    st.tuples(st.just(ROLLED_BACK), st.lists(st.just(False), min_size=1, max_size=4)),
+    st.tuples(st.just(GONE), st.lists(st.just(False), min_size=1, max_size=4)),
+)
+"""Of a log: what it is, and of each offset whether a record is there."""
+
+
+def truth(kinds: list[str], kept: list[bool], start: int) -> Covered:
+    """One offset after the other."""
+    kinds = [GONE] * start + kinds[start:]
+    kept = [False] * start + kept[start:]
+    removed = [kind == GONE or (kind == DATA and not there) for kind, there in zip(kinds, kept, strict=True)]
+    last = max((at for at, gone in enumerate(removed) if gone), default=-1)
+    whole_from = 0 if last < 0 else next((at for at in range(last, len(kinds)) if kept[at]), len(kinds))
+    in_batches = sum(kind == DATA and not there for kind, there in zip(kinds, kept, strict=True))
+    counts = (sum(kept), kinds.count(CONTROL), kinds.count(ROLLED_BACK), in_batches, kinds.count(GONE))
+    return Covered(3, start, len(kinds), *counts, whole_from)
+
+
+def spans_of(batches: list[tuple[str, int, int]]) -> BatchSpans:
+    begins, ends = (np.array([batch[at] for batch in batches], np.int64) for at in (1, 2))
+    kinds = [batch[0] for batch in batches]
+    return BatchSpans(begins, ends, np.array([one == CONTROL for one in kinds], bool),
+                      np.array([one == ROLLED_BACK for one in kinds], bool))  # fmt: skip
+
+
+@given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
+def test_counts_and_the_last_gap(stretches: list[tuple[str, list[bool]]], data: Any) -> None:
+    """However the batches come: so many a fetch, noted ahead of their records by as many fetches as the reader is."""
+    kinds = [kind for kind, kept in stretches for _ in kept]
+    kept = [there for _, some in stretches for there in some]
+    start = data.draw(st.integers(0, len(kinds)))
+    batches, at = [], 0
+    for kind, some in stretches:
+        if kind != GONE and at + len(some) > start:
+            batches.append((kind, at, at + len(some)))
+        at += len(some)
+    size, ahead = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 3))
+    fetches = [batches[first : first + size] for first in range(0, len(batches), size)]
+    coverage = Coverage()
+    covering = coverage.begin(3, start, len(kinds))
+    for number in range(len(fetches) + ahead):
+        if number < len(fetches):
+            covering.note_batches(spans_of(fetches[number]))
+        if number >= ahead:
+            begin, end = fetches[number - ahead][0][1], fetches[number - ahead][-1][2]
+            found = [offset for offset in range(max(begin, start), end) if kept[offset]]
+            covering.note_records(pa.array(found, pa.int64()))
+    covering.finish()
+    assert coverage.rows == [truth(kinds, kept, start)]
+    assert coverage.table().schema == SCHEMA
+    below = coverage.rows[0].incomplete_below
+    assert coverage.incomplete_below == ({3: below} if below else {})
