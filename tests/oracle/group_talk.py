@@ -594,7 +594,7 @@ def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None
     of all of them, synced."""
     first, *others = members
     first.join()
-    first.sync({first: b""})
+    first.sync({first: (plan or {}).get(first.client, b"") if not others else b""})
     if not others:
         return
     waiting = []
