@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from odradek.history.analysis import Analysis, analyse_offset_history
-from odradek.pipelines.history import analyse_on_spark
+from odradek.history import stream_offset_history
+from odradek.history.coverage import Coverage
+from odradek.pipelines.history import offset_coverage
 from odradek.pipelines.ranked import at_ranks
-
-NOW_US = 1_800_000_000_000_000
 
 
 @pytest.mark.parametrize("parts", [256, 1 << 16])
@@ -34,12 +32,9 @@ def test_what_the_topic_still_holds_is_told_alike(spark: Any, monkeypatch: pytes
     from offsets_log import COMPACTED, serving
 
     with serving(COMPACTED) as made:
-        here = analyse_offset_history(made.bootstrap, now_us=NOW_US)
-        frames = analyse_on_spark(spark, made.bootstrap, now_us=NOW_US)
-        try:
-            there = frames.collected()
-        finally:
-            frames.release()
+        here = Coverage()
+        list(stream_offset_history(made.bootstrap, coverage=here))
+        there = offset_coverage(spark, made.bootstrap)
+        of_group = offset_coverage(spark, made.bootstrap, group="g")
     assert here.incomplete_below == {0: 20}
-    for field in dataclasses.fields(Analysis):
-        assert getattr(there, field.name) == getattr(here, field.name), field.name
+    assert there == of_group == here

@@ -150,7 +150,7 @@ def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> N
                 config, journal, since_us=asked.since_us, advance=advance,
                 rules=Rules(expires_within_ms=expires_within_ms),
             )  # fmt: skip
-        for name in ("findings", "lag", "expiry", "coverage"):
+        for name in analysing.RESULTS:
             writers.write(name, getattr(found, name))
     write_report(asked, found)
     tell(asked, found)

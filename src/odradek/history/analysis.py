@@ -30,6 +30,8 @@ from odradek.history.read import stream_offset_history
 from odradek.history.series import lag_table
 
 POINTS = 120
+RESULTS = ("findings", "lag", "expiry", "coverage")
+"""The tables of an ``Analysis``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,7 @@ def analyse_on_spark(
     ``since_us`` and ``now_us`` are as for ``analyse_offset_history`` (microseconds since 1970); ``advance`` is told how
     many more offsets are read, from another thread. Raises ConfigError, BrokerUnreachable.
     """
-    kafka = {name.removeprefix("kafka."): value for name, value in (options or {}).items() if name.startswith("kafka.")}
-    config = client_config(kafka | {"bootstrap.servers": bootstrap_servers})
+    config = _config(bootstrap_servers, options)
     with contextlib.ExitStack() as kept:  # when a step fails, nobody has anything to release
         with told(spark, advance) as telling:
             read = _planned(bootstrap_servers, group, options)
@@ -182,6 +181,18 @@ def analyse_on_spark(
         frames = HistoryFrames(records, findings, lag, expiry, logs, coverage, partitions, analysed)
         kept.pop_all()
         return frames
+
+
+def offset_coverage(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    *,
+    group: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Coverage:
+    """What became of every offset of the offsets topic, or of the partition that keeps ``group``: workers read the
+    batches, their headers and the records' offsets only. Raises ConfigError, BrokerUnreachable."""
+    return _coverage(spark, _config(bootstrap_servers, options), _planned(bootstrap_servers, group, options))
 
 
 def table_of(records: DataFrame, table: str) -> DataFrame:
@@ -246,6 +257,11 @@ def _logs(
         return look_up(admin, partitions, np.union1d(even, busy), now_us)
 
 
+def _config(bootstrap_servers: str, options: Mapping[str, str] | None) -> ClientConfig:
+    kafka = {name.removeprefix("kafka."): value for name, value in (options or {}).items() if name.startswith("kafka.")}
+    return client_config(kafka | {"bootstrap.servers": bootstrap_servers})
+
+
 class _Read(NamedTuple):
     """What is read of the offsets topic, and the options that fix its end: the records, and what became of the other
     offsets, are read one after the other, while the topic goes on."""
@@ -278,7 +294,6 @@ def _planned(bootstrap_servers: str, group: str | None, options: Mapping[str, st
 
 
 def _coverage(spark: SparkSession, config: ClientConfig, read: _Read) -> Coverage:
-    """What became of every offset: workers read the batches once more, their headers and the records' offsets only."""
     ranges, level = read.ranges, read.isolation_level
 
     def cover(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

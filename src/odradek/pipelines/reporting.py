@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from odradek.core.errors import ConfigError
-from odradek.history.analysis import Analysis
+from odradek.history.analysis import RESULTS, Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.findings import Rules
 from odradek.history.report import check_page, render, write_page
@@ -93,7 +93,7 @@ def write_tables(spark: SparkSession, frames: HistoryFrames, place: Place, since
         with failures_told(f"{place.uri} was not written"), plain_timestamps(spark):
             for name, frame in _tables(frames, since_us).items():
                 frame.write.parquet(staged.child(name).uri)
-        for name in (*TABLES, "findings", "lag", "expiry"):
+        for name in (*TABLES, *RESULTS):
             _replace(place, f"{name}.parquet", staged.child(name))
     finally:
         staged.remove()
