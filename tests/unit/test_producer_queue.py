@@ -107,6 +107,17 @@ def test_failed_batches_go_again_in_order_one_by_one() -> None:
     assert [batch.sequence for batch in (a, c, d)] == [0, 2, 3]
 
 
+def test_what_goes_again_goes_alone_though_nothing_else_has_failed() -> None:
+    """The broker may have it: after five more it would not know it again, and it would be appended twice."""
+    made = queue(4)
+    first = take(made)
+    assert first is not None
+    made.failed(first, 0, 0, None)
+    assert all_of(made) == [first]
+    made.done(first, appended=True)
+    assert [batch.sequence for batch in all_of(made)] == [1, 2, 3]
+
+
 def test_a_gap_before_the_first_one_left_starts_the_next_epoch() -> None:
     made = queue(3)
     _, b, c = all_of(made)

@@ -5,7 +5,8 @@ Rules, for idempotent producers as Java's:
 - Up to five batches of a partition may be on their way, once the first was appended: a broker that does not know the
   producer yet takes whatever sequence comes first, so one that overtook the first would be appended before it.
 - After a failure nothing new leaves: those that failed wait, in order of their sequences, until none is on its way, and
-  then go one by one.
+  then go one by one. What comes after the last of them waits for its answer too: a broker that has it already
+  remembers the last five batches, so it must not get five more before it has answered for that one.
 - OUT_OF_ORDER_SEQUENCE_NUMBER says for certain that a batch was not appended. If it comes for one before which
   nothing is left, the broker's memory has a gap (an earlier batch was given up, or its log was cut): the partition
   goes on under the next epoch, with sequences from 0 for what is left.
@@ -135,7 +136,7 @@ class PartitionQueue:
 
     def take(self, now_ms: int, linger_ms: int, *, flushing: bool, limit: int) -> Batch | None:
         """The next batch to send, or None: none is due, or those on their way must be answered first."""
-        if not self.waiting or now_ms < self.not_before_ms:
+        if not self.waiting or now_ms < self.not_before_ms or any(one.tries > 1 for one in self.in_flight):
             return None
         batch = self.waiting[0]
         if batch.sequence >= 0 or batch.tries:
