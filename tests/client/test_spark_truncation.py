@@ -1,29 +1,211 @@
-"""What a Spark worker makes of a leader that has not what its predecessor had: data loss, named, or what is left."""
+"""What the Spark source makes of a leader that has not what its predecessor had: data loss, named, or what is left."""
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
-from scripted import ScriptedCluster, scripted
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from scripted import LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, ScriptedCluster, scripted
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
 from odradek.core.ids import TopicPartition
 from odradek.spark.loss import DataLoss
-from odradek.spark.options import parse_options
+from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.source import OdradekReader, OdradekStreamReader
 from odradek.spark.worker import read_task
 
 T0 = TopicPartition("t", 0)
+Offset = dict[str, Any]
 
 
-def batch(first: int, count: int) -> tuple[int, bytes]:
-    records = [Record(b"k", b"%d" % (first + n)) for n in range(count)]
-    return first + count - 1, encode_batch(records, now_ms=1, base_offset=first, leader_epoch=0)
+def batch(first: int, count: int, epoch: int = 0) -> tuple[int, bytes]:
+    records = [Record(b"k", b"%d" % epoch) for _ in range(count)]
+    return first + count - 1, encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch)
 
 
-def read(cluster: ScriptedCluster, **options: str) -> list[int]:
-    given = {"kafka.bootstrap.servers": cluster.bootstrap, "assign": '{"t":[0]}'} | options
-    task = read_task(parse_options(given, streaming=True), T0, 0, 30, cluster.topic_id)
+def options(cluster: ScriptedCluster, streaming: bool = True, **given: str) -> ReadOptions:
+    usual = {
+        "kafka.bootstrap.servers": cluster.bootstrap, "assign": '{"t":[0]}', "fetchOffset.numRetries": "0",
+        "commitOffsets": "false",
+    }  # fmt: skip
+    return parse_options(usual | given, streaming=streaming)
+
+
+def read(cluster: ScriptedCluster, leader_epoch: int = -1, **given: str) -> list[int]:
+    task = read_task(options(cluster, **given), T0, 0, 30, cluster.topic_id, leader_epoch)
     return [offset for one in task for offset in one.column("offset").to_pylist()]
+
+
+def elect_uncleanly(cluster: ScriptedCluster, kept: int, end: int) -> None:
+    """A replica that lacks the records from ``kept`` on leads, and its log has grown to ``end`` since."""
+    cluster.leader_epoch, cluster.epoch_0_end = 1, kept
+    cluster.log = [batch(0, kept), batch(kept, end - kept, epoch=1)]
+
+
+def questions(cluster: ScriptedCluster) -> int:
+    return sum(broker.count(OFFSET_FOR_LEADER_EPOCH) for broker in cluster.brokers.values())
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with scripted() as made:
+        made.log = [batch(0, 10), batch(10, 20)]
+        yield made
+
+
+class Query:
+    """A stream as Spark drives it, each source offset through JSON."""
+
+    def __init__(self, cluster: ScriptedCluster, **given: str) -> None:
+        self.reader = OdradekStreamReader(options(cluster, startingOffsets="earliest", **given))
+
+    def next(self, start: Offset, limit: Any = None) -> Offset:
+        return dict(json.loads(json.dumps(self.reader.latestOffset(start, limit or ReadAllAvailable()))))
+
+    def read(self, start: Offset, end: Offset) -> list[tuple[int, bytes]]:
+        rows: list[tuple[int, bytes]] = []
+        for task in self.reader.partitions(start, end):
+            for one in self.reader.read(task):
+                rows += zip(one.column("offset").to_pylist(), one.column("value").to_pylist(), strict=True)
+        return rows
+
+
+@pytest.mark.parametrize("end", [30, 45])
+def test_a_log_that_was_cut_and_has_grown_again_is_noticed(  # behaviour 52, claim 57 (part)
+    cluster: ScriptedCluster, end: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its length tells nothing: it is as long as before, or longer."""
+    first = Query(cluster).next({})
+    assert first["t"] == {"0": 30}
+    assert first["$odradek"]["epochs"] == {"t": {"0": 0}}
+    elect_uncleanly(cluster, 20, end)
+    with pytest.raises(DataLoss) as caught:
+        Query(cluster).next(first)
+    assert str(caught.value).startswith(
+        "data may have been lost: t-0: it was read up to offset 30, but the log of its new leader (epoch 1) parts from "
+        f"that at offset 20, so offsets 20 to 29 as they were read are gone, and others are there now, offsets 20 to "
+        f"{end - 1} (truncation: a replica without the former became leader)"
+    )
+    lenient = Query(cluster, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "odradek.spark"):
+        second = lenient.next(first)
+    assert "offsets 20 to 29 as they were read are gone" in caplog.text
+    assert lenient.read(first, second) == [(offset, b"1") for offset in range(20, end)]
+    assert lenient.next(second) == second, "told once"
+    assert Query(cluster).next(second) == second, "and no loss any more"
+
+
+def test_a_batch_that_ended_within_the_log_is_held_against_it_too(cluster: ScriptedCluster) -> None:
+    query = Query(cluster)
+    first = query.next({}, ReadMaxRows(25))
+    assert first["t"] == {"0": 25}
+    elect_uncleanly(cluster, 25, 40)
+    second = query.next(first)
+    assert query.read(first, second)[0] == (25, b"1"), "all that was read is there"
+    cluster.leader_epoch, cluster.epoch_0_end = 2, 24
+    with pytest.raises(DataLoss, match="offsets 24 to 39 as they were read are gone"):
+        query.next(second)
+
+
+def test_who_leads_is_asked_only_after_a_change_and_then_once(cluster: ScriptedCluster) -> None:
+    query = Query(cluster)
+    first = query.next({})
+    asked = [query.next(first) for _ in range(3)]
+    cluster.log.append(batch(30, 5))
+    second = query.next(first)
+    assert query.read(first, second) == [(offset, b"0") for offset in range(30, 35)]
+    assert questions(cluster) == 0
+    cluster.leader_epoch, cluster.epoch_0_end = 1, 35
+    asked += [query.next(second) for _ in range(3)]
+    assert asked == [first] * 3 + [second] * 3
+    assert questions(cluster) == 1
+    cluster.log.append(batch(35, 5, epoch=1))
+    third = query.next(second)
+    assert third["$odradek"]["epochs"] == {"t": {"0": 1}}
+    assert query.next(third) == third
+    assert questions(cluster) == 1
+
+
+def test_one_look_at_the_cluster_for_a_batch(cluster: ScriptedCluster) -> None:
+    """A batch is planned with Metadata and two ListOffsets, as without epochs."""
+    query = Query(cluster)
+    first = query.next({})
+    cluster.log.append(batch(30, 5))
+    broker = cluster.brokers[1]
+    before = len(broker.asked)
+    second = query.next(first)
+    query.reader.partitions(first, second)
+    assert [key for key, _, _ in broker.asked[before:]] == [METADATA, LIST_OFFSETS, LIST_OFFSETS]
+
+
+def test_a_checkpoint_without_epochs_goes_on(cluster: ScriptedCluster) -> None:
+    older = {"t": {"0": 12}, "$odradek": {"ids": {"t": str(cluster.topic_id)}}}
+    elect_uncleanly(cluster, 8, 40)
+    query = Query(cluster)
+    end = query.next(older)
+    assert query.read(older, end)[0] == (12, b"1"), "nothing says that it parted"
+    assert end["$odradek"]["epochs"] == {"t": {"0": 1}}
+
+
+def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster) -> None:
+    first = Query(cluster).next({})
+    elect_uncleanly(cluster, 20, 45)
+    for broker in cluster.brokers.values():
+        del broker.ranges[OFFSET_FOR_LEADER_EPOCH]
+    assert Query(cluster).next(first)["t"] == {"0": 45}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_batch_that_was_planned_before_is_read_up_to_where_the_log_parts(
+    cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a restart: the next batch goes on where this one stops, so that nothing is read twice or left out."""
+    query = Query(cluster, failOnDataLoss=str(fails).lower())
+    planned = query.next({})
+    elect_uncleanly(cluster, 20, 45)
+    again = Query(cluster, failOnDataLoss=str(fails).lower())
+    if fails:
+        with pytest.raises(DataLoss, match=r"t-0: the log of its new leader parts at offset 20 .*offsets 20 to 29 as"):
+            again.read({}, planned)
+        return
+    with caplog.at_level(logging.WARNING, "odradek.spark"):
+        assert again.read({}, planned) == [(offset, b"0") for offset in range(20)]
+    assert "truncation" in caplog.text
+    following = again.next(planned)
+    assert again.read(planned, following) == [(offset, b"1") for offset in range(20, 45)]
+
+
+def test_a_batch_read_holds_the_log_to_what_it_was_when_it_was_planned(cluster: ScriptedCluster) -> None:
+    reader = OdradekReader(options(cluster, streaming=False))
+    tasks = reader.partitions()
+    assert questions(cluster) == 0
+    elect_uncleanly(cluster, 20, 45)
+    with pytest.raises(DataLoss, match="offsets 20 to 29 as they were then are gone"):
+        [list(reader.read(task)) for task in tasks]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: ScriptedCluster, streaming: bool) -> None:
+    """Offset 7 was committed in epoch 2; the leader of epoch 3 has records up to that epoch below 5 only."""
+    cluster.leader_epoch, cluster.epoch_0_end = 3, 5
+    given = {"startingOffsets": "committed", "kafka.group.id": "g"}
+    told = "t-0: it was read up to offset 7, but the log of its new leader .epoch 3. parts from that at offset 5"
+
+    def begin(**more: str) -> int:
+        chosen = options(cluster, streaming, **given, **more)
+        if not streaming:
+            return int(OdradekReader(chosen).partitions()[0].pieces[0].start)  # type: ignore[attr-defined]
+        end = OdradekStreamReader(chosen).latestOffset({}, ReadAllAvailable())
+        return int(end["$odradek"]["from"]["t"]["0"])
+
+    with pytest.raises(DataLoss, match=told):
+        begin()
+    assert begin(failOnDataLoss="false") == 5
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -33,7 +215,8 @@ def test_a_new_leader_epoch_tells_of_a_truncation(fails: bool) -> None:  # behav
         cluster.fall_over()
         if fails:
             with pytest.raises(
-                DataLoss, match=r"data may have been lost: t-0: offsets 0 to 29: .*truncated to offset 8"
+                DataLoss,
+                match=r"data may have been lost: t-0: the log of its new leader parts at offset 8 .*truncation",
             ):
                 read(cluster)
         else:

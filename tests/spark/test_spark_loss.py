@@ -5,6 +5,7 @@ Deletion is in test_spark_stream.py: ``test_a_topic_made_anew_is_data_loss``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 from brokers import RunningBroker, eventually
 from publish import create_topic, numbers, publish
+from scripted import scripted
 from spark_runs import StreamingRun, span
 
 import odradek
+from odradek.batches.encode import encode_batch
 from odradek.client.admin import Admin
 from odradek.client.model import EARLIEST, LATEST
+from odradek.core.effects import Record
 from odradek.core.ids import TopicPartition
 from odradek.spark.errors import reason
 
@@ -64,6 +68,48 @@ def cut_back(running: RunningBroker, directory: Path, topic: str, end: int) -> N
 def end_of(run: StreamingRun) -> int:
     found = run.admin.list_offsets({TopicPartition(run.topic, 0): LATEST})
     return next(iter(found.values())).offset
+
+
+def grown(first: int, count: int, epoch: int) -> tuple[int, bytes]:
+    records = [Record(None, b"%d" % epoch) for _ in range(count)]
+    return first + count - 1, encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch)
+
+
+def test_a_log_cut_and_grown_again_between_two_runs(spark: Any, tmp_path: Path) -> None:  # behaviour 52
+    """Longer than before: only the leader's epoch, which the checkpoint keeps, tells."""
+    with scripted() as cluster, Admin(cluster.bootstrap) as admin:
+        run = StreamingRun(spark, admin, cluster.bootstrap, "t", None, tmp_path / "checkpoint")
+        cluster.log = [grown(0, 20, 0), grown(20, 10, 0)]
+        assert run.rows() == span(0, 0, 30)
+        assert run.source_offset(0)["$odradek"]["epochs"] == {"t": {"0": 0}}
+        cluster.leader_epoch, cluster.epoch_0_end = 1, 20
+        cluster.log = [grown(0, 20, 0), grown(20, 25, 1)]
+        assert loss(run).startswith(
+            "data may have been lost: t-0: it was read up to offset 30, but the log of its new leader (epoch 1) parts "
+            "from that at offset 20, so offsets 20 to 29 as they were read are gone, and others are there now, offsets "
+            "20 to 44 (truncation: a replica without the former became leader)"
+        )
+        run.forget_that_the_last_batch_was_done()
+        again = run.run(failOnDataLoss="false")
+        assert again == [span(0, 0, 20), span(0, 20, 45)], "no offset is left out or read twice, of a retry neither"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("ODRADEK_TEST_ORACLE"), reason="one broker of ours begins no new leader epoch")
+def test_apache_kafkas_own_log_cut_and_grown_again(
+    made: Made, own_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    running = own_broker()
+    run = made(running.bootstrap)
+    assert run.rows() == span(0, 0, 30)
+    cut_back(running, tmp_path, run.topic, 20)
+    publish(run.bootstrap, run.topic, numbers(15))
+    assert end_of(run) == 35
+    told = loss(run)
+    assert "parts from that at offset 20, so offsets 20 to 29 as they were read are gone, and others are" in told
+    assert run.committed() == {0: 30}
+    assert run.rows(failOnDataLoss="false") == span(0, 20, 35)
+    assert run.committed() == {0: 35}
 
 
 @pytest.mark.slow

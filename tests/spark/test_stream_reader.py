@@ -169,13 +169,15 @@ def test_a_checkpoint_without_ids_goes_on(query: Planner) -> None:
     assert query.read(older, query.next(older)) == span(4, 10)
 
 
-def test_commits_carry_the_leader_epoch_where_the_broker_told_it(query: Planner) -> None:
+def test_commits_carry_the_epoch_of_the_leader_whose_log_held_all_below(query: Planner) -> None:
     where = TopicPartition(query.topic, 0)
     epoch = query.client.list_offsets({where: LATEST})[where].leader_epoch
     assert epoch >= 0
     part = query.next({}, ReadMaxRows(4))
     rest = query.next(part)
-    assert query.commits()[0][:2] == (4, -1), "nobody said to which epoch offset 4 belongs"
+    assert query.commits()[0][:2] == (4, epoch)
+    assert part["$odradek"]["epochs"] == {query.topic: {"0": epoch}}
+    query.reader = query.made()
     assert query.next(rest) == rest
     assert query.commits()[0][:2] == (10, epoch)
 

@@ -14,6 +14,7 @@ from odradek.client.config import ClientConfig, as_config
 from odradek.client.model import (
     ClusterDescription,
     ConfigEntry,
+    EpochEnd,
     GroupDescription,
     GroupListing,
     ListedOffset,
@@ -95,6 +96,12 @@ class Admin(AsyncClosing):
 
         Raises UnknownTopic."""
         return await operations.list_offsets(self._cluster, wanted, isolation(isolation_level))
+
+    async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        """Where each leader's log ends what was written up to a leader epoch, by which a log that was cut shows.
+
+        What was read up to an offset beyond it is not there any more (KIP-320). Raises UnknownTopic."""
+        return await operations.epoch_ends(self._cluster, epochs)
 
     # --- settings and the cluster -----------------------------------------------------------------------------
 

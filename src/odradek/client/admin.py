@@ -14,6 +14,7 @@ from odradek.client.config import ClientConfig, as_config
 from odradek.client.model import (
     ClusterDescription,
     ConfigEntry,
+    EpochEnd,
     GroupDescription,
     GroupListing,
     ListedOffset,
@@ -143,6 +144,12 @@ class Admin(Closing):
         """
         level = isolation(isolation_level)
         return self._run(operations.list_offsets(self._cluster, wanted, level))
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        """Where each leader's log ends what was written up to a leader epoch, by which a log that was cut shows.
+
+        What was read up to an offset beyond it is not there any more (KIP-320). Raises UnknownTopic."""
+        return self._run(operations.epoch_ends(self._cluster, epochs))
 
     # --- groups -----------------------------------------------------------------------------------------------
 

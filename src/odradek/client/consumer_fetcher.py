@@ -335,10 +335,11 @@ class Fetcher:
             if state is None or not state.ready:
                 continue
             version, offset, epoch = state.version, state.fetch_offset, self._cluster.leader_epoch(tp)
-            found_epoch, end = await operations.epoch_end_offset(self._cluster, tp, state.fetch_epoch)
+            parted = await operations.parting_offset(self._cluster, tp, offset, state.fetch_epoch)
             if state.version != version or state.fetch_offset != offset:
                 continue
-            if found_epoch >= 0 and 0 <= end < offset:
+            if parted is not None:
+                found_epoch, end = parted
                 self.drop(tp)
                 if self.config.auto_offset_reset == "none":
                     raise LogTruncated(tp, offset, end)

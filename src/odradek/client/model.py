@@ -87,6 +87,20 @@ class ListedOffset:
     leader_epoch: int = NO_EPOCH
 
 
+class EpochEnd(NamedTuple):
+    """Where a leader's log ends what was written up to an asked leader epoch; -1, -1 where it knows no such epoch.
+
+    ``leader_epoch`` is the largest in that log that is not above the asked one.
+    """
+
+    leader_epoch: int
+    end_offset: int
+
+    def is_before(self, offset: int) -> bool:
+        """Whether records below ``offset``, read when the asked epoch was the leader's, are not in that log."""
+        return self.leader_epoch >= 0 and 0 <= self.end_offset < offset
+
+
 @dataclass(frozen=True, slots=True)
 class GroupListing:
     """``state`` and ``type`` are empty where the broker is too old to say."""

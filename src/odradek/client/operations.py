@@ -15,6 +15,7 @@ from odradek.client.model import (
     EARLIEST_LOCAL,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    EpochEnd,
     GroupDescription,
     GroupListing,
     ListedOffset,
@@ -241,30 +242,69 @@ def _partition_error(code: ErrorCode, tp: TopicPartition) -> KafkaError:
     return error_for(code, str(tp))
 
 
-async def epoch_end_offset(
-    cluster: Cluster, tp: TopicPartition, leader_epoch: int, timeout_ms: int | None = None
-) -> tuple[int, int]:
-    """The largest epoch ≤ ``leader_epoch`` in the leader's log, and the offset at which that epoch ends there."""
+async def epoch_ends(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], timeout_ms: int | None = None
+) -> dict[TopicPartition, EpochEnd]:
+    """Per partition, where its leader's log ends what was written up to a leader epoch (KIP-320)."""
     deadline = cluster.deadline(timeout_ms)
+    found: dict[TopicPartition, EpochEnd] = {}
 
-    async def attempt() -> tuple[int, int]:
-        leader = (await cluster.leaders([tp], deadline))[tp]
-        connection = await cluster.connection(leader)
-        partition = {
-            "partition": tp.partition,
-            "current_leader_epoch": cluster.leader_epoch(tp),  # a leader deposed meanwhile refuses
-            "leader_epoch": leader_epoch,
+    async def attempt() -> None:
+        left = {tp: epoch for tp, epoch in wanted.items() if tp not in found}
+        per_leader: dict[int, dict[TopicPartition, int]] = {}
+        for tp, leader in (await cluster.leaders(left, deadline)).items():
+            per_leader.setdefault(leader, {})[tp] = left[tp]
+        calls = [_epoch_ends_at(cluster, leader, part, found) for leader, part in per_leader.items()]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        failures = [outcome for outcome in outcomes if outcome is not None]
+        if failures:
+            cluster.forget_topics({tp.topic for tp in left if tp not in found})
+            raise failures[0]
+
+    await cluster.retrying("looking up leader epochs", attempt, deadline)
+    if missing := [str(tp) for tp in wanted if tp not in found]:
+        raise error_for(ErrorCode.unknown_server_error, f"a broker left {', '.join(missing)} out of its answer")
+    return {tp: found[tp] for tp in wanted}
+
+
+async def _epoch_ends_at(
+    cluster: Cluster, leader: int, part: Mapping[TopicPartition, int], found: dict[TopicPartition, EpochEnd]
+) -> None:
+    connection = await cluster.connection(leader)
+    topics = [
+        {
+            "topic": name,
+            "partitions": [
+                {
+                    "partition": index,
+                    # a leader deposed meanwhile refuses
+                    "current_leader_epoch": cluster.leader_epoch(TopicPartition(name, index)),
+                    "leader_epoch": part[TopicPartition(name, index)],
+                }
+                for index in indexes
+            ],
         }
-        reply = await connection.call(
-            OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": [{"topic": tp.topic, "partitions": [partition]}]}
-        )
-        row = reply.topics[0].partitions[0]
-        if row.error_code is not ErrorCode.none:
-            cluster.forget_topics([tp.topic])
-            raise _partition_error(row.error_code, tp)
-        return row.leader_epoch, row.end_offset
+        for name, indexes in by_topic(part).items()
+    ]
+    reply = await connection.call(OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": topics})
+    failure: KafkaError | None = None
+    for topic in reply.topics:
+        for row in topic.partitions:
+            tp = TopicPartition(topic.topic, row.partition)
+            if row.error_code is not ErrorCode.none:
+                failure = failure or _partition_error(row.error_code, tp)
+                continue
+            found[tp] = EpochEnd(row.leader_epoch, row.end_offset)
+    if failure is not None:
+        raise failure
 
-    return await cluster.retrying(f"looking up leader epoch {leader_epoch} of {tp}", attempt, deadline)
+
+async def parting_offset(
+    cluster: Cluster, tp: TopicPartition, offset: int, leader_epoch: int, timeout_ms: int | None = None
+) -> EpochEnd | None:
+    """Where the leader's log parts from one that was read up to ``offset`` under ``leader_epoch``; None: nowhere."""
+    end = (await epoch_ends(cluster, {tp: leader_epoch}, timeout_ms))[tp]
+    return end if end.is_before(offset) else None
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------

@@ -148,30 +148,33 @@ class PartitionReader:
         return Fetched(tuple(found.content), found.next_offset, *limits, found.leader_epoch)
 
     def read(
-        self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH,
+        self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH, end_leader_epoch: int = NO_EPOCH,
         surveyed: Callable[[BatchSpans], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """All records with ``start <= offset < end``, in order; gaps that compaction or markers left are passed over.
 
-        ``start_leader_epoch`` (as committed beside an offset) has the leader confirm that ``start`` still belongs
-        to the same history. Raises as ``fetch`` does, LogTruncated, and RequestTimedOut when the log does not reach
-        ``end`` for ``default_api_timeout_ms``; RecordsWithheld, one of these, when it does and yet nothing comes.
+        ``start_leader_epoch`` (as committed beside an offset) has the leader confirm that ``start`` still belongs to
+        the same history; ``end_leader_epoch`` (as ``Admin.list_offsets`` tells it beside the end), that all below
+        ``end`` does: the leader of that very epoch need not be asked. Raises as ``fetch`` does, LogTruncated, and
+        RequestTimedOut when the log does not reach ``end`` for ``default_api_timeout_ms``; RecordsWithheld, one of
+        these, when it does and yet nothing comes.
 
         ``surveyed`` is shown which offsets the fetched batches cover, of all kinds, before their records come.
         """
         decode = self._arrow if surveyed is None else partial(self._arrow, surveyed=surveyed)
-        return self._advancing(start, end, start_leader_epoch, decode)
+        return self._advancing(start, end, (start_leader_epoch, end_leader_epoch), decode)
 
     def read_rows(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[Row]:
         """As ``read``, a ``Row`` per record in plain Python: for small topics and tools, without numba or pyarrow."""
-        return self._advancing(start, end, start_leader_epoch, self._rows)
+        return self._advancing(start, end, (start_leader_epoch, NO_EPOCH), self._rows)
 
-    def _advancing(self, start: int, end: int, start_leader_epoch: int, decode: _Decode[T]) -> Iterator[T]:
+    def _advancing(self, start: int, end: int, epochs: tuple[int, int], decode: _Decode[T]) -> Iterator[T]:
         """Fetches the next bytes while the ones before are decoded and used."""
         if start >= end:
             return
         source = self._source(None, None)
-        source.last_epoch = start_leader_epoch
+        source.last_epoch, source.end_epoch = epochs
+        source.end = end
         position = start
         pending: Future[FetchedPartition | None] = loop.start(source.advance(position, end))
         try:
@@ -271,6 +274,7 @@ def read_range(
     isolation_level: str = "read_uncommitted",
     topic_id: UUID | None = None,
     start_leader_epoch: int = NO_EPOCH,
+    end_leader_epoch: int = NO_EPOCH,
     **settings: Any,
 ) -> Iterator[pa.RecordBatch]:
     """RecordBatches with the records ``start <= offset < end`` of one partition; see ``PartitionReader.read``.
@@ -280,7 +284,7 @@ def read_range(
     reader = PartitionReader(
         as_config(config, **settings), TopicPartition(*partition), tuple(columns), isolation_level, topic_id
     )
-    return reader.read(start, end, start_leader_epoch=start_leader_epoch)
+    return reader.read(start, end, start_leader_epoch=start_leader_epoch, end_leader_epoch=end_leader_epoch)
 
 
 class Sample(NamedTuple):
@@ -329,6 +333,8 @@ class _Source:
     max_bytes: int
     max_wait_ms: int
     last_epoch: int = NO_EPOCH
+    end: int = 0
+    end_epoch: int = NO_EPOCH  # the leader's when its log was seen to reach `end`
     _confirmed_epoch: int | None = None
     _follower: int | None = None  # who the leader says is nearer (KIP-392)
     _leader_only: bool = False  # once a follower could not answer
@@ -425,8 +431,8 @@ class _Source:
     async def _fetch_once(self, offset: int, deadline: Deadline) -> FetchedPartition:
         leader, topic_id = await self._leader_and_topic(deadline)
         epoch = self.cluster.leader_epoch(self.partition)
-        if self.last_epoch >= 0 and epoch != self._confirmed_epoch:
-            await self._check_history(offset, deadline)
+        if epoch != self._confirmed_epoch:
+            await self._check_history(offset, epoch, deadline)
         self._confirmed_epoch = epoch
         connection = await self.cluster.connection(leader if self._follower is None else self._follower)
         ceiling = None if topic_id is not None else fetch.IDS_FROM - 1
@@ -470,13 +476,18 @@ class _Source:
             self.cluster.forget_topics([name])  # what is remembered may be older than the id asked for
         raise TopicRecreated(f"topic {name} was deleted and created again ({current})")
 
-    async def _check_history(self, offset: int, deadline: Deadline) -> None:
-        """After a change of leader: does its log hold what was read, up to ``offset``? Raises LogTruncated."""
-        epoch, end = await operations.epoch_end_offset(
-            self.cluster, self.partition, self.last_epoch, max(deadline.left_ms, 1)
-        )
-        if 0 <= end < offset and epoch >= 0:
-            raise LogTruncated(self.partition, offset, end)
+    async def _check_history(self, offset: int, epoch: int, deadline: Deadline) -> None:
+        """After a change of leader: does its log hold what was read, and what is to be read? Raises LogTruncated."""
+        known = self.last_epoch
+        if self.end_epoch >= 0:  # then what lies below the end is no other history either
+            offset, known = self.end, self.end_epoch
+            if epoch <= known:
+                return
+        if known < 0:
+            return
+        parted = await operations.parting_offset(self.cluster, self.partition, offset, known, max(deadline.left_ms, 1))
+        if parted is not None:
+            raise LogTruncated(self.partition, offset, parted.end_offset)
 
     async def _failure(self, row: FetchedPartition, offset: int) -> OdradekError:
         code = row.error_code

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
-from odradek.client.model import EARLIEST, LATEST, ListedOffset, MemberDescription, TopicDescription
+from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, MemberDescription, TopicDescription
 from odradek.client.reader import samples
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
@@ -36,7 +36,10 @@ class Lookups:
         self._admin: Admin | None = None
         self._closed = threading.Event()
         self._topic_ids: dict[str, UUID | None] = {}
-        self._end_epochs: dict[TopicPartition, tuple[int, int]] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        self._reaches: dict[
+            tuple[TopicPartition, int, int], EpochEnd
+        ] = {}  # by the epoch asked for, and the reigning one
 
     @property
     def admin(self) -> Admin:
@@ -96,13 +99,30 @@ class Lookups:
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each log ends for a consumer."""
         found = self._listed(dict.fromkeys(partitions, LATEST))
-        self._end_epochs.update({tp: (listed.offset, listed.leader_epoch) for tp, listed in found.items()})
+        self._epochs.update({tp: listed.leader_epoch for tp, listed in found.items()})
         return {tp: listed.offset for tp, listed in found.items()}
 
-    def leader_epoch(self, partition: TopicPartition, offset: int) -> int:
-        """The epoch that the leader gave for ``offset`` when its log ended there; -1 where it did not end there."""
-        end, epoch = self._end_epochs.get(partition, (NO_OFFSET, NO_EPOCH))
-        return epoch if end == offset else NO_EPOCH
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """That of the leader who told where its log ends; -1 where it did not say."""
+        return self._epochs.get(partition, NO_EPOCH)
+
+    def reaches(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where what leaders wrote up to these epochs ends, in the logs of those who came after them.
+
+        Asked only where another leader told its log's end, and once for each; left out where it cannot say.
+        """
+        keys = {tp: (tp, epoch, self.leader_epoch(tp)) for tp, epoch in epochs.items() if epoch >= 0}
+        keys = {tp: key for tp, key in keys.items() if key[1] < key[2]}
+        if unknown := {tp: epochs[tp] for tp, key in keys.items() if key not in self._reaches}:
+            try:
+                found = self.admin.epoch_ends(unknown)
+            except KafkaError as error:
+                if error.code not in _NOT_TOLD:
+                    raise
+                found = dict.fromkeys(unknown, EpochEnd(NO_EPOCH, NO_OFFSET))
+            self._reaches.update({keys[tp]: end for tp, end in found.items()})
+        ends = {tp: self._reaches[key] for tp, key in keys.items()}
+        return {tp: end.end_offset for tp, end in ends.items() if end.leader_epoch >= 0 and end.end_offset >= 0}
 
     def log(self, ends: Offsets, expected: Offsets | None = None) -> dict[TopicPartition, LogRange]:
         """What each partition holds.
@@ -117,7 +137,7 @@ class Lookups:
                 break
             ends.update(self.ends(behind))
         starts = self._offsets(dict.fromkeys(ends, EARLIEST))
-        return {tp: LogRange(starts[tp], max(end, starts[tp])) for tp, end in ends.items()}
+        return {tp: LogRange(starts[tp], max(end, starts[tp]), self.leader_epoch(tp)) for tp, end in ends.items()}
 
     def at_times(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset that is not older than a time in ms, per partition; −1 where there is none."""

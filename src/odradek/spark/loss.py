@@ -1,10 +1,14 @@
-"""Records that a query should have read and that are gone: which, and why. Pure but for ``Causes``, who may ask.
+"""Records that a query should have read and that are gone: which, and why.
+
+Pure but for ``Causes``, who may ask, and ``warn``.
 
 | what is seen                                              | cause                                                  |
 |-----------------------------------------------------------|--------------------------------------------------------|
 | the log starts behind the position                        | retention, or somebody's DeleteRecords; the latter     |
 |                                                           | alone where the topic has no retention                 |
 | the log ends before the position, the topic is the same   | truncation: a replica that lacked them became leader   |
+| a new leader's log ends what the epoch of the position    | the same, however long that log has grown by now       |
+| wrote before the position                                 |                                                        |
 | the topic has another id, or fewer partitions             | it was deleted and created again                       |
 | the topic is not there                                    | it was deleted                                         |
 | a group's commit lies outside of the log                  | as in the first two rows: read too late                |
@@ -14,11 +18,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 class DataLoss(OdradekError):
@@ -35,6 +42,17 @@ class Causes(Protocol):
     def is_there(self, topic: str) -> bool:
         """Whether the cluster still has a topic of this name."""
         ...
+
+
+class Held(Protocol):
+    """``plan.LogRange``."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
 
 
 class NobodyKnows:
@@ -83,6 +101,26 @@ def truncated(partition: TopicPartition, position: int, log_end: int, *, same_to
     )
 
 
+def parted(partition: TopicPartition, position: int, reach: int, held: Held) -> str:
+    """The log of a new leader parts from what was read, or committed, at ``reach``, and went on without it."""
+    first = max(reach, held.start)
+    others = f"others are there now, offsets {first} to {held.end - 1}" if held.end > first else "none are there now"
+    return (
+        f"{partition}: it was read up to offset {position}, but the log of its new leader (epoch {held.leader_epoch}) "
+        f"parts from that at offset {reach}, so offsets {reach} to {position - 1} as they were read are gone, and "
+        f"{others} (truncation: a replica without the former became leader)"
+    )
+
+
+def parted_since(partition: TopicPartition, reach: int, end: int) -> str:
+    """The same, seen by who reads what was planned up to ``end`` under the leader before."""
+    return (
+        f"{partition}: the log of its new leader parts at offset {reach} from the one that was there when the batch "
+        f"was planned, so offsets {reach} to {end - 1} as they were then are gone (truncation: a replica without the "
+        "former became leader)"
+    )
+
+
 def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
     """The partition is not among those that are read any more."""
     if causes.is_there(partition.topic):
@@ -90,6 +128,12 @@ def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
     else:
         why = "its topic was deleted"
     return f"{partition} is gone (it was read up to offset {position}): {why}"
+
+
+def warn(lost: Iterable[str]) -> None:
+    """``failOnDataLoss=false``: what a query passes over goes to its log."""
+    for one in lost:
+        logger.warning("data may have been lost: %s. Going on, since failOnDataLoss=false", one)
 
 
 def loss_message(lost: Iterable[str]) -> str:

@@ -3,12 +3,16 @@
 Rules
 -----
 * The checkpoint is the query's truth. Spark keeps a *source offset* per batch, JSON that is opaque to it:
-  ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}, "ids": {…}}}``. The topics hold, by name, the
-  next offset to read after the batch. ``from`` names the partitions of which the batch does not start where the one
-  before ended: all of a query's first batch, new ones, those that a reset moved. So a retry reads the same range,
-  whatever the group or the log looks like by then. ``$`` occurs in no topic name.
+  ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}, "ids": {…}, "epochs": {…}}}``. The topics hold,
+  by name, the next offset to read after the batch. ``from`` names the partitions of which the batch does not start
+  where the one before ended: all of a query's first batch, new ones, those that a reset or a loss moved. So a retry
+  reads the same range, whatever the group or the log looks like by then. ``$`` occurs in no topic name.
 * ``ids`` are the topics' ids: an offset means nothing in another topic of the same name, however long that is. Brokers
   before 2.8 have none, nor do checkpoints of Spark's own source: there only a shorter log shows.
+* ``epochs`` are, per partition, the epoch of the leader whose log was seen to reach the position when the batch was
+  planned (KIP-320; no record needs to be read for it, and the last record's own is at most that). Once another epoch
+  reigns, its leader is asked where the kept one's records end in its log: below the position, the log was truncated,
+  and may have grown again since. A checkpoint without them knows a truncated log by its length only.
 * Spark asks for the next batch only when all up to ``start`` is done. So ``start`` is what is committed.
 * Our commits carry a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without it (or whose mark names
   another offset) was made by somebody else: a reset, if it differs from the position the query has.
@@ -30,8 +34,7 @@ Rules
   our look at the group (OffsetFetch) and our commit (OffsetCommit, sent at once after it) is overwritten and never
   followed. That takes one round trip, some milliseconds per batch; before a reset is acknowledged, which planning a
   batch comes before, the group is looked at again. Reset the group once more then, or while the query is down.
-* A commit carries the leader epoch (KIP-320) only where the broker told it for this very offset: where a batch ended
-  at the log's end. Else it carries none.
+* A commit carries the epoch that is kept with its offset, so that consumers who go on from it see the same.
 """
 
 from __future__ import annotations
@@ -69,10 +72,12 @@ class NoCommittedOffset(OdradekError):
 
 
 class LogRange(NamedTuple):
-    """What a partition holds: from its log start offset to the end a consumer can read, exclusive."""
+    """What a partition holds: from its log start offset to the end a consumer can read, exclusive; and whose log it
+    is, -1 where the broker does not tell the leader's epoch."""
 
     start: int
     end: int
+    leader_epoch: int = NO_EPOCH
 
 
 class Range(NamedTuple):
@@ -90,7 +95,7 @@ class Range(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
     """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids; ``ids``:
-    those of the topics, where known.
+    those of the topics, and ``epochs``: leaders' that held all below the position, where known.
 
     ``is_initial``: it stands before the first batch. One without positions need not: a pattern may match nothing yet.
     """
@@ -99,6 +104,7 @@ class SourceOffset:
     origins: Offsets = field(default_factory=dict)
     followed: Mapping[TopicPartition, str] = field(default_factory=dict)
     ids: Mapping[str, UUID] = field(default_factory=dict)
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     is_initial: bool = False
 
     @classmethod
@@ -112,6 +118,7 @@ class SourceOffset:
                 origins=flat(extra.get("from", {}), int),
                 followed=flat(extra.get("followed", {}), str),
                 ids={topic: UUID(topic_id) for topic, topic_id in extra.get("ids", {}).items()},
+                epochs=flat(extra.get("epochs", {}), int),
                 is_initial=not value,
             )
         except (AttributeError, TypeError, ValueError) as error:
@@ -127,6 +134,8 @@ class SourceOffset:
                 extra[name] = nested(part)
         if self.ids:
             extra["ids"] = {topic: str(topic_id) for topic, topic_id in sorted(self.ids.items())}
+        if self.epochs:
+            extra["epochs"] = nested(self.epochs)
         return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
 
     def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
@@ -156,10 +165,13 @@ def nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 # --- the group's commits --------------------------------------------------------------------------------------------
 
 
-def mark_commit(offset: int, reset_id: str = "", instead_of: OffsetAndMetadata | None = None) -> OffsetAndMetadata:
+def mark_commit(
+    offset: int, reset_id: str = "", instead_of: OffsetAndMetadata | None = None, *, leader_epoch: int = NO_EPOCH
+) -> OffsetAndMetadata:
     """A commit of ours; with a reset id it acknowledges that reset. Another's at the same offset lends its epoch."""
-    epoch = instead_of.leader_epoch if instead_of is not None and instead_of.offset == offset else NO_EPOCH
-    return OffsetAndMetadata(offset, epoch, f"{MARK}{offset}" + (f":{reset_id}" if reset_id else ""))
+    if instead_of is not None and instead_of.offset == offset:
+        leader_epoch = instead_of.leader_epoch
+    return OffsetAndMetadata(offset, leader_epoch, f"{MARK}{offset}" + (f":{reset_id}" if reset_id else ""))
 
 
 def mark_of(commit: OffsetAndMetadata) -> str | None:
@@ -196,7 +208,7 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
         if moved and commit is not None and on_reset is not OnGroupReset.IGNORE:
             resets[partition] = (commit.offset, mark or new_id)
         elif commit is None or commit.offset != position or mark != "":
-            commits[partition] = mark_commit(position)
+            commits[partition] = mark_commit(position, leader_epoch=done.epochs.get(partition, NO_EPOCH))
     if resets and on_reset is OnGroupReset.FAIL:
         raise GroupReset(_reset_message(done.positions, {tp: offset for tp, (offset, _) in resets.items()}))
     return Settlement(commits, resets)
@@ -239,21 +251,26 @@ def starting_offsets(
     log: Mapping[TopicPartition, LogRange],
     *,
     committed: Commits | None = None,
+    reaches: Offsets | None = None,
     found: Offsets | None = None,
     auto_offset_reset: str = "earliest",
     latest_if_none: bool = False,
 ) -> dict[TopicPartition, int]:
     """Where a first batch, or a batch read, starts in each partition of ``log``.
 
-    ``found`` are the offsets of the wanted times, −1 where no record is that young. Raises ConfigError,
-    NoCommittedOffset.
+    ``reaches`` are, as for ``plan_batch``, of the commits' epochs; ``found`` are the offsets of the wanted times, −1
+    where no record is that young. Raises ConfigError, NoCommittedOffset.
     """
     if position.kind is Start.EARLIEST:
         return {tp: held.start for tp, held in log.items()}
     if position.kind is Start.LATEST:
         return {tp: held.end for tp, held in log.items()}
     if position.kind is Start.COMMITTED:
-        given = {tp: commit.offset for tp, commit in (committed or {}).items()}
+        given = {
+            tp: taken_back(commit.offset, (reaches or {}).get(tp), log[tp])
+            for tp, commit in (committed or {}).items()
+            if tp in log
+        }
         return {tp: usable_offset(tp, given.get(tp), held, auto_offset_reset) for tp, held in log.items()}
     if position.kind is Start.OFFSETS:
         _check_complete("startingOffsets", position.offsets, log)
@@ -344,17 +361,30 @@ def _by_time(
     return {tp: held.end if tp in missing else found[tp] for tp, held in log.items()}
 
 
-def check_committed(committed: Commits, log: Mapping[TopicPartition, LogRange], causes: Causes = NOBODY_KNOWS) -> None:
-    """Whether the log still holds all that a group has not read. Raises DataLoss."""
+def lost_of_committed(
+    committed: Commits,
+    log: Mapping[TopicPartition, LogRange],
+    causes: Causes = NOBODY_KNOWS,
+    reaches: Offsets | None = None,
+) -> list[str]:
+    """What a log does not hold any more of what a group has not read, or has; ``reaches`` as for ``plan_batch``, of
+    the commits' epochs."""
     lost: list[str] = []
     for partition, held in sorted(log.items()):
         offset = committed[partition].offset if partition in committed else held.start
+        reach = (reaches or {}).get(partition, offset)
         if offset < held.start:
             lost.append(loss.removed(partition, offset, held.start, causes))
+        elif reach < offset:
+            lost.append(loss.parted(partition, offset, reach, held))
         elif offset > held.end:
             lost.append(loss.truncated(partition, offset, held.end, same_topic=False))
-    if lost:
-        raise DataLoss(loss_message(lost))
+    return lost
+
+
+def taken_back(offset: int, reach: int | None, held: LogRange) -> int:
+    """Where to go on from an offset whose log parts, at ``reach``, from what it was read or committed under."""
+    return offset if reach is None or offset <= reach else min(max(reach, held.start), held.end)
 
 
 # --- the next batch -------------------------------------------------------------------------------------------------
@@ -362,10 +392,11 @@ def check_committed(committed: Commits, log: Mapping[TopicPartition, LogRange], 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A planned batch: its source offset, and the commits that acknowledge what it follows."""
+    """A planned batch: its source offset, the commits that acknowledge what it follows, and what it passes over."""
 
     end: SourceOffset
     acknowledge: Commits
+    lost: tuple[str, ...] = ()
 
 
 def plan_batch(
@@ -376,6 +407,7 @@ def plan_batch(
     committed: Commits | None = None,
     resets: Mapping[TopicPartition, tuple[int, str]] | None = None,
     ids: TopicIds | None = None,
+    reaches: Offsets | None = None,
     upto: Offsets | None = None,
     max_records: int | None = None,
     max_per_partition: Offsets | None = None,
@@ -386,12 +418,15 @@ def plan_batch(
     """The batch after ``start``, or None where there is nothing to do.
 
     ``begin``: where partitions that ``start`` does not have begin. ``resets``: to be followed, their offsets usable.
-    ``committed``: the group's commits, where resets are watched for. ``ids``: the topics' ids now. ``upto``: where to
-    stop at the latest (partitions it lacks wait for another run). ``max_records``: of all partitions together;
+    ``committed``: the group's commits, where resets are watched for. ``ids``: the topics' ids now. ``reaches``: where,
+    in a leader's log of another epoch, what was written up to the kept epoch ends. ``upto``: where to stop at the
+    latest (partitions it lacks wait for another run). ``max_records``: of all partitions together;
     ``max_per_partition``: of each. Raises DataLoss.
     """
     begin, resets, ids = begin or {}, resets or {}, ids or {}
-    kept, origins = _keep(start, log, resets, ids, fail_on_data_loss, causes)
+    kept, origins, lost = _keep(start, log, resets, ids, reaches or {}, causes)
+    if lost and fail_on_data_loss:
+        raise DataLoss(loss_message(lost))
     for partition, (offset, _) in resets.items():
         if partition in log:
             kept[partition] = origins[partition] = offset
@@ -408,9 +443,10 @@ def plan_batch(
         if commit is None or mark_of(commit) != reset_id or commit.offset != offset:
             acknowledge[partition] = mark_commit(offset, reset_id, commit)
     known = {topic: ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
-    return Batch(
-        SourceOffset(ends, origins, followed, {topic: found for topic, found in known.items() if found}), acknowledge
-    )
+    # Under the leader that reigns now its log reaches every position, not only those at its end.
+    epochs = {tp: log[tp].leader_epoch for tp in ends if log[tp].leader_epoch >= 0}
+    end = SourceOffset(ends, origins, followed, {topic: found for topic, found in known.items() if found}, epochs)
+    return Batch(end, acknowledge, tuple(lost))
 
 
 def _keep(  # noqa: PLR0917
@@ -418,10 +454,10 @@ def _keep(  # noqa: PLR0917
     log: Mapping[TopicPartition, LogRange],
     resets: Mapping[TopicPartition, tuple[int, str]],
     ids: TopicIds,
-    fail_on_data_loss: bool,
+    reaches: Offsets,
     causes: Causes,
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where the partitions of ``start`` go on, and those of them that do not go on where they ended."""
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[str]]:
+    """Where the partitions of ``start`` go on, those of them that do not go on where they ended, and what is lost."""
     kept: dict[TopicPartition, int] = {}
     origins: dict[TopicPartition, int] = {}
     lost: list[str] = []
@@ -440,15 +476,19 @@ def _keep(  # noqa: PLR0917
         elif position < held.start:
             lost.append(loss.removed(partition, position, held.start, causes))
             kept[partition] = origins[partition] = held.start
+        elif (reach := reaches.get(partition)) is not None:
+            if reach < position:
+                lost.append(loss.parted(partition, position, reach, held))
+                kept[partition] = origins[partition] = taken_back(position, reach, held)
+            else:  # all of it is there, though a leader elected a moment ago may not know yet how far one can read
+                kept[partition] = position
         elif position > held.end:
             same_topic = start.ids.get(partition.topic) is not None and ids.get(partition.topic) is not None
             lost.append(loss.truncated(partition, position, held.end, same_topic=same_topic))
             kept[partition] = origins[partition] = held.start
         else:
             kept[partition] = position
-    if lost and fail_on_data_loss:
-        raise DataLoss(loss_message(lost))
-    return kept, origins
+    return kept, origins, lost
 
 
 def check_held(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -35,10 +35,11 @@ from pyspark.sql.types import (
 )
 
 from odradek.core.errors import ConfigError, OdradekError
-from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
-from odradek.spark import plan, pushdown
+from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.spark import loss, plan, pushdown
 from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
+from odradek.spark.loss import DataLoss, loss_message
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
 from odradek.spark.plan import Commits, LogRange, Range, SourceOffset
 from odradek.spark.sink import OdradekStreamWriter, OdradekWriter
@@ -132,12 +133,14 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
 
 
 class Piece(NamedTuple):
-    """Offsets ``start`` to ``end`` (exclusive) of one partition, of the topic with this id where it is known."""
+    """Offsets ``start`` to ``end`` (exclusive) of one partition, of the topic with this id and as the leader of this
+    epoch had them, where these are known."""
 
     partition: TopicPartition
     start: int
     end: int
     topic_id: UUID | None
+    leader_epoch: int = NO_EPOCH
 
 
 @dataclass
@@ -147,15 +150,22 @@ class KafkaRanges(InputPartition):  # type: ignore[misc]
     pieces: tuple[Piece, ...]
 
 
-def _tasks(wanted: Sequence[Range], lookups: Lookups, planned: plan.TopicIds | None = None) -> list[InputPartition]:
-    """``planned``: the topics that the ranges were taken from, where that may be a while ago."""
+def _tasks(
+    wanted: Sequence[Range], lookups: Lookups, planned: plan.TopicIds, epochs: Mapping[TopicPartition, int]
+) -> list[InputPartition]:
+    """``planned``: the topics that the ranges were taken from, where that may be a while ago; ``epochs``: those of the
+    leaders whose logs reached their ends then."""
     options = lookups.options
-    ids = {**lookups.topic_ids({item.partition.topic for item in wanted}), **(planned or {})}
+    ids = {**lookups.topic_ids({item.partition.topic for item in wanted}), **planned}
     if options.min_partitions is None and options.max_records_per_partition is None:
         groups = plan.gather(wanted)
     else:
         groups = [[piece] for piece in plan.split(wanted, options.min_partitions, options.max_records_per_partition)]
-    return [KafkaRanges(tuple(Piece(*item, ids[item.partition.topic]) for item in group)) for group in groups]
+
+    def piece(item: Range) -> Piece:
+        return Piece(*item, ids[item.partition.topic], epochs.get(item.partition, NO_EPOCH))
+
+    return [KafkaRanges(tuple(map(piece, group))) for group in groups]
 
 
 def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -205,7 +215,8 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         lookups = Lookups(self.options)
         try:
-            return _tasks(narrowed(lookups, batch_ranges(lookups), self.pushed), lookups)
+            wanted = narrowed(lookups, batch_ranges(lookups), self.pushed)
+            return _tasks(wanted, lookups, {}, {one.partition: lookups.leader_epoch(one.partition) for one in wanted})
         finally:
             lookups.close()
 
@@ -246,16 +257,32 @@ def _starting_offsets(
     options = lookups.options
     if options.starting.kind is Start.COMMITTED and committed is None:
         committed = lookups.committed(log)
-    if options.starting.kind is Start.COMMITTED and options.fail_on_data_loss:
-        plan.check_committed(committed or {}, log, lookups)
+    reaches: plan.Offsets = {}
+    if options.starting.kind is Start.COMMITTED:
+        reaches = _reaches_of(lookups, committed)
+        _check_committed(lookups, committed or {}, log, reaches)
     return plan.starting_offsets(
         options.starting,
         log,
         committed=committed,
+        reaches=reaches,
         found=lookups.at_times(plan.wanted_times(options.starting, log)),
         auto_offset_reset=options.auto_offset_reset,
         latest_if_none=options.latest_where_no_record_is_that_young,
     )
+
+
+def _reaches_of(lookups: Lookups, committed: Commits | None) -> plan.Offsets:
+    return lookups.reaches({tp: commit.leader_epoch for tp, commit in (committed or {}).items()})
+
+
+def _check_committed(
+    lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], reaches: plan.Offsets
+) -> None:
+    lost = plan.lost_of_committed(committed, log, lookups, reaches)
+    if lost and lookups.options.fail_on_data_loss:
+        raise DataLoss(loss_message(lost))
+    loss.warn(lost)
 
 
 class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -268,7 +295,6 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._settled: dict[str, Any] | None = None  # the source offset last committed
         self._ends: dict[TopicPartition, int] = {}
         self._planned: plan.Offsets = {}
-        self._epochs: dict[TopicPartition, tuple[int, int]] = {}  # (offset, its leader epoch) where the last batch ends
         self._last_batch_s: float | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -308,7 +334,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             if not self._was_reset_since(committed, batch.acknowledge):
                 break
         self._planned = batch.end.positions
-        self._epochs = {tp: (to, self._lookups.leader_epoch(tp, to)) for tp, to in batch.end.positions.items()}
+        loss.warn(batch.lost)
         # Acknowledged before Spark writes the batch down: if that never happens, the acknowledged commit still says
         # that this reset has to be followed.
         self._lookups.commit(batch.acknowledge)
@@ -329,7 +355,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         stop = SourceOffset.from_json(end)
-        return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids)
+        return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids, stop.epochs)
 
     def commit(self, end: dict[str, Any]) -> None:
         # Spark calls this only when it has planned the batch after `end`, hence after latestOffset(end) has committed
@@ -352,10 +378,6 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         before = {tp: commit for tp, commit in committed.items() if tp in acknowledge}
         return self._lookups.committed(acknowledge) != before
 
-    def _with_epoch(self, partition: TopicPartition, commit: OffsetAndMetadata) -> OffsetAndMetadata:
-        offset, epoch = self._epochs.get(partition, (NO_OFFSET, NO_EPOCH))
-        return commit._replace(leader_epoch=epoch) if offset == commit.offset else commit
-
     def _settle(
         self, start: dict[str, Any], done: SourceOffset, ends: plan.Offsets
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
@@ -367,10 +389,12 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         settlement = plan.settle(done, committed, options.on_group_reset, uuid.uuid4().hex[:12])
         ids = self._lookups.topic_ids({tp.topic for tp in ends})
         # What a log does not hold (it was truncated, or its topic is gone or made anew) is no offset to commit there.
+        reaches = self._lookups.reaches(done.epochs)
         held = {
-            tp: self._with_epoch(tp, commit)
+            tp: commit
             for tp, commit in settlement.commits.items()
-            if commit.offset <= ends.get(tp, -1) and not done.is_of_another_topic(tp.topic, ids)
+            if commit.offset <= min(ends.get(tp, -1), reaches.get(tp, commit.offset))
+            and not done.is_of_another_topic(tp.topic, ids)
         }
         self._lookups.commit(held)
         self._settled = start
@@ -389,14 +413,12 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         ids = self._lookups.topic_ids({tp.topic for tp in ends})
         anew = any(done.is_of_another_topic(topic, ids) for topic in ids)
         if not resets and not anew and not done.is_initial and ends == dict(done.positions):
-            return None
+            reaches = self._lookups.reaches(done.epochs)
+            if all(reaches.get(tp, position) >= position for tp, position in done.positions.items()):
+                return None
         log = self._lookups.log(ends, done.positions)
         begin = self._begin(done, log, committed)
-        usable = {
-            tp: (plan.usable_offset(tp, offset, log[tp], options.auto_offset_reset), reset_id)
-            for tp, (offset, reset_id) in resets.items()
-            if tp in log
-        }
+        usable = self._usable(resets, log, committed or {})
         make = functools.partial(
             plan.plan_batch,
             done,
@@ -405,6 +427,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             committed=committed,
             resets=usable,
             ids=ids,
+            reaches=self._lookups.reaches(done.epochs),
             upto=self._upto,
             max_records=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -423,6 +446,18 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None
         return batch
 
+    def _usable(
+        self, resets: Mapping[TopicPartition, tuple[int, str]], log: Mapping[TopicPartition, LogRange], found: Commits
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """Resets, with the offsets at which their logs can be read."""
+        reaches = _reaches_of(self._lookups, {tp: commit for tp, commit in found.items() if tp in resets})
+        usable: dict[TopicPartition, tuple[int, str]] = {}
+        for tp, (offset, reset_id) in resets.items():
+            if (held := log.get(tp)) is not None:
+                offset = plan.taken_back(offset, reaches.get(tp), held)
+                usable[tp] = plan.usable_offset(tp, offset, held, self.options.auto_offset_reset), reset_id
+        return usable
+
     def _begin(
         self, done: SourceOffset, log: dict[TopicPartition, LogRange], committed: Commits | None
     ) -> dict[TopicPartition, int]:
@@ -435,7 +470,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if self.options.starting.kind is not Start.COMMITTED:
             return plan.starting_offsets(Position(Start.EARLIEST), fresh)
         known = self._lookups.committed(fresh) if committed is None else committed
-        return plan.starting_offsets(self.options.starting, fresh, committed=known)
+        return plan.starting_offsets(
+            self.options.starting, fresh, committed=known, reaches=_reaches_of(self._lookups, known)
+        )
 
     def _should_wait(
         self, done: SourceOffset, batch: plan.Batch, log: dict[TopicPartition, LogRange], limit: ReadLimit

@@ -14,7 +14,8 @@ from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
 from odradek.client.model import LATEST
 from odradek.client.reader import DEFAULT_COLUMNS, read_range, shared_cluster
-from odradek.core.ids import TopicPartition
+from odradek.core.errors import OdradekError
+from odradek.core.ids import NO_EPOCH, TopicPartition
 from odradek.spark import loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.loss import DataLoss, loss_message
@@ -25,15 +26,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_task(
-    options: ReadOptions, partition: TopicPartition, start: int, end: int, topic_id: UUID | None
+def read_task(  # noqa: PLR0917
+    options: ReadOptions,
+    partition: TopicPartition,
+    start: int,
+    end: int,
+    topic_id: UUID | None,
+    leader_epoch: int = NO_EPOCH,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of ``[start, end)``. What is gone since the batch was planned raises DataLoss, or is left out."""
-    return telling(options.progress_to, _read_task(options, partition, start, end, topic_id), partition, start, end)
+    """The records of ``[start, end)``. What is gone since the batch was planned raises DataLoss, or is left out.
+
+    ``leader_epoch``: that of the leader whose log reached ``end`` then, by which a log shows that was cut since and
+    has grown again.
+    """
+    batches = _read_task(options, partition, start, end, topic_id, leader_epoch)
+    return telling(options.progress_to, batches, partition, start, end)
 
 
-def _read_task(
-    options: ReadOptions, partition: TopicPartition, start: int, end: int, topic_id: UUID | None
+def _read_task(  # noqa: PLR0917
+    options: ReadOptions, partition: TopicPartition, start: int, end: int, topic_id: UUID | None, leader_epoch: int
 ) -> Iterator[pa.RecordBatch]:
     _spare_what_stays()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
@@ -49,29 +60,38 @@ def _read_task(
             columns=columns,
             isolation_level=options.isolation_level,
             topic_id=topic_id,
+            end_leader_epoch=leader_epoch,
         )
         try:
-            yield from batches
+            for batch in batches:
+                position = batch.column("offset")[-1].as_py() + 1
+                yield batch
+                del batch  # the next one may take its memory
             return
         except OffsetOutOfRange as error:
-            if options.fail_on_data_loss:
-                raise DataLoss(loss_message([_what_is_gone(options, error, end)])) from error
+            _fail_or_warn(options, _what_is_gone(options, error, end), error)
             if error.log_start_offset <= error.offset:  # the log ends before what was planned: truncated
                 return
             position = error.log_start_offset
-        except (LogTruncated, TopicRecreated, UnknownTopic) as error:
-            if options.fail_on_data_loss:
-                raise DataLoss(loss_message([f"{partition}: offsets {position} to {end - 1}: {error}"])) from error
+        except LogTruncated as error:
+            _fail_or_warn(options, loss.parted_since(partition, error.divergence_offset, end), error)
+            end = min(end, error.divergence_offset)  # up to there it is what was planned; planning goes on from there
+        except (TopicRecreated, UnknownTopic) as error:
+            _fail_or_warn(options, f"{partition}: offsets {position} to {end - 1}: {error}", error)
             return
         except RequestTimedOut as error:
             # A log that ends before what was planned is waited for, since a new leader may know its end a moment later.
             log_end = _log_end(options, partition)
             if log_end >= end:
                 raise
-            if options.fail_on_data_loss:
-                lost = loss.truncated(partition, end, log_end, same_topic=True)
-                raise DataLoss(loss_message([lost])) from error
+            _fail_or_warn(options, loss.truncated(partition, end, log_end, same_topic=True), error)
             return
+
+
+def _fail_or_warn(options: ReadOptions, lost: str, error: OdradekError) -> None:
+    if options.fail_on_data_loss:
+        raise DataLoss(loss_message([lost])) from error
+    loss.warn([lost])
 
 
 @functools.cache

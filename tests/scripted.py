@@ -110,12 +110,15 @@ class ScriptedBroker:
         asked = message.topics[0].partitions[0]
         if self.cluster.leader != self.node_id:
             return fetch_reply(self.cluster, error=ErrorCode.not_leader_or_follower)
+        if 0 <= getattr(asked, "current_leader_epoch", -1) < self.cluster.leader_epoch:
+            return fetch_reply(self.cluster, error=ErrorCode.fenced_leader_epoch)
         batches = [data for last, data in self.cluster.log if last >= asked.fetch_offset]
         return fetch_reply(self.cluster, batches[0] if batches else b"")
 
     def answer_2(self, message: Any, version: int) -> Reply:
         offset = {-1: self.cluster.end_offset, -2: 0}[message.topics[0].partitions[0].timestamp]
-        row = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": offset, "leader_epoch": 0}
+        row = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": offset}
+        row["leader_epoch"] = self.cluster.leader_epoch
         return {"throttle_time": 0, "topics": [{"name": "t", "partitions": [row]}]}
 
     def answer_10(self, message: Any, version: int) -> Reply:
