@@ -39,6 +39,15 @@ def test_a_topics_life(bootstrap: str, admin: Admin, topic: str, capsys: Capture
     assert f"unknown topic {topic}" in capsys.readouterr().err
 
 
+def test_counts_that_cannot_be_are_wrong_input(bootstrap: str, filled: str, topic: str, capsys: Capture) -> None:
+    for count in ("1", "2"):  # fewer than there are, and as many
+        assert run(["topics", "alter", filled, "--partitions", count, "-b", bootstrap]) == 2
+        assert "INVALID_PARTITIONS" in capsys.readouterr().err
+    line = ["topics", "create", f"{topic}-copies", "--replication-factor", "9", "-b", bootstrap]
+    assert run(line) == 2
+    assert "INVALID_REPLICATION_FACTOR" in capsys.readouterr().err
+
+
 def test_delete_records(bootstrap: str, admin: Admin, filled: str, capsys: Capture) -> None:
     line = ["topics", "delete-records", "--yes", "-b", bootstrap]
     assert run([*line, "--topic", f"{filled}:1", "--before", "4", "--json"]) == 0

@@ -29,6 +29,8 @@ _BAD_INPUT_CODES = frozenset(
         ErrorCode.invalid_group_id,
         ErrorCode.group_id_not_found,
         ErrorCode.invalid_config,
+        ErrorCode.invalid_partitions,
+        ErrorCode.invalid_replication_factor,
         ErrorCode.invalid_request,
     }
 )
