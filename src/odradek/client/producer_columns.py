@@ -10,7 +10,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from numba import types
 
+from odradek.batches.decode import _I64, _I64S, _RO, _U8S, _compiled
 from odradek.batches.header import HEADER_BYTES
 
 Int64s = npt.NDArray[np.int64]
@@ -18,6 +20,9 @@ Bytes = npt.NDArray[np.uint8]
 COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 # Of a record: lengths, deltas, attributes; rather more than less.
 _OVERHEAD_BYTES = 16
+# As a signature; arrays that may be written to are taken as well. One signature for each kernel: without, every mix of
+# arrays of both kinds would be compiled once more, for seconds, whenever it first came.
+_NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -39,7 +44,7 @@ class Packed(NamedTuple):
     max_timestamp: int
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@_compiled(types.int64[::1](_NUMBERS, _RO, _RO, _NUMBERS, _I64))
 def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any:
     """murmur2 of each key modulo ``count``; what is given stays, -1 where there is no key."""
     m = np.uint32(0x5BD1E995)
@@ -74,7 +79,7 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
 # What copies bytes is inlined as source: a call with arrays costs a record some percent, inlined by LLVM or not.
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@_compiled(_I64(_I64))
 def _varint_size(value: int) -> int:
     rest = np.uint64((value << 1) ^ (value >> 63))
     size = 1
@@ -84,7 +89,7 @@ def _varint_size(value: int) -> int:
     return size
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@_compiled(types.uint64(_U8S, types.uint64, _I64))
 def _put(out: Any, at: Any, value: int) -> Any:
     """A zigzag varint; returns the position behind it."""
     rest = np.uint64((value << 1) ^ (value >> 63))
@@ -106,7 +111,11 @@ def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
     return at + np.uint64(size)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@_compiled(
+    types.UniTuple(_I64, 3)(
+        _NUMBERS, _I64, _I64, _NUMBERS, _NUMBERS, _RO, _NUMBERS, _RO, _NUMBERS, _NUMBERS, _NUMBERS, _RO, _I64S
+    )
+)  # fmt: skip
 def _measure(  # noqa: PLR0917
     rows: Any, first: int, limit: int, times: Any, key_ends: Any, has_key: Any, value_ends: Any, has_value: Any,
     head_ends: Any, name_ends: Any, content_ends: Any, has_content: Any, sizes: Any,
@@ -138,7 +147,12 @@ def _measure(  # noqa: PLR0917
     return total, stop, latest
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@_compiled(
+    types.void(
+        _NUMBERS, _I64, _I64, _NUMBERS, _NUMBERS, _RO, _RO, _NUMBERS, _RO, _RO, _NUMBERS, _NUMBERS, _RO,
+        _NUMBERS, _RO, _RO, _I64S, _U8S,
+    )
+)  # fmt: skip
 def _write(  # noqa: PLR0917
     rows: Any, first: int, stop: int, times: Any, key_ends: Any, has_key: Any, keys: Any,
     value_ends: Any, has_value: Any, values: Any, head_ends: Any, name_ends: Any, names: Any,
@@ -176,9 +190,9 @@ def _cast(array: pa.Array, kind: pa.DataType, name: str, expected: str) -> pa.Ar
 def _blobs(array: pa.Array, name: str) -> _Blobs:
     array = _cast(array, pa.large_binary(), name, "bytes or text")
     buffers = array.buffers()
-    offsets = (
-        np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8) if len(array) else np.zeros(1, np.int64)
-    )
+    offsets = np.zeros(1, np.int64)
+    if len(array):
+        offsets = np.require(np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8), requirements="A")
     data = np.frombuffer(buffers[2], np.uint8) if buffers[2] is not None and buffers[2].size else np.zeros(0, np.uint8)
     return _Blobs(offsets, _valid(array), data)
 
@@ -211,7 +225,7 @@ def _times(batch: pa.RecordBatch, now_ms: int) -> Int64s:
     if pa.types.is_timestamp(column.type):
         column = _cast(column, pa.timestamp("ms"), "timestamp", "milliseconds or timestamps")
     column = _cast(column, pa.int64(), "timestamp", "milliseconds or timestamps").fill_null(now_ms)
-    times = np.ascontiguousarray(column.to_numpy(zero_copy_only=False))
+    times: Int64s = np.require(column.to_numpy(zero_copy_only=False), requirements=["C", "A"])
     if len(times) and times.min() < 0:
         raise ValueError(f"column timestamp: {times.min()} ms is before 1970")
     return times
@@ -244,10 +258,10 @@ def pack_columns(
     key, value = (_blobs(_column(batch, name, pa.large_binary()), name) for name in ("key", "value"))
     heads, times = _headers(batch), _times(batch, now_ms)
     column = _cast(_column(batch, "partition", pa.int64()), pa.int64(), "partition", "whole numbers")
-    given = column.fill_null(-1).to_numpy(zero_copy_only=False)
+    given = np.require(column.fill_null(-1).to_numpy(zero_copy_only=False), requirements=["C", "A"])
     if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
         raise ValueError(f"column partition: the topic has partitions 0 to {partition_count - 1}")
-    chosen = _partitions(key.offsets, key.valid, key.data, np.ascontiguousarray(given), partition_count)
+    chosen = _partitions(key.offsets, key.valid, key.data, given, partition_count)
     names, contents = heads[1].offsets[heads[0]], heads[2].offsets[heads[0]]
     _spread(chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky)
     order = np.argsort(chosen, kind="stable").astype(np.int64)
