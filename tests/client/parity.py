@@ -22,6 +22,7 @@ from odradek.client.consumer_errors import (
     NoOffsetForPartition,
     RetriableCommitFailed,
     UnreleasedInstance,
+    Wakeup,
 )
 from odradek.client.errors import OffsetOutOfRange, UnsupportedVersion
 from odradek.core import records
@@ -41,6 +42,7 @@ JAVA_NAMES: dict[type[BaseException], str] = {
     UnreleasedInstance: "UnreleasedInstanceIdException",
     UnsupportedVersion: "UnsupportedVersionException",
     ValueError: "IllegalArgumentException",
+    Wakeup: "WakeupException",
 }
 
 
@@ -204,6 +206,9 @@ class OurConsumers:
 
     def do_resume(self, one: _One, words: list[str]) -> None:
         one.consumer.resume(map(_partition, words))
+
+    def do_wakeup(self, one: _One, words: list[str]) -> None:
+        one.consumer.wakeup()
 
     def do_drop(self, one: _One, words: list[str]) -> None:
         one.records.clear()

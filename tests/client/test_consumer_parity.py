@@ -71,6 +71,12 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "new a max.poll.records=5", "subscribe a T", "settle a a=2", "pause a T:1", "begin a T:0 T:1", "drop a",
         "read a 10", "resume a T:1", "read a 10", "commit a", "close a",
     ),
+    "a wakeup is kept for the next call that waits": (
+        "new a enable.auto.commit=true auto.commit.interval.ms=3600000", "subscribe a T", "read a 20", "wakeup a",
+        "commit a T:0=3", "commit a T:0=4", "wakeup a", "wakeup a", "committed a T:0", "committed a T:0 T:1",
+        "wakeup a", "seek a T:0 4", "pause a T:1", "resume a T:1", "poll a 0", "read a 6",
+        "wakeup a", "unsubscribe a", "subscribe a U", "poll a 0", "read a 5", "wakeup a", "close a",
+    ),
     "standing alone": (  # claims 46 and 69
         "new a", "assign a T:0", "read a 10", "commit a", "@group", "fails-to a subscribe T", "close a",
         "new b", "assign b T:0 T:1", "read b 10", "close b",

@@ -54,6 +54,7 @@ class Consumer:
             settings = {"bootstrap.servers": settings}
         self.config = ConsumerConfig.of({**(settings or {}), **more})
         self._made: Engine | None = None
+        self._woken_first = False
         self._closed = False
 
     @property
@@ -62,6 +63,8 @@ class Consumer:
             raise IllegalState("this Consumer is closed")
         if self._made is None:
             self._made = Engine(self.config, _call)
+            if self._woken_first:
+                self._made.wakeup()
         return self._made
 
     async def __aenter__(self) -> Self:
@@ -138,8 +141,12 @@ class Consumer:
                 return polled
 
     def wakeup(self) -> None:
-        """The poll that waits, or the next one, raises Wakeup. From any thread."""
-        self._engine.wakeup()
+        """From any thread: the call that waits for a broker, or the next one, raises Wakeup, as
+        ``odradek.Consumer.wakeup`` tells; where several tasks wait, the one that began last."""
+        if self._made is not None:
+            self._made.wakeup()
+        else:
+            self._woken_first = not self._closed
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Polls bring nothing from these until ``resume``; the membership goes on. Raises IllegalState."""

@@ -255,7 +255,12 @@ class Consumer:
                 yield from records
 
     def wakeup(self) -> None:
-        """From any thread: the poll that waits, or the next one, raises Wakeup."""
+        """From any thread: the call that waits for a broker raises Wakeup; if none does, the next one that would.
+
+        Those are ``poll``, ``commit``, ``committed``, ``position`` of what is not known yet, ``lag``, the calls that
+        look offsets or topics up, and, under an automatic commit, polls that wait for it. What had been sent may have
+        been done: a commit that was ended so may stand, and can be made again. ``close`` goes its way.
+        """
         self._engine.wakeup()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:

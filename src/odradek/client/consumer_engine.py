@@ -33,6 +33,25 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 logger = logging.getLogger("odradek.consumer")
 
 
+class _Waiting:
+    """A call that ``wakeup`` may end, by cancelling its task as ``asyncio.timeout`` does."""
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self.ended = False
+
+    def end(self) -> None:
+        self.ended = True
+        self._task.cancel()
+
+    def is_ours(self) -> bool:
+        """Takes the cancellation back: False where somebody else wants one, too."""
+        self.ended = False
+        return self._task.uncancel() <= self._cancelling
+
+
 class Engine:
     """Belongs to one loop. ``run`` calls user code: on the caller's thread, or where the loop is."""
 
@@ -45,12 +64,15 @@ class Engine:
         kind = ConsumerCoordination if config.group_protocol == "consumer" else ClassicCoordination
         self.group: Coordination = kind(config, self._cluster, self.subscription, self._bell.ring, run)
         self.group.dropped = self.fetcher.drop
+        self.group.wakeable = self._wakeable
         if config.group_protocol == "consumer":
             self.fetcher.member_of = self._member_of
         self.unfinished: dict[TopicPartition, tuple[int, int, int]] = {}
         """Of the partitions in the last poll's answer: version, position and its epoch as they were before it."""
         self._end_iteration: Callable[[], None] | None = None
         self._woken = False
+        self._waiting: list[_Waiting] = []
+        self._closing = False
         self._watching: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -168,9 +190,7 @@ class Engine:
         while True:
             self._bell.hush()
             self.group.polled()
-            if self._woken:
-                self._woken = False
-                raise Wakeup("wakeup() was called")
+            self._raise_if_woken()
             self.group.auto_commit_if_due()
             await self.group.callbacks()
             if self.subscription.subscribed:
@@ -195,8 +215,9 @@ class Engine:
 
     async def _match_within(self, deadline_s: float) -> None:
         try:
-            async with asyncio.timeout(max(0.001, deadline_s - time.monotonic())):
-                await self._match()
+            with self._wakeable():
+                async with asyncio.timeout(max(0.001, deadline_s - time.monotonic())):
+                    await self._match()
         except TimeoutError:
             return
 
@@ -303,10 +324,50 @@ class Engine:
             if self._end_iteration is end:
                 end()
 
+    # --- waking -----------------------------------------------------------------------------------------------
+
     def wakeup(self) -> None:
-        """From any thread."""
+        """From any thread, at any time."""
         self._woken = True
-        self._loop.call_soon_threadsafe(self._bell.ring)
+        try:
+            self._loop.call_soon_threadsafe(self._end_waiting)
+        except RuntimeError:
+            logger.debug("the loop has ended")
+
+    def _end_waiting(self) -> None:
+        if self._woken and self._waiting and not self._waiting[-1].ended:
+            self._woken = False
+            self._waiting[-1].end()
+        self._bell.ring()
+
+    def _raise_if_woken(self) -> None:
+        if self._woken:
+            self._woken = False
+            raise Wakeup
+
+    @contextmanager
+    def _wakeable(self) -> Iterator[None]:
+        """Around what waits for a broker: raises Wakeup at once, or as soon as ``wakeup`` is called. No user code may
+        run inside: it would be cut off."""
+        if self._closing:
+            yield
+            return
+        self._raise_if_woken()
+        waiting = _Waiting()
+        self._waiting.append(waiting)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if waiting.ended:
+                if waiting.is_ours():
+                    raise Wakeup from None
+                self._woken = True
+            raise
+        finally:
+            self._waiting.remove(waiting)
+            if waiting.ended:  # it came too late for this call: the next one shall hear of it
+                waiting.is_ours()
+                self._woken = True
 
     # --- positions --------------------------------------------------------------------------------------------
 
@@ -330,6 +391,7 @@ class Engine:
         state = self.subscription.state(TopicPartition(*tp))
         deadline = self._cluster.deadline(timeout_ms)
         while not state.ready:
+            self._raise_if_woken()
             self._bell.hush()
             self.fetcher.pump()
             if (failure := self.fetcher.take_failure()) is not None:
@@ -345,27 +407,33 @@ class Engine:
         if self.config.group_id is None:
             raise InvalidGroupId("committed()")
         wanted = [TopicPartition(*tp) for tp in partitions]
-        found = await operations.list_group_offsets(self._cluster, self.config.group_id, wanted, require_stable=True)
+        if not wanted:
+            return {}
+        with self._wakeable():
+            found = await operations.list_group_offsets(
+                self._cluster, self.config.group_id, wanted, require_stable=True
+            )
         return {tp: found.get(tp) for tp in wanted}
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
         if not wanted:
             return {}
-        return await operations.list_offsets(
-            self._cluster, {TopicPartition(*tp): when for tp, when in wanted.items()},
-            isolation(self.config.isolation_level),
-        )  # fmt: skip
+        asked = {TopicPartition(*tp): when for tp, when in wanted.items()}
+        with self._wakeable():
+            return await operations.list_offsets(self._cluster, asked, isolation(self.config.isolation_level))
 
     async def bounds(self, partitions: Iterable[TopicPartition], *, end: bool) -> dict[TopicPartition, int]:
         listed = await self.list_offsets(dict.fromkeys(partitions, LATEST if end else EARLIEST))
         return {tp: found.offset for tp, found in listed.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        found = (await operations.describe_topics(self._cluster, [topic]))[topic]
+        with self._wakeable():
+            found = (await operations.describe_topics(self._cluster, [topic]))[topic]
         return [TopicPartition(topic, row.partition) for row in found.partitions]
 
     async def list_topics(self) -> dict[str, TopicDescription]:
-        return await operations.describe_topics(self._cluster, None)
+        with self._wakeable():
+            return await operations.describe_topics(self._cluster, None)
 
     async def lag(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
         chosen = list(self.subscription.partitions) if partitions is None else [TopicPartition(*t) for t in partitions]
@@ -408,7 +476,8 @@ class Engine:
     # --- the end ----------------------------------------------------------------------------------------------
 
     async def close(self, timeout_ms: int) -> None:
-        """Last commit, callbacks, LeaveGroup, connections."""
+        """Last commit, callbacks, LeaveGroup, connections. ``wakeup`` ends nothing here."""
+        self._closing, self._woken = True, False
         deadline = self._cluster.deadline(timeout_ms)
         if self._watching is not None:
             self._watching.cancel()

@@ -82,7 +82,10 @@ class UnreleasedInstance(KafkaError):
 
 
 class Wakeup(OdradekError):
-    """``wakeup()`` was called: the waiting call ended early."""
+    """``wakeup()`` was called: the waiting call ended early. What it had sent may have been done."""
+
+    def __init__(self, what: str = "wakeup() was called") -> None:
+        super().__init__(what)
 
 
 class IllegalState(OdradekError):

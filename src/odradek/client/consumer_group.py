@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
@@ -19,6 +20,7 @@ from odradek.client.consumer_errors import (
     InvalidGroupId,
     RebalanceInProgress,
     RetriableCommitFailed,
+    Wakeup,
 )
 from odradek.client.consumer_fetcher import NodeConnections
 from odradek.client.subscription import SubscriptionState
@@ -58,6 +60,8 @@ class Coordination(ABC):
         self.on_revoked: OnPartitions | None = None
         self.on_lost: OnPartitions | None = None
         self.dropped: Callable[[TopicPartition], None] = lambda tp: None
+        self.wakeable: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Around what a user waits for: raises Wakeup."""
         self.failure: Exception | None = None
         self._cluster = cluster
         self._subscription = subscription
@@ -66,6 +70,7 @@ class Coordination(ABC):
         self._connections = NodeConnections(cluster)
         self._polled_s = time.monotonic()
         self._sent: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
         self._order = asyncio.Lock()
         self._told: deque[tuple[OnCommit, Offsets, Exception | None]] = deque()
 
@@ -185,7 +190,7 @@ class Coordination(ABC):
         await self._leave_group(reason)
 
     async def close(self) -> None:
-        tasks = [*self._tasks(), *self._sent]
+        tasks = [*self._tasks(), *self._sent, *self._under_way]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -219,18 +224,23 @@ class Coordination(ABC):
             raise failure
 
     async def commit(self, offsets: Offsets, timeout_ms: int | None = None) -> None:
-        """Blocks until taken; what passes is tried again. Earlier asynchronous commits are answered first."""
+        """Blocks until taken; what passes is tried again. Earlier asynchronous commits are answered first.
+
+        Raises Wakeup, and then goes on with nothing: it may have been taken."""
         if self.config.group_id is None:
             raise InvalidGroupId("committing")
         if self._sent:
-            await asyncio.gather(*self._sent, return_exceptions=True)
+            with self.wakeable():
+                await asyncio.wait(tuple(self._sent))
         await self.callbacks()
         if not offsets:
             return
 
+        first = [self._sending(offsets)]  # where a wakeup is due, it is sent all the same, as in Java
+
         async def attempt() -> OdradekError | None:
             try:
-                await self._send_commit(offsets)
+                await asyncio.shield(first.pop() if first else self._sending(offsets))
             except (CommitFailed, RebalanceInProgress) as error:
                 return error
             except OdradekError as error:
@@ -239,9 +249,24 @@ class Coordination(ABC):
             return None
 
         what = f"committing offsets of group {self.group_id}"
-        failure = await self._cluster.retrying(what, attempt, self._cluster.deadline(timeout_ms))
+        with self.wakeable():
+            failure = await self._cluster.retrying(what, attempt, self._cluster.deadline(timeout_ms))
         if failure is not None:
             raise failure
+
+    def _sending(self, offsets: Offsets) -> asyncio.Task[None]:
+        """Goes on where its caller is cut off: what the answer tells is heard, and if none comes, the connection is
+        given up, on which the group's other requests would wait behind it."""
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._under_way.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                logger.debug("group %s: commit: %s", self.group_id, error)
+
+        task = asyncio.ensure_future(self._send_commit(offsets))
+        self._under_way.add(task)
+        task.add_done_callback(done)
+        return task
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> None:
         """One try, in the order of the calls; ``callback`` is called by a later poll, commit or close."""
@@ -292,12 +317,15 @@ class Coordination(ABC):
         self.commit_async(self._subscription.positions(), answered)
 
     async def _auto_commit_now(self, timeout_ms: int) -> None:
-        """At revocation and close; a failure is told, and does not stop either."""
+        """At revocation and close; a failure is told, and does not stop either. Raises Wakeup alone: then the next
+        poll begins here again."""
         offsets = self._subscription.positions()
         if not self.auto.enabled or not offsets or (self._subscription.subscribed and not self.in_group):
             return
         try:
             await self.commit(offsets, timeout_ms)
+        except Wakeup:
+            raise
         except OdradekError as error:
             logger.warning("group %s: last automatic commit: %s", self.group_id, error)
 

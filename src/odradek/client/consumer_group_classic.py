@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_errors import FencedInstance
+from odradek.client.consumer_errors import FencedInstance, Wakeup
 from odradek.client.consumer_group import Coordination, Identity, now_ms
 from odradek.client.membership import Membership, Next, State
 from odradek.client.sticky_plan import NO_RACKS, PartitionRacks
@@ -107,8 +107,7 @@ class ClassicCoordination(Coordination):
         if member.lost:
             await self._give_up_lost()
         if self._joining is not None and self._joining.done():
-            task, self._joining = self._joining, None
-            await self._complete(task.result())
+            await self._complete(self._joining)
         if member.state is State.UNJOINED and self._joining is None and self._subscription.topics:
             await self._prepare()
             self._joining = asyncio.ensure_future(self._join())
@@ -120,8 +119,8 @@ class ClassicCoordination(Coordination):
         """Before a join: commit, and give up what is not kept through the rebalance."""
         if self._prepared:
             return
-        self._prepared = True
         await self._auto_commit_now(self.config.default_api_timeout_ms)
+        self._prepared = True
         if self.lost:  # as the commit found out
             await self._give_up_lost()
             return
@@ -129,17 +128,29 @@ class ClassicCoordination(Coordination):
         topics = self._subscription.topics
         revoked = [tp for tp in owned if tp.topic not in topics] if self.membership.cooperative else owned
         if revoked:
-            await self._tell(self.on_revoked, revoked)
+            try:
+                await self._tell(self.on_revoked, revoked)
+            except Wakeup:
+                self._prepared = False
+                raise
             self._assign([tp for tp in self._subscription.partitions if tp not in set(revoked)])
 
-    async def _complete(self, assigned: tuple[TopicPartition, ...]) -> None:
+    async def _complete(self, joining: asyncio.Task[tuple[TopicPartition, ...]]) -> None:
+        """Where a wakeup ends it, or ``on_revoked`` raises, the next poll begins here again."""
+        self._joining = None
+        assigned = joining.result()
         self._prepared = False
         self.auto.start(now_ms())
         before = set(self._subscription.partitions)
         revoked = sorted(before - set(assigned))
         if revoked:  # cooperative: what others shall have is free for them in the next round
-            await self._auto_commit_now(self.config.default_api_timeout_ms)
-            await self._tell(self.on_revoked, revoked)
+            try:
+                await self._auto_commit_now(self.config.default_api_timeout_ms)
+                await self._tell(self.on_revoked, revoked)
+            except BaseException:
+                if self.membership.known and self._joining is None:
+                    self._joining = joining
+                raise
             self.membership.request_rejoin("gave partitions up")
         self._assign(assigned)
         await self._tell(self.on_assigned, sorted(set(assigned) - before))

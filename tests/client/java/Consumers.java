@@ -165,6 +165,7 @@ public class Consumers {
             case "committed": return told(consumer.committed(Set.copyOf(partitions(words))));
             case "pause": consumer.pause(partitions(words)); return "ok";
             case "resume": consumer.resume(partitions(words)); return "ok";
+            case "wakeup": consumer.wakeup(); return "ok";
             case "drop": one.records.clear(); return "ok";
             case "events":
                 String all = String.join(" ", one.events);

@@ -1,0 +1,416 @@
+"""``wakeup`` ends whatever waits for a broker, as in Java, and nothing is lost by that."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from brokers import eventually
+from publish import publish
+from scripted import (
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    ScriptedBroker,
+    scripted,
+)
+
+import odradek.aio
+from odradek import Admin, Broker, Consumer, TopicPartition
+from odradek.batches.encode import encode_batch
+from odradek.client.consumer_errors import Wakeup
+from odradek.core.effects import Record
+
+T0 = TopicPartition("t", 0)
+PATIENCE_S = 60
+SETTINGS: dict[str, Any] = {
+    "group_id": "g", "enable_auto_commit": False, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 20,
+    "retry_backoff_ms": 1,
+}  # fmt: skip
+
+
+def commit_answer(message: Any, version: int) -> dict[str, Any]:
+    row = {"partition_index": 0, "error_code": 0}
+    return {"throttle_time": 0, "topics": [{"name": "t", "partitions": [row]}]}
+
+
+class Gate:
+    """Holds the answers of an API back until it opens."""
+
+    def __init__(self, broker: ScriptedBroker, api_key: int) -> None:
+        self._answer = broker.answers.get(api_key) or getattr(broker, f"answer_{api_key}")
+        self.came, self.opened = threading.Event(), threading.Event()
+        broker.answers[api_key] = self
+
+    def __call__(self, message: Any, version: int) -> Any:
+        self.came.set()
+        assert self.opened.wait(PATIENCE_S)
+        return self._answer(message, version)
+
+    def wake(self, one: Any) -> threading.Thread:
+        """Wakes once a request is held."""
+
+        def act() -> None:
+            assert self.came.wait(PATIENCE_S)
+            one.wakeup()
+
+        thread = threading.Thread(target=act)
+        thread.start()
+        return thread
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    with scripted(1) as cluster:
+        data = encode_batch([Record(b"k", b"v")] * 10, now_ms=1, base_offset=0, leader_epoch=0)
+        cluster.log = [(9, data)]
+        cluster.brokers[1].answers[OFFSET_COMMIT] = commit_answer
+        yield cluster.brokers[1]
+
+
+def committed_by(broker: ScriptedBroker) -> list[int]:
+    found = [message for key, _, message in broker.asked if key == OFFSET_COMMIT]
+    return [message.topics[0].partitions[0].committed_offset for message in found]
+
+
+def waits_for_async(one: Consumer) -> Any:
+    one.commit_async({T0: 3})
+    return one.commit({})
+
+
+def position_at_end(one: Consumer) -> Any:
+    one.seek_to_end([T0])
+    return one.position(T0)
+
+
+ASKING: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    "commit": (OFFSET_COMMIT, lambda one: one.commit({T0: 5})),
+    "commit, waiting for asynchronous ones": (OFFSET_COMMIT, waits_for_async),
+    "committed": (OFFSET_FETCH, lambda one: one.committed([T0])),
+    "position": (LIST_OFFSETS, position_at_end),
+    "beginning_offsets": (LIST_OFFSETS, lambda one: one.beginning_offsets([T0])),
+    "end_offsets": (LIST_OFFSETS, lambda one: one.end_offsets([T0])),
+    "lag": (LIST_OFFSETS, lambda one: one.lag([T0])),
+    "partitions_for": (METADATA, lambda one: one.partitions_for("t")),
+    "list_topics": (METADATA, lambda one: one.list_topics()),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_call_that_waits_is_ended_and_can_be_made_again(broker: ScriptedBroker, name: str) -> None:
+    api_key, call = ASKING[name]
+    with Consumer(broker.address, **SETTINGS) as one:
+        one.assign([T0])
+        one.seek(T0, 0)
+        eventually(lambda: one.poll(0.2), within_s=PATIENCE_S)
+        gate = Gate(broker, api_key)
+        waking = gate.wake(one)
+        with pytest.raises(Wakeup):
+            call(one)
+        waking.join()
+        assert not gate.opened.is_set()
+        gate.opened.set()
+        call(one)
+        one.commit({T0: 8})
+        assert committed_by(broker)[-1] == 8
+        assert one.position(T0) == 10
+
+
+def test_a_commit_that_looks_for_the_coordinator(broker: ScriptedBroker) -> None:
+    """What was asked first is written first, also after the wakeup."""
+    gate = Gate(broker, FIND_COORDINATOR)
+    with Consumer(broker.address, **SETTINGS) as one:
+        waking = gate.wake(one)
+        with pytest.raises(Wakeup):
+            one.commit({T0: 5})
+        waking.join()
+        assert committed_by(broker) == []
+        gate.opened.set()
+        one.commit({T0: 6})
+        assert committed_by(broker) == [5, 6]
+
+
+def test_a_commit_that_is_never_answered(broker: ScriptedBroker) -> None:
+    """Ended by a wakeup; when the broker's time is up another connection is made, and the next commit gets through."""
+    silent = threading.Event()
+
+    def once(message: Any, version: int) -> Any:
+        if not silent.is_set():
+            silent.set()
+            threading.Event().wait(PATIENCE_S)
+        return commit_answer(message, version)
+
+    broker.answers[OFFSET_COMMIT] = once
+    with Consumer(broker.address, request_timeout_ms=500, default_api_timeout_ms=50_000, **SETTINGS) as one:
+        one.assign([T0])
+        waking = threading.Thread(target=lambda: (silent.wait(PATIENCE_S), one.wakeup()))
+        waking.start()
+        with pytest.raises(Wakeup):
+            one.commit({T0: 4})
+        waking.join()
+        one.commit({T0: 6})
+        assert sorted(committed_by(broker)) == [4, 6]
+
+
+def test_a_wakeup_is_kept_for_the_next_call_that_asks(broker: ScriptedBroker) -> None:
+    with Consumer(broker.address, **SETTINGS) as one:
+        one.assign([T0])
+        one.seek(T0, 0)
+        eventually(lambda: one.poll(0.2), within_s=PATIENCE_S)
+        one.wakeup()
+        one.wakeup()  # two before a call are one
+        one.commit({})
+        assert one.committed([]) == {}
+        assert one.end_offsets([]) == {}
+        assert one.position(T0) == 10
+        one.seek(T0, 4)
+        one.pause([T0])
+        one.resume([T0])
+        one.commit_async({T0: 1})
+        with pytest.raises(Wakeup):
+            one.poll(0)
+        assert [r.offset for r in eventually(lambda: one.poll(0.2), within_s=PATIENCE_S).records()] == [
+            4,
+            5,
+            6,
+            7,
+            8,
+            9,
+        ]
+
+
+@pytest.mark.parametrize("name", [name for name in ASKING if "commit," not in name])
+def test_a_call_after_a_wakeup_raises_at_once(broker: ScriptedBroker, name: str) -> None:
+    api_key, call = ASKING[name]
+    with Consumer(broker.address, **SETTINGS) as one:
+        one.assign([T0])
+        one.seek(T0, 0)
+        eventually(lambda: one.poll(0.2), within_s=PATIENCE_S)
+        gate = Gate(broker, api_key)  # whoever waited would wait for ever
+        one.wakeup()
+        with pytest.raises(Wakeup):
+            call(one)
+        gate.opened.set()
+        call(one)
+        if name == "commit":  # it is sent all the same
+            assert committed_by(broker) == [5, 5]
+
+
+def test_close_goes_its_way_after_a_wakeup(broker: ScriptedBroker) -> None:
+    settings = SETTINGS | {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
+    one = Consumer(broker.address, **settings)
+    one.assign([T0])
+    one.seek(T0, 0)
+    eventually(lambda: one.poll(0.2), within_s=PATIENCE_S)
+    gate = Gate(broker, OFFSET_COMMIT)
+    waking = gate.wake(one)
+    with pytest.raises(Wakeup):
+        one.commit({T0: 2})
+    waking.join()
+    gate.opened.set()
+    one.wakeup()
+    one.close()
+    assert committed_by(broker) == [2, 10]
+    one.wakeup()  # nothing is there to be woken
+
+
+def test_a_poll_that_looks_for_topics(broker: ScriptedBroker) -> None:
+    gate = Gate(broker, METADATA)
+    with Consumer(broker.address, **SETTINGS) as one:
+        one.subscribe(pattern="t.*")
+        waking = gate.wake(one)
+        with pytest.raises(Wakeup):
+            one.poll(PATIENCE_S)
+        waking.join()
+        gate.opened.set()
+        one.unsubscribe()
+
+
+# --- asynchronously -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["commit", "committed", "end_offsets", "partitions_for"])
+def test_a_call_that_is_awaited(broker: ScriptedBroker, name: str) -> None:
+    api_key, call = ASKING[name]
+
+    async def main() -> None:
+        async with odradek.aio.Consumer(broker.address, **SETTINGS) as one:
+            await one.assign([T0])
+            gate = Gate(broker, api_key)
+            waking = gate.wake(one)
+            with pytest.raises(Wakeup):
+                await call(one)
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+            gate.opened.set()
+            await call(one)
+            waking.join()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("wakeup_first", [True, False])
+def test_who_is_cancelled_is_cancelled(broker: ScriptedBroker, wakeup_first: bool) -> None:
+    """The wakeup that came at the same time is kept."""
+
+    async def main() -> None:
+        async with odradek.aio.Consumer(broker.address, **SETTINGS) as one:
+            await one.assign([T0])
+            gate = Gate(broker, OFFSET_FETCH)
+            task = asyncio.ensure_future(one.committed([T0]))
+            assert await asyncio.to_thread(gate.came.wait, PATIENCE_S)
+            for act in (one.wakeup, task.cancel) if wakeup_first else (task.cancel, one.wakeup):
+                act()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            gate.opened.set()
+            with pytest.raises(Wakeup):
+                await one.committed([T0])
+            assert (await one.committed([T0]))[T0] is not None
+
+    asyncio.run(main())
+
+
+def test_a_deadline_of_the_caller_stays_one(broker: ScriptedBroker) -> None:
+    async def main() -> None:
+        async with odradek.aio.Consumer(broker.address, **SETTINGS) as one:
+            await one.assign([T0])
+            gate = Gate(broker, OFFSET_FETCH)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await one.committed([T0])
+            waking = gate.wake(one)
+            with pytest.raises(Wakeup):
+                async with asyncio.timeout(PATIENCE_S):
+                    await one.committed([T0])
+            waking.join()
+            gate.opened.set()
+
+    asyncio.run(main())
+
+
+def test_a_wakeup_before_the_first_call(broker: ScriptedBroker) -> None:
+    async def main() -> None:
+        one = odradek.aio.Consumer(broker.address, **SETTINGS)
+        one.wakeup()
+        await one.assign([T0])
+        with pytest.raises(Wakeup):
+            await one.poll(0)
+        await one.poll(0)
+        await one.close()
+        one.wakeup()
+
+    asyncio.run(main())
+
+
+# --- in a group -----------------------------------------------------------------------------------------------------
+
+QUICK_GROUPS = {"group.consumer.min.heartbeat.interval.ms": "100", "group.consumer.heartbeat.interval.ms": "100",
+                "group.consumer.assignment.interval.ms": "0"}  # fmt: skip
+KINDS: dict[str, dict[str, Any]] = {
+    "range": {"partition_assignment_strategy": "range", "heartbeat_interval_ms": 100},
+    "cooperative-sticky": {"partition_assignment_strategy": "cooperative-sticky", "heartbeat_interval_ms": 100},
+    "consumer": {"group_protocol": "consumer"},
+}
+
+
+def wake_when_dropped(broker: Broker, one: Consumer) -> threading.Thread:
+    """The next commit gets no answer; ``one`` is woken once it has come."""
+    broker.faults.drop("OffsetCommit", when="after")
+
+    def act() -> None:
+        eventually(lambda: broker.faults.fired, within_s=PATIENCE_S)
+        one.wakeup()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rebalance_goes_on_where_a_wakeup_ended_it(kind: str) -> None:
+    """In a commit that ``on_revoked`` makes: the next poll calls it again, and both members come to their share."""
+    with Broker(config=QUICK_GROUPS) as broker:
+        broker.create_topic("t", partitions=2)
+        for partition in range(2):
+            publish(broker.bootstrap_servers, "t", ["v"] * 10, partition=partition)
+        settings = SETTINGS | KINDS[kind] | {"request_timeout_ms": 1_000}
+        with (
+            Consumer(broker.bootstrap_servers, **settings) as first,
+            Consumer(broker.bootstrap_servers, **settings) as second,
+        ):
+            revoked: list[list[TopicPartition]] = []
+            waking: list[threading.Thread] = []
+
+            def on_revoked(partitions: list[TopicPartition]) -> None:
+                revoked.append(partitions)
+                if len(revoked) == 1:
+                    waking.append(wake_when_dropped(broker, first))
+                first.commit()
+
+            first.subscribe(["t"], on_revoked=on_revoked)
+            eventually(lambda: (first.poll(0.1), len(first.assignment()) == 2)[1], within_s=PATIENCE_S)
+            second.subscribe(["t"])
+
+            def until_woken() -> bool:
+                second.poll(0.05)
+                first.poll(0.05)
+                return False
+
+            with pytest.raises(Wakeup):
+                eventually(until_woken, within_s=PATIENCE_S)
+            waking[0].join()
+            assert len(revoked) == 1
+            assert len(first.assignment()) == 2  # nothing was given up
+            eventually(
+                lambda: (second.poll(0.05), first.poll(0.05), len(first.assignment() | second.assignment()) == 2
+                         and len(first.assignment()) == len(second.assignment()) == 1)[2],
+                within_s=PATIENCE_S,
+            )  # fmt: skip
+            assert revoked[1] == revoked[0]
+
+
+@pytest.mark.parametrize("kind", ["range", "cooperative-sticky"])
+def test_a_poll_that_commits_before_it_joins(kind: str) -> None:
+    with Broker() as broker, Admin(broker.bootstrap_servers) as admin:
+        broker.create_topic("t", partitions=1)
+        publish(broker.bootstrap_servers, "t", ["v"] * 10)
+        settings = SETTINGS | KINDS[kind] | {"request_timeout_ms": 1_000}
+        settings |= {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
+        assigned: list[int] = []
+        with Consumer(broker.bootstrap_servers, **settings) as one:
+            one.subscribe(["t"], on_assigned=lambda partitions: assigned.append(len(partitions)))
+            eventually(lambda: one.poll(0.1), within_s=PATIENCE_S)
+            broker.faults.drop("OffsetCommit", when="before")
+            waking = threading.Thread(
+                target=lambda: (eventually(lambda: broker.faults.fired, within_s=PATIENCE_S), one.wakeup())
+            )
+            waking.start()
+            one.enforce_rebalance()
+            with pytest.raises(Wakeup):
+                one.poll(PATIENCE_S)
+            waking.join()
+            assert one.assignment() == {T0}
+            eventually(lambda: (one.poll(0.1), len(assigned) == 2)[1], within_s=PATIENCE_S)
+            assert admin.list_group_offsets("g")[T0].offset == 10
+            assert one.assignment() == {T0}
+
+
+def test_from_a_signals_handler(broker: ScriptedBroker) -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: one.wakeup())
+    try:
+        with Consumer(broker.address, **SETTINGS) as one:
+            one.assign([T0])
+            one.seek(T0, 10)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Wakeup):
+                one.poll(PATIENCE_S)
+    finally:
+        signal.signal(signal.SIGALRM, before)
