@@ -90,3 +90,24 @@ def test_a_coroutine_hears_what_rang_since_it_was_hushed() -> None:
         assert time.monotonic() - began < LONG_S / 2
 
     asyncio.run(go())
+
+
+def test_who_is_cancelled_while_it_rings_ends_as_cancelled() -> None:
+    """Else the task that polls would go on, though it was told to end."""
+
+    async def go() -> None:
+        bell = Bell()
+        for turns in range(4):
+            waiting = asyncio.ensure_future(bell.heard(LONG_S))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            bell.ring()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if not waiting.done():
+                waiting.cancel()
+                await asyncio.wait([waiting])
+                assert waiting.cancelled()
+            bell.hush()
+
+    asyncio.run(go())

@@ -154,6 +154,20 @@ def test_the_target_may_change_while_partitions_change_hands() -> None:
     assert one.target == {A: frozenset({0, 1})}
 
 
+def test_what_was_never_taken_is_given_up_aloud() -> None:
+    """Told to take partition 1 and, before it had, not to: the coordinator gives it to nobody until it hears."""
+    one = member()
+    answer(one, 1, {A: [0]})
+    settle(one)
+    answer(one, 1)
+    assert answer(one, 2, {A: [0, 1]}) is After.INTERVAL
+    assert answer(one, 2, {A: [0]}) is After.AT_ONCE
+    assert one.urgent
+    assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
+    assert told(one, one.incarnation, 3, {A: [0]}) is After.INTERVAL  # the same, for the next epoch: nothing to tell
+    assert one.state is State.STABLE
+
+
 def test_after_a_lost_answer_everything_is_said_again() -> None:
     one = member()
     answer(one, 1, {A: [0]})

@@ -55,7 +55,7 @@ class Consumer:
         self.config = ConsumerConfig.of({**(settings or {}), **more})
         self._made: Engine | None = None
         self._woken_first = False
-        self._closed = False
+        self._closing = self._closed = False
 
     @property
     def _engine(self) -> Engine:
@@ -237,9 +237,11 @@ class Consumer:
 
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Commits once more under ``enable_auto_commit``, leaves the group, closes the connections."""
-        if self._closed:
+        if self._closed or self._closing:
             return
-        made, self._made = self._made, None
-        self._closed = True
-        if made is not None:
-            await made.close(timeout_ms)
+        self._closing = True
+        try:
+            if self._made is not None:
+                await self._made.close(timeout_ms)  # its callbacks may still commit
+        finally:
+            self._closed, self._made = True, None

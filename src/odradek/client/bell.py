@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Callable
+from contextlib import suppress
 
 
 class Bell:
@@ -29,10 +30,10 @@ class Bell:
 
     async def heard(self, timeout_s: float) -> None:
         """On the loop: returns when it has rung since ``hush``, or the time has passed."""
-        try:
-            await asyncio.wait_for(self._event.wait(), timeout_s)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            # Not wait_for: before Python 3.12 it forgets that it was cancelled, when it rings at the same moment.
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
 
     def listen(self, timeout_s: float, is_done: Callable[[], bool]) -> None:
         """On the caller's thread: returns when ``is_done``, when it has rung, sometimes for nothing, or in the end."""

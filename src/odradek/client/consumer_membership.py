@@ -232,14 +232,19 @@ class ConsumerMembership:
         self.heartbeat_interval_ms = interval_ms
         self.member_id = reply.member_id or self.member_id
         self.epoch = reply.member_epoch
+        changed = False
         if reply.assignment is not None:
-            self.target = as_partitions(reply.assignment.topic_partitions)
+            before, self.target = self.target, as_partitions(reply.assignment.topic_partitions)
+            changed = self.target != before
         elif self.state is State.RECONCILING:
             return After.INTERVAL
         if self.state is State.ACKNOWLEDGING and not self._acknowledged:
             return After.AT_ONCE  # the answer to a heartbeat that left before the partitions had changed hands
         settled = self.target == self.owned and not self._at_work and not self.is_new
         self.state = State.STABLE if settled else State.RECONCILING
+        if settled and changed:
+            # It was told to take something and, before it had, not to: the coordinator waits to hear that it has not.
+            self.state, self._acknowledged = State.ACKNOWLEDGING, False
         return After.AT_ONCE if self.urgent else After.INTERVAL
 
     def on_commit_refused(self, code: ErrorCode) -> bool:

@@ -1,0 +1,269 @@
+"""Groups whose members come, go, die and commit as they like: stories by chance, many groups at a time on one broker.
+
+What holds in each: a partition has one owner at a time, until one that is dead is thrown out; a member is given each
+record once, in order, from the committed offset or after it; what is committed was processed; in the end every record
+was processed at least once, and exactly once where nobody died and each member committed what it had processed before
+it gave a partition up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from brokers import RunningBroker
+
+from odradek import aio
+from odradek.client import CommitFailed, NewTopic, TopicPartition
+from odradek.core.errors import ErrorCode, KafkaError
+
+CONFIG = {
+    "group_consumer_min_heartbeat_interval_ms": "50",
+    "group_consumer_heartbeat_interval_ms": "50",
+    "group_consumer_assignment_interval_ms": "0",
+    "group_consumer_min_session_timeout_ms": "500",
+    "group_consumer_session_timeout_ms": "1000",
+    "group_min_session_timeout_ms": "500",
+}
+KINDS = ("range", "roundrobin", "sticky", "cooperative-sticky", "consumer")
+EVENTS = 14
+PATIENCE_S = 60
+
+
+class Member:
+    """A consumer with a task that polls. ``commits``: how it commits what it has processed."""
+
+    def __init__(self, story: Story, number: int) -> None:
+        dice = story.dice
+        self.story = story
+        self.name = f"m{number}"
+        self.alive = True
+        self.ends = False
+        self.commits = dice.choice(("sync", "async", "auto"))
+        self.next: dict[TopicPartition, int] = {}
+        """Of its partitions: the offset of the record that has to come next, -1 until the first one came."""
+        kind = {"group_protocol": "consumer"} if story.kind == "consumer" else {
+            "partition_assignment_strategy": [story.kind], "session_timeout_ms": 1_000, "heartbeat_interval_ms": 50,
+        }  # fmt: skip
+        self.consumer = aio.Consumer(
+            story.bootstrap, group_id=story.group, auto_offset_reset="earliest", fetch_max_wait_ms=20,
+            enable_auto_commit=self.commits == "auto", auto_commit_interval_ms=dice.choice((1, 50, 5_000)),
+            max_poll_records=dice.choice((1, 7, 500)), retry_backoff_ms=20, **kind,
+        )  # fmt: skip
+        self.pause_s = dice.choice((0.0, 0.0, 0.01, 0.05))
+        self.dice = random.Random(dice.random())
+        self.task = asyncio.ensure_future(self.live())
+
+    async def live(self) -> None:
+        await self.consumer.subscribe(
+            [self.story.topic], on_assigned=self.on_assigned, on_revoked=self.on_revoked, on_lost=self.on_lost
+        )
+        while not self.ends:
+            polled = await self.consumer.poll(self.dice.choice((0.0, 0.02, 0.1)))
+            for tp, batches in polled.items():
+                for batch in batches:
+                    self.process(tp, batch.column("offset").to_pylist(), batch.column("value").to_pylist())
+            if polled and self.commits != "auto":
+                await self.commit(dict(polled.next_offsets))
+            if self.pause_s:
+                await asyncio.sleep(self.pause_s)
+        await self.consumer.close()
+        self.alive = False
+        assert not self.next, f"{self.name} closed and was not told that it lost {self.next}"
+
+    def process(self, tp: TopicPartition, offsets: Sequence[int], values: Sequence[bytes]) -> None:
+        assert tp in self.next, f"{self.name} was given records of {tp}, which it does not own"
+        if self.next[tp] < 0:
+            begin = offsets[0]
+            assert all(self.story.processed[tp][offset] for offset in range(begin)), f"{tp}: some before {begin} missed"
+            self.next[tp] = begin
+        assert list(offsets) == list(range(self.next[tp], self.next[tp] + len(offsets))), (self.name, tp, offsets)
+        assert [int(value) for value in values] == list(offsets)
+        self.next[tp] += len(offsets)
+        self.story.processed[tp].update(offsets)
+
+    async def commit(self, offsets: dict[TopicPartition, Any]) -> None:
+        mine = {tp: place for tp, place in offsets.items() if tp in self.next}
+        try:
+            if self.commits == "sync":
+                await self.consumer.commit(mine)
+            else:
+                await self.consumer.commit_async(mine, self.on_committed)
+        except CommitFailed:
+            self.story.refused += 1
+        except KafkaError as error:
+            if error.code is not ErrorCode.rebalance_in_progress:
+                raise
+            self.story.refused += 1
+
+    def on_committed(self, offsets: object, error: Exception | None) -> None:
+        self.story.refused += error is not None
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        for tp in partitions:
+            owner = self.story.owners.get(tp)
+            assert owner is None or not owner.alive, f"{tp} was given to {self.name} while {owner.name} had it"
+            assert tp not in self.next
+            self.story.owners[tp] = self
+            self.next[tp] = -1
+        self.story.handed_over += 1
+
+    async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        done = {tp: self.next[tp] for tp in partitions if self.next[tp] >= 0}
+        if done and self.commits != "auto":
+            await self.commit(done)
+        self.give_up(partitions)
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.story.lost += 1
+        self.give_up(partitions)
+
+    def give_up(self, partitions: Sequence[TopicPartition]) -> None:
+        for tp in partitions:
+            del self.next[tp]
+            if self.story.owners.get(tp) is self:
+                del self.story.owners[tp]
+
+    async def die(self) -> None:
+        """No last commit, no LeaveGroup: its connections are gone, and that is all."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        self.alive = False
+        engine = self.consumer._made
+        if engine is None:
+            return
+        if engine._watching is not None:
+            engine._watching.cancel()
+        await engine.group.close()
+        await engine.fetcher.close()
+        await engine._cluster.close()
+        self.next.clear()
+
+
+class Story:
+    def __init__(self, bootstrap: str, seed: int, warnings: list[str], *, deaths: bool) -> None:
+        self.warnings = warnings
+        self.dice = random.Random(seed)
+        self.bootstrap = bootstrap
+        self.topic = self.group = f"chance-{seed}"
+        self.kind = KINDS[seed % len(KINDS)]
+        self.deaths = deaths
+        self.partitions = [TopicPartition(self.topic, number) for number in range(self.dice.randint(1, 6))]
+        self.sent = dict.fromkeys(self.partitions, 0)
+        self.processed: dict[TopicPartition, Counter[int]] = {tp: Counter() for tp in self.partitions}
+        self.owners: dict[TopicPartition, Member] = {}
+        self.members: list[Member] = []
+        self.died = self.refused = self.lost = self.handed_over = 0
+
+    async def run(self) -> Story:
+        async with aio.Admin(self.bootstrap) as admin, aio.Producer(self.bootstrap, linger_ms=0) as producer:
+            await admin.create_topics([NewTopic(self.topic, len(self.partitions), 1)])
+            try:
+                await asyncio.wait_for(self._tell(admin, producer), PATIENCE_S)
+            except TimeoutError:
+                raise AssertionError(f"the story stands still: {self._state()}") from None
+            finally:
+                for member in self.members:
+                    member.task.cancel()
+                    await member.die()
+        return self
+
+    async def _tell(self, admin: aio.Admin, producer: aio.Producer) -> None:
+        self.members.append(Member(self, 0))
+        for number in range(1, EVENTS + 1):
+            await self._send(producer)
+            living = [member for member in self.members if member.alive and not member.ends]
+            event = self.dice.random()
+            if not living or (event < 0.4 and len(living) < 4):
+                self.members.append(Member(self, number))
+            elif event < 0.55 and len(living) > 1:
+                self.dice.choice(living).ends = True
+            elif event < 0.7 and self.deaths:
+                self.died += 1
+                await self.dice.choice(living).die()
+            elif event < 0.85:
+                await self._check_commits(admin)
+            await asyncio.sleep(self.dice.choice((0.0, 0.02, 0.1, 0.3)))
+            self._raise_early()
+        if not any(member.alive and not member.ends for member in self.members):
+            self.members.append(Member(self, EVENTS + 1))
+        while any(len(self.processed[tp]) < count for tp, count in self.sent.items()):
+            await asyncio.sleep(0.02)
+            self._raise_early()
+        for member in self.members:
+            member.ends = True
+        await asyncio.gather(*(member.task for member in self.members if member.alive))
+        await self._check_commits(admin)
+        # A group that is completing a rebalance refuses commits, as Apache Kafka does: automatic ones with a warning.
+        self.refused += sum(f"group {self.group}:" in line and "automatic commit" in line for line in self.warnings)
+        twice = {tp: [n for n, times in seen.items() if times > 1] for tp, seen in self.processed.items()}
+        if not self.died and not self.refused and not self.lost:
+            assert not any(twice.values()), f"nobody died, and yet some were processed twice: {twice}"
+
+    async def _send(self, producer: aio.Producer) -> None:
+        for _ in range(self.dice.choice((1, 10, 40))):
+            tp = self.dice.choice(self.partitions)
+            await producer.send(tp.topic, b"%d" % self.sent[tp], partition=tp.partition)
+            self.sent[tp] += 1
+        if self.dice.random() < 0.3:
+            await producer.flush()
+
+    async def _check_commits(self, admin: aio.Admin) -> None:
+        for tp, place in (await admin.list_group_offsets(self.group)).items():
+            missed = [n for n in range(place.offset) if not self.processed[tp][n]]
+            assert not missed, f"{tp}: {place.offset} was committed, but {missed} were not processed"
+
+    def _raise_early(self) -> None:
+        for member in self.members:
+            if member.task.done() and not member.task.cancelled() and (error := member.task.exception()) is not None:
+                raise error
+
+    def _state(self) -> str:
+        left = {tp.partition: count - len(self.processed[tp]) for tp, count in self.sent.items()}
+        owners = {tp.partition: owner.name for tp, owner in self.owners.items()}
+        names = [f"{one.name}{'' if one.alive else ' dead'}{' ends' if one.ends else ''}" for one in self.members]
+        return f"{self.kind}, members {names}, records left {left}, owners {owners}"
+
+
+async def told(bootstrap: str, seeds: Sequence[int], *, deaths: bool) -> list[Story]:
+    """The stories, all at once."""
+
+    warnings: list[str] = []
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+
+    async def tell(seed: int) -> Story:
+        try:
+            return await Story(bootstrap, seed, warnings, deaths=deaths).run()
+        except BaseException as error:
+            error.add_note(f"in the story of seed {seed} (deaths={deaths})")
+            raise
+
+    logging.getLogger("odradek.consumer").addHandler(listener)
+    try:
+        return list(await asyncio.gather(*(tell(seed) for seed in seeds)))
+    finally:
+        logging.getLogger("odradek.consumer").removeHandler(listener)
+
+
+@pytest.mark.parametrize("deaths", [False, True], ids=["nobody dies", "some die"])
+def test_groups_by_chance(own_broker: Callable[..., RunningBroker], *, deaths: bool) -> None:
+    # claims 31, 35, 37, 38, 61, 62 and 70
+    broker = own_broker(**CONFIG)
+    stories = asyncio.run(told(broker.bootstrap, range(10), deaths=deaths))
+    assert sum(story.handed_over for story in stories) > 30
+    assert all(not story.died for story in stories) or deaths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round_number", range(8))
+@pytest.mark.parametrize("deaths", [False, True], ids=["nobody dies", "some die"])
+def test_many_groups_by_chance(own_broker: Callable[..., RunningBroker], round_number: int, *, deaths: bool) -> None:
+    broker = own_broker(**CONFIG)
+    for first in range(100 + round_number * 60, 100 + (round_number + 1) * 60, 10):
+        asyncio.run(told(broker.bootstrap, range(first, first + 10), deaths=deaths))
