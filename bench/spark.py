@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +23,12 @@ from statistics import median
 from typing import Any
 
 import pyarrow as pa
+from pyspark import StorageLevel
 
 from bench import report
 from bench.apache import SPARK_CONNECTOR_VERSION, ApacheBroker, class_path, spark_connector
 from bench.load import create_topic
-from bench.sides import CONFIG, cpu_seconds, with_descendants
+from bench.sides import CONFIG, with_descendants
 from odradek.client.admin import Admin
 from odradek.client.model import LATEST
 from odradek.client.producer import Producer
@@ -41,6 +42,7 @@ SIDES = (OURS, THEIRS)
 T0 = 1_700_000_000_000
 BATCH_ROWS = 10_000
 FEW = 40
+SINK_ROWS = ((100, "100 B", 2_000_000), (1000, "1 KB", 500_000))
 Figures = dict[str, float]
 
 
@@ -62,6 +64,8 @@ for _size in ("100 B", "1 KB"):
         FIGURES[f"noop {_name} cpu"] = Figure("… CPU of all, broker included, per million rows", "s", False)
         FIGURES[f"parquet {_name}"] = Figure(f"into Parquet, {_name}", "rows/s", aim=1.5)
         FIGURES[f"parquet {_name} cpu"] = Figure("… CPU of all, broker included, per million rows", "s", False)
+        FIGURES[f"sink {_name}"] = Figure(f"out of memory into a topic, {_name}", "rows/s")
+        FIGURES[f"sink {_name} cpu"] = Figure("… CPU of all, broker included, per million rows", "s", False)
 FIGURES |= {
     "batch": Figure(f"a micro-batch of {FEW} records that are there, into noop", "ms", False, aim=1 / 1.2),
     "live": Figure(f"… of {FEW} records that just came", "ms", False, aim=1 / 1.2),
@@ -87,6 +91,7 @@ class Bench:
         self.spark = session("bench", config=config)
         register(self.spark)
         self.admin = Admin(bootstrap)
+        self._kept: dict[tuple[int, int], Any] = {}
 
     def close(self) -> None:
         self.admin.close()
@@ -104,6 +109,18 @@ class Bench:
         create_topic(self.bootstrap, topic, PARTITIONS, {"retention.ms": "-1"})
         fill(self.bootstrap, topic, rows, size, codec, step_ms)
         return topic
+
+    def kept(self, rows: int, size: int) -> Any:
+        """So many rows of keys and values in Spark's memory, as many tasks as a topic of ours has partitions."""
+        if (rows, size) not in self._kept:
+            number = "(id % 10000) * 2654435761 % 4294967296"
+            head = f'concat(\'{{"id":\', {number}, \',"user":"user-\', id % 9973, \'","note":"\')'
+            value = f"cast(rpad({head}, {size}, hex({number})) as binary) value"
+            key = "cast(lpad(cast(id % 5000 as string), 8, '0') as binary) key"
+            frame = self.spark.range(0, rows, 1, PARTITIONS).selectExpr(key, value).persist(StorageLevel.MEMORY_ONLY)
+            frame.count()
+            self._kept[rows, size] = frame
+        return self._kept[rows, size]
 
     def read(self, kind: str, topic: str, **options: str) -> Any:
         chosen = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic} | options
@@ -134,10 +151,19 @@ def fill(bootstrap: str, topic: str, rows: int, size: int, codec: str, step_ms: 
 def timed() -> Iterator[Figures]:
     """Seconds, and CPU seconds of this process and its descendants: Spark's Java, the Python workers, the broker."""
     told: Figures = {}
-    cpu, began = cpu_seconds(with_descendants([os.getpid()])), time.perf_counter()
+    cpu, began = _cpu_seconds(), time.perf_counter()
     yield told
     told["s"] = time.perf_counter() - began
-    told["cpu"] = cpu_seconds(with_descendants([os.getpid()])) - cpu
+    told["cpu"] = _cpu_seconds() - cpu
+
+
+def _cpu_seconds() -> float:
+    """Of those that have ended as well: Spark lets workers go that were idle for a minute."""
+    ticks = 0
+    for pid in with_descendants([os.getpid()]):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def throughput(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
@@ -171,6 +197,31 @@ def _written(bench: Bench, kind: str, topic: str, sink: str, check: int | None) 
         if found != check:
             raise RuntimeError(f"{kind} wrote {found} rows of {check}")
     return told
+
+
+def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
+    """Rows that Spark has in memory into a new topic. In round 0 each is written three times: Java warms up slowly."""
+    figures: Figures = {}
+    for size, title, full in SINK_ROWS:
+        if f"sink-{size}" not in only:
+            continue
+        rows = int(full * bench.scale)
+        frame = bench.kept(rows, size)
+        for codec in ("none", "lz4") if number else ("none", "lz4") * 3:
+            topic = f"bench-sink-{uuid.uuid4().hex[:8]}"
+            create_topic(bench.bootstrap, topic, PARTITIONS)
+            options = {"kafka.bootstrap.servers": bench.bootstrap, "topic": topic, "kafka.compression.type": codec}
+            with timed() as told:
+                frame.write.format(kind).options(**options).mode("append").save()
+            partitions = bench.admin.partitions(topic)
+            ends = bench.admin.list_offsets(dict.fromkeys(partitions, LATEST)).values()
+            if sum(listed.offset for listed in ends) != rows:
+                raise RuntimeError(f"{kind} wrote {sum(listed.offset for listed in ends)} records of {rows}")
+            bench.admin.delete_topics([topic])
+            key = f"sink {title}, {codec}"
+            figures[key] = rows / told["s"]
+            figures[f"{key} cpu"] = told["cpu"] / rows * 1e6
+    return figures
 
 
 def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
@@ -278,7 +329,7 @@ def time_range(bench: Bench, kind: str, number: int, only: list[str]) -> Figures
 Measure = Callable[[Bench, str, int, list[str]], Figures]
 MEASURES: dict[str, Measure] = {
     "noop-100": throughput, "noop-1000": throughput, "parquet-100": throughput, "parquet-1000": throughput,
-    "batches": micro_batches, "range": time_range,
+    "batches": micro_batches, "range": time_range, "sink-100": sinks, "sink-1000": sinks,
 }  # fmt: skip
 
 
