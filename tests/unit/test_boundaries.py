@@ -26,7 +26,11 @@ APIS = sorted(path.stem for path in HANDLERS.glob("k[0-9]*.py"))
 
 def loaded_by(*modules: str) -> set[str]:
     """Top-level modules in memory once a fresh interpreter has imported ``modules``."""
-    code = f"import {', '.join(modules)}; import json, sys; print(json.dumps(sorted(sys.modules)))"
+    return loaded_after(f"import {', '.join(modules)}")
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"{statement}; import json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -36,6 +40,22 @@ def test_imports_stay_light(module: str) -> None:
     loaded = loaded_by(module)
     assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
     assert [name for name in loaded if name.startswith("odradek.broker")] == []
+
+
+def test_all_names_of_the_client_are_there_and_light() -> None:
+    """Each is loaded when it is asked for; here all are."""
+    loaded = loaded_after("from odradek.client import *")
+    assert {"odradek.client.reader", "odradek.client.producer_engine"} <= loaded
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+    assert loaded_by("odradek.client") & {"odradek.client.admin", "asyncio", "kio"} == set()
+
+
+def test_a_planner_of_spark_loads_what_planning_needs() -> None:
+    """Spark starts one for each query: what PySpark loads into it cannot be helped, producers and codecs can."""
+    loaded = loaded_by("odradek.spark.source", "odradek.spark.lookups")
+    unused = {"odradek.client.producer", "odradek.client.reader", "odradek.client.assignors", "odradek.batches"}
+    assert loaded & (unused | {"cramjam", "numba", "pandas", "odradek.spark.sink"}) == set()
+    assert "odradek.client.admin" in loaded
 
 
 def test_the_broker_carries_no_columns() -> None:

@@ -1,41 +1,46 @@
 """A client for any Kafka cluster: its parts, what it returns and what it raises, by name.
 
-Importing it loads neither numba, pyarrow nor pyspark.
+Importing it loads neither numba, pyarrow nor pyspark, and of itself only what is asked for: Spark starts a planner for
+each query, which needs no producer.
 """
 
-from odradek.client.admin import Admin
-from odradek.client.assignors import Assignor
-from odradek.client.config import ClientConfig
-from odradek.client.consumer_errors import (
-    CommitFailed,
-    FencedInstance,
-    IllegalState,
-    InvalidGroupId,
-    NoOffsetForPartition,
-    RebalanceInProgress,
-    RetriableCommitFailed,
-    UnreleasedInstance,
-    Wakeup,
-)
-from odradek.client.consumer_records import Polled, Record
-from odradek.client.errors import (
-    BrokerUnreachable,
-    ConnectionLost,
-    GroupIdNotFound,
-    GroupNotEmpty,
-    LogTruncated,
-    OffsetOutOfRange,
-    RecordsWithheld,
-    RequestTimedOut,
-    TopicRecreated,
-    UnknownTopic,
-    UnsupportedVersion,
-)
-from odradek.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, NewTopic
-from odradek.client.producer_engine import BufferExhausted, DeliveryFailed, RecordMetadata
-from odradek.client.reader import PartitionReader, read_range
-from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.assignors import Assignor
+    from odradek.client.config import ClientConfig
+    from odradek.client.consumer_errors import (
+        CommitFailed,
+        FencedInstance,
+        IllegalState,
+        InvalidGroupId,
+        NoOffsetForPartition,
+        RebalanceInProgress,
+        RetriableCommitFailed,
+        UnreleasedInstance,
+        Wakeup,
+    )
+    from odradek.client.consumer_records import Polled, Record
+    from odradek.client.errors import (
+        BrokerUnreachable,
+        ConnectionLost,
+        GroupIdNotFound,
+        GroupNotEmpty,
+        LogTruncated,
+        OffsetOutOfRange,
+        RecordsWithheld,
+        RequestTimedOut,
+        TopicRecreated,
+        UnknownTopic,
+        UnsupportedVersion,
+    )
+    from odradek.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, NewTopic
+    from odradek.client.producer_engine import BufferExhausted, DeliveryFailed, RecordMetadata
+    from odradek.client.reader import PartitionReader, read_range
+    from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
+    from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "EARLIEST",
@@ -81,3 +86,32 @@ __all__ = [
     "Wakeup",
     "read_range",
 ]
+
+_NAMES = {
+    "odradek.client.admin": "Admin",
+    "odradek.client.assignors": "Assignor",
+    "odradek.client.config": "ClientConfig",
+    "odradek.client.consumer_errors": """
+        CommitFailed FencedInstance IllegalState InvalidGroupId NoOffsetForPartition RebalanceInProgress
+        RetriableCommitFailed UnreleasedInstance Wakeup
+    """,
+    "odradek.client.consumer_records": "Polled Record",
+    "odradek.client.errors": """
+        BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty LogTruncated OffsetOutOfRange
+        RecordsWithheld RequestTimedOut TopicRecreated UnknownTopic UnsupportedVersion
+    """,
+    "odradek.client.model": "EARLIEST LATEST ListedOffset MAX_TIMESTAMP NewTopic",
+    "odradek.client.producer_engine": "BufferExhausted DeliveryFailed RecordMetadata",
+    "odradek.client.reader": "PartitionReader read_range",
+    "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
+    "odradek.core.ids": "OffsetAndMetadata TopicPartition",
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        found: object = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found  # asked once
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,6 @@ from uuid import UUID
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, MemberDescription, TopicDescription
-from odradek.client.reader import samples
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import loss
@@ -182,12 +181,16 @@ class Lookups:
         ranges = list(wanted)
         if not ranges:
             return {}
+        from odradek.client.reader import samples  # here: a planner starts for each query, and few ask for it
+
         sample = min(_LARGEST_SAMPLE_BYTES, max(_SMALLEST_SAMPLE_BYTES, budget // len(ranges)))
         found = samples(self.options.client, {item.partition: item.start for item in ranges}, sample)
         return {tp: one.bytes_per_offset for tp, one in found.items()}
 
     def times_of_next(self, positions: Offsets) -> dict[TopicPartition, int]:
         """The time in ms of what each log goes on with at its position: of the batch, which is close to the record."""
+        from odradek.client.reader import samples
+
         found = samples(self.options.client, positions, 1)
         return {tp: one.timestamp_ms for tp, one in found.items()}
 

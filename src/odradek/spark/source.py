@@ -1,7 +1,9 @@
 """``format("odradek")``: Kafka topics as DataFrames, batch and streaming, with consumer-group offsets.
 
 Two processes take part. In the first, which Spark starts once per query, a reader plans: it looks up offsets, decides
-what a batch reads (``plan.py``) and commits what is done. Workers, in the second kind, read one range each.
+what a batch reads (``plan.py``) and commits what is done. Workers, in the second kind, read one range each. Since the
+first starts anew for each query, this module and ``lookups.py`` import what planning needs, and the rest where it is
+used: no producer, codecs or decoders.
 """
 
 from __future__ import annotations
@@ -42,13 +44,14 @@ from odradek.spark.lookups import Lookups
 from odradek.spark.loss import DataLoss, loss_message
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
 from odradek.spark.plan import Commits, LogRange, Range, SourceOffset
-from odradek.spark.sink import OdradekStreamWriter, OdradekWriter
-from odradek.spark.write_options import WriteOptions, check_columns, parse_write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import Filter
+
+    from odradek.spark.sink import OdradekStreamWriter, OdradekWriter
+    from odradek.spark.write_options import WriteOptions
 
 _COLUMNS = [
     StructField("key", BinaryType()),
@@ -111,13 +114,19 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> OdradekWriter:
         if overwrite:
             raise ConfigError("save mode overwrite is not possible: a topic can only be appended to. Use mode append")
+        from odradek.spark.sink import OdradekWriter
+
         return OdradekWriter(self._write_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> OdradekStreamWriter:
+        from odradek.spark.sink import OdradekStreamWriter
+
         # Output mode complete comes as overwrite; each batch is appended then, as by Spark's own sink.
         return OdradekStreamWriter(self._write_options(schema))
 
     def _write_options(self, schema: StructType) -> WriteOptions:
+        from odradek.spark.write_options import check_columns, parse_write_options
+
         options = parse_write_options(self.options)
         check_columns({column.name: column.dataType.simpleString() for column in schema}, options)
         return options
