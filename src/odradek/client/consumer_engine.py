@@ -231,11 +231,13 @@ class Engine:
             if state is None or state.version != chunk.version:
                 self.fetcher.buffer.done(chunk)
                 continue
-            if chunk.decoded is None:
+            wanted = columns or self.config.columns
+            if chunk.decoded is None or chunk.columns != wanted:
+                chunk.rest, chunk.columns = None, wanted
                 chunk.decoded = chunk.records.record_batches(
                     *chunk.tp,
                     start=chunk.start,
-                    columns=columns or self.config.columns,
+                    columns=wanted,
                     check_crcs=self.config.check_crcs,
                     aborted=chunk.aborted,
                 )
@@ -275,19 +277,21 @@ class Engine:
         batch = chunk.rest
         if batch is None:
             self.fetcher.buffer.done(chunk)
-            state.position, state.position_epoch = chunk.next_offset, chunk.leader_epoch
-            if chunk.tp in polled:
-                polled.next_offsets[chunk.tp] = OffsetAndMetadata(state.position, state.position_epoch)
+            if state.stand(chunk.version, chunk.next_offset, chunk.leader_epoch) and chunk.tp in polled:
+                polled.next_offsets[chunk.tp] = OffsetAndMetadata(chunk.next_offset, chunk.leader_epoch)
             return 0
         piece = batch.slice(0, left) if batch.num_rows > left else batch
-        chunk.rest = batch.slice(left) if batch.num_rows > left else None
-        self.unfinished.setdefault(chunk.tp, (state.version, state.position, state.position_epoch))
-        polled.setdefault(chunk.tp, []).append(piece)
         # A producer may have numbered the records of a batch as it liked: that must not lead back.
-        state.position = max(state.position, int(piece.column("offset")[-1].as_py()) + 1)
-        state.position_epoch = chunk.leader_epoch
-        polled.next_offsets[chunk.tp] = OffsetAndMetadata(state.position, state.position_epoch)
-        chunk.start = state.position
+        before, position = state.position, max(state.position, int(piece.column("offset")[-1].as_py()) + 1)
+        before_epoch = state.position_epoch
+        if not state.stand(chunk.version, position, chunk.leader_epoch):
+            self.fetcher.buffer.done(chunk)  # placed anew while this was decoded
+            return 0
+        chunk.rest = batch.slice(left) if batch.num_rows > left else None
+        self.unfinished.setdefault(chunk.tp, (chunk.version, before, before_epoch))
+        polled.setdefault(chunk.tp, []).append(piece)
+        polled.next_offsets[chunk.tp] = OffsetAndMetadata(position, chunk.leader_epoch)
+        chunk.start = position
         return int(piece.num_rows)
 
     @contextmanager
@@ -298,18 +302,24 @@ class Engine:
         versions = {tp: state.version for tp, state in states.items()}
         after = {tp: (state.position, state.position_epoch) for tp, state in states.items()}
         for tp, batches in polled.items():
-            states[tp].position = batches[0].column("offset")[0].as_py()
+            states[tp].stand(versions[tp], batches[0].column("offset")[0].as_py(), after[tp][1])
         open_ones = dict(states)
+
+        def goes_on(tp: TopicPartition) -> bool:
+            """Unless the caller, inside the loop, has placed, paused or given up the partition."""
+            state = states[tp]
+            return state.version == versions[tp] and not state.paused and self.subscription.partitions.get(tp) is state
 
         def records() -> Iterator[Record]:
             for tp, batches in polled.items():
                 for record in records_of(tp, batches):
+                    if not goes_on(tp):
+                        break
                     yield record
-                    if states[tp].version == versions[tp]:
-                        states[tp].position = record.next_offset
-                if states[tp].version == versions[tp]:
-                    states[tp].position, states[tp].position_epoch = after[tp]
-                del open_ones[tp]
+                    states[tp].stand(versions[tp], record.next_offset, after[tp][1])
+                else:
+                    states[tp].stand(versions[tp], *after[tp])
+                    del open_ones[tp]
 
         def end() -> None:
             self._end_iteration = None
@@ -465,8 +475,8 @@ class Engine:
         """The caller failed at what the last poll returned: it counts as not returned, so that no commit covers it."""
         for tp, (version, position, epoch) in self.unfinished.items():
             state = self.subscription.partitions.get(tp)
-            if state is not None and state.version == version:
-                state.position, state.position_epoch = position, epoch
+            if state is not None:
+                state.stand(version, position, epoch)
 
     async def enforce_rebalance(self, reason: str) -> None:
         if not self.subscription.subscribed:

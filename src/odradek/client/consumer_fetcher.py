@@ -95,6 +95,9 @@ class Fetcher:
         self._connections = NodeConnections(cluster)
         self._sessions: dict[int, FetchSession] = {}
         self._flights: dict[int, asyncio.Task[None]] = {}
+        self._flown: dict[int, int] = {}
+        """When each broker was last asked, by the count of all fetches."""
+        self._fetches = 0
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
         self._out_of_range: set[TopicPartition] = set()
         """Not fetched until what came before is returned, or the log's range was looked up."""
@@ -217,7 +220,8 @@ class Fetcher:
             self._chore("leaders", lambda: self._find_leaders(leaderless))
         if suspects:
             self._chore("leader epochs", lambda: self._check_history(suspects))
-        for node_id, found in per_node.items():
+        for node_id in sorted(per_node, key=lambda node_id: self._flown.get(node_id, 0)):  # each in its turn
+            found = per_node[node_id]
             if node_id in self._flights:
                 continue
             if self.buffer.room() <= 0:
@@ -270,7 +274,8 @@ class Fetcher:
     def _fly(self, node_id: int, wanted: dict[TopicPartition, Wanted], nodes: int, wait_ms: int) -> None:
         max_bytes = max(1, min(self.config.fetch_max_bytes, self.config.buffer_memory // nodes, self.buffer.room()))
         self.buffer.reserved += max_bytes
-
+        self._fetches += 1
+        self._flown[node_id] = self._fetches
         versions = {tp: self._subscription.partitions[tp].version for tp in wanted}  # now: before it runs, some may go
         asked = _Asked(wanted, versions, max_bytes, wait_ms)
         self._flights[node_id] = asyncio.ensure_future(self._flight(node_id, asked))
@@ -384,7 +389,7 @@ class Fetcher:
             one = wanted.get(tp)
             if state is None or one is None or state.version != versions[tp] or state.fetch_offset != one.offset:
                 continue
-            if self._on_row(tp, state, one, row):
+            if self._on_row(tp, state, versions[tp], one, row):
                 moved.add(tp.topic)
         return moved
 
@@ -408,7 +413,9 @@ class Fetcher:
             connection.close()
             raise
 
-    def _on_row(self, tp: TopicPartition, state: PartitionState, one: Wanted, row: FetchedPartition) -> bool:
+    def _on_row(
+        self, tp: TopicPartition, state: PartitionState, version: int, one: Wanted, row: FetchedPartition
+    ) -> bool:
         """Keeps what came; whether the partition has to be looked for anew."""
         code = row.error_code
         if code is ErrorCode.offset_out_of_range:
@@ -441,12 +448,10 @@ class Fetcher:
         if records.next_offset <= one.offset:
             return True  # not one whole batch, or only what was read before: no broker should do that, so no hurry
         aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted or ())
-        size = len(row.records)
-        self.buffer.put(
-            Chunk(tp, state.version, one.offset, records.next_offset, records.leader_epoch, aborted, records, size)
-        )
-        state.fetch_offset, state.fetch_epoch = records.next_offset, records.leader_epoch
-        self._changed()
+        after, epoch = records.next_offset, records.leader_epoch
+        if state.fetched(version, one.offset, after, epoch):
+            self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, len(row.records)))
+            self._changed()
         return False
 
     def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:

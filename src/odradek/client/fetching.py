@@ -112,6 +112,8 @@ class Chunk:
     size: int
     decoded: Iterator[Any] | None = None
     """RecordBatches that are left, once somebody has begun to take them."""
+    columns: tuple[str, ...] = ()
+    """Which those have: an iteration wants all of them, a poll perhaps fewer."""
     rest: Any = None
     """What is left of a RecordBatch that was returned in part."""
 

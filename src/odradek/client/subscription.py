@@ -1,18 +1,25 @@
 """What a consumer reads and where it stands in each partition. Pure state: no socket, no clock.
 
 A partition's position is empty (-1) until a committed offset, a reset or a seek fills it. ``fetch_offset`` runs ahead
-of ``position`` by what was fetched and not returned yet; ``version`` rises whenever that has become worthless, so that
-a reply to an older fetch is told apart.
+of ``position`` by what was fetched and not returned yet; ``version`` is another one whenever that has become worthless,
+so that a reply to an older fetch is told apart: even one for a partition that was given up and taken again.
+
+The loop fetches and places, the caller's thread takes what came: each says for which version it moves the partition.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.client.consumer_errors import IllegalState
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
+
+_versions = itertools.count(1)
+_moving = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -36,17 +43,37 @@ class PartitionState:
         return self.position != NO_OFFSET
 
     def place(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
-        self.position = self.fetch_offset = offset
-        self.position_epoch = self.fetch_epoch = leader_epoch
-        self.confirmed_epoch = NO_EPOCH
-        self.reset_to = None
-        self.version += 1
+        """Reading begins anew there."""
+        with _moving:
+            self.position = self.fetch_offset = offset
+            self.position_epoch = self.fetch_epoch = leader_epoch
+            self.confirmed_epoch = NO_EPOCH
+            self.reset_to = None
+            self.version = next(_versions)
 
     def ask_reset(self, timestamp: int) -> None:
-        self.position = self.fetch_offset = NO_OFFSET
-        self.position_epoch = self.fetch_epoch = NO_EPOCH
-        self.reset_to = timestamp
-        self.version += 1
+        """Reading begins anew where a lookup of ``timestamp`` says."""
+        with _moving:
+            self.position = self.fetch_offset = NO_OFFSET
+            self.position_epoch = self.fetch_epoch = NO_EPOCH
+            self.reset_to = timestamp
+            self.version = next(_versions)
+
+    def stand(self, version: int, position: int, leader_epoch: int) -> bool:
+        """What comes before ``position`` has been returned. False where it was placed anew since ``version``."""
+        with _moving:
+            if self.version != version:
+                return False
+            self.position, self.position_epoch = position, leader_epoch
+            return True
+
+    def fetched(self, version: int, offset: int, next_offset: int, leader_epoch: int) -> bool:
+        """What lies between the two offsets has been fetched. False where something else was asked for since."""
+        with _moving:
+            if self.version != version or self.fetch_offset != offset:
+                return False
+            self.fetch_offset, self.fetch_epoch = next_offset, leader_epoch
+            return True
 
 
 @dataclass(slots=True)
