@@ -321,12 +321,19 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def wake_when_dropped(broker: Broker, one: Consumer) -> threading.Thread:
+@pytest.fixture(scope="module")
+def real() -> Iterator[Broker]:
+    with Broker(config=QUICK_GROUPS) as broker:
+        yield broker
+
+
+def wake_when_dropped(broker: Broker, one: Consumer, when: str = "after") -> threading.Thread:
     """The next commit gets no answer; ``one`` is woken once it has come."""
-    broker.faults.drop("OffsetCommit", when="after")
+    before = len(broker.faults.fired)
+    broker.faults.drop("OffsetCommit", when=when)
 
     def act() -> None:
-        eventually(lambda: broker.faults.fired, within_s=PATIENCE_S)
+        eventually(lambda: len(broker.faults.fired) > before, within_s=PATIENCE_S)
         one.wakeup()
 
     thread = threading.Thread(target=act)
@@ -335,72 +342,74 @@ def wake_when_dropped(broker: Broker, one: Consumer) -> threading.Thread:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_rebalance_goes_on_where_a_wakeup_ended_it(kind: str) -> None:
+def test_a_rebalance_goes_on_where_a_wakeup_ended_it(real: Broker, topic: str, group: str, kind: str) -> None:
     """In a commit that ``on_revoked`` makes: the next poll calls it again, and both members come to their share."""
-    with Broker(config=QUICK_GROUPS) as broker:
-        broker.create_topic("t", partitions=2)
-        for partition in range(2):
-            publish(broker.bootstrap_servers, "t", ["v"] * 10, partition=partition)
-        settings = SETTINGS | KINDS[kind] | {"request_timeout_ms": 1_000}
-        with (
-            Consumer(broker.bootstrap_servers, **settings) as first,
-            Consumer(broker.bootstrap_servers, **settings) as second,
-        ):
-            revoked: list[list[TopicPartition]] = []
-            waking: list[threading.Thread] = []
+    real.create_topic(topic, partitions=2)
+    for partition in range(2):
+        publish(real.bootstrap_servers, topic, ["v"] * 10, partition=partition)
+    settings = SETTINGS | KINDS[kind] | {"request_timeout_ms": 1_000, "group_id": group}
+    with (
+        Consumer(real.bootstrap_servers, **settings) as first,
+        Consumer(real.bootstrap_servers, **settings) as second,
+    ):
+        revoked: list[list[TopicPartition]] = []
+        waking: list[threading.Thread] = []
 
-            def on_revoked(partitions: list[TopicPartition]) -> None:
-                revoked.append(partitions)
-                if len(revoked) == 1:
-                    waking.append(wake_when_dropped(broker, first))
-                first.commit()
+        def on_revoked(partitions: list[TopicPartition]) -> None:
+            revoked.append(partitions)
+            if len(revoked) == 1:
+                waking.append(wake_when_dropped(real, first))
+            first.commit()
 
-            first.subscribe(["t"], on_revoked=on_revoked)
-            eventually(lambda: (first.poll(0.1), len(first.assignment()) == 2)[1], within_s=PATIENCE_S)
-            second.subscribe(["t"])
+        first.subscribe([topic], on_revoked=on_revoked)
+        eventually(lambda: (first.poll(0.1), len(first.assignment()) == 2)[1], within_s=PATIENCE_S)
+        eventually(
+            lambda: (first.poll(0.1), all(first.position(tp) == 10 for tp in first.assignment()))[1],
+            within_s=PATIENCE_S,
+        )
+        second.subscribe([topic])
 
-            def until_woken() -> bool:
-                second.poll(0.05)
-                first.poll(0.05)
-                return False
+        def until_woken() -> bool:
+            second.poll(0.05)
+            first.poll(0.05)
+            return False
 
-            with pytest.raises(Wakeup):
-                eventually(until_woken, within_s=PATIENCE_S)
-            waking[0].join()
-            assert len(revoked) == 1
-            assert len(first.assignment()) == 2  # nothing was given up
-            eventually(
-                lambda: (second.poll(0.05), first.poll(0.05), len(first.assignment() | second.assignment()) == 2
-                         and len(first.assignment()) == len(second.assignment()) == 1)[2],
-                within_s=PATIENCE_S,
-            )  # fmt: skip
-            assert revoked[1] == revoked[0]
+        with pytest.raises(Wakeup):
+            eventually(until_woken, within_s=PATIENCE_S)
+        waking[0].join()
+        assert len(revoked) == 1
+        assert len(first.assignment()) == 2  # nothing was given up
+
+        def shared() -> bool:
+            second.poll(0.05)
+            first.poll(0.05)
+            mine, yours = first.assignment(), second.assignment()
+            return len(mine) == len(yours) == 1 and not mine & yours
+
+        eventually(shared, within_s=PATIENCE_S)
+        assert revoked[1] == revoked[0]
 
 
 @pytest.mark.parametrize("kind", ["range", "cooperative-sticky"])
-def test_a_poll_that_commits_before_it_joins(kind: str) -> None:
-    with Broker() as broker, Admin(broker.bootstrap_servers) as admin:
-        broker.create_topic("t", partitions=1)
-        publish(broker.bootstrap_servers, "t", ["v"] * 10)
-        settings = SETTINGS | KINDS[kind] | {"request_timeout_ms": 1_000}
-        settings |= {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
-        assigned: list[int] = []
-        with Consumer(broker.bootstrap_servers, **settings) as one:
-            one.subscribe(["t"], on_assigned=lambda partitions: assigned.append(len(partitions)))
-            eventually(lambda: one.poll(0.1), within_s=PATIENCE_S)
-            broker.faults.drop("OffsetCommit", when="before")
-            waking = threading.Thread(
-                target=lambda: (eventually(lambda: broker.faults.fired, within_s=PATIENCE_S), one.wakeup())
-            )
-            waking.start()
-            one.enforce_rebalance()
-            with pytest.raises(Wakeup):
-                one.poll(PATIENCE_S)
-            waking.join()
-            assert one.assignment() == {T0}
-            eventually(lambda: (one.poll(0.1), len(assigned) == 2)[1], within_s=PATIENCE_S)
-            assert admin.list_group_offsets("g")[T0].offset == 10
-            assert one.assignment() == {T0}
+def test_a_poll_that_commits_before_it_joins(real: Broker, topic: str, group: str, kind: str) -> None:
+    real.create_topic(topic, partitions=1)
+    publish(real.bootstrap_servers, topic, ["v"] * 10)
+    tp = TopicPartition(topic, 0)
+    settings = SETTINGS | KINDS[kind] | {"request_timeout_ms": 1_000, "group_id": group}
+    settings |= {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
+    assigned: list[int] = []
+    with Admin(real.bootstrap_servers) as admin, Consumer(real.bootstrap_servers, **settings) as one:
+        one.subscribe([topic], on_assigned=lambda partitions: assigned.append(len(partitions)))
+        eventually(lambda: one.poll(0.1), within_s=PATIENCE_S)
+        waking = wake_when_dropped(real, one, when="before")
+        one.enforce_rebalance()
+        with pytest.raises(Wakeup):
+            one.poll(PATIENCE_S)
+        waking.join()
+        assert one.assignment() == {tp}
+        eventually(lambda: (one.poll(0.1), len(assigned) == 2)[1], within_s=PATIENCE_S)
+        assert admin.list_group_offsets(group)[tp].offset == 10
+        assert one.assignment() == {tp}
 
 
 def test_from_a_signals_handler(broker: ScriptedBroker) -> None:
