@@ -45,7 +45,7 @@ def commit_request(
 def commit_failure(
     reply: Any, *, instance_id: str | None, still_member: bool, alone: bool = False
 ) -> KafkaError | None:
-    """Why a commit was not taken, None if it was. ``still_member``: its generation is still the current one;
+    """Why a commit was not taken, None if it was. ``still_member``: it is in the group, if in a later generation;
     ``alone``: it was made by a consumer whose partitions were assigned by hand."""
     for topic in reply.topics:
         for row in topic.partitions:

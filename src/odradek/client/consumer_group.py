@@ -215,7 +215,7 @@ class Coordination(ABC):
             connection = await self._coordinator()
         reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # writes before it waits
         failure = commit_failure(
-            reply, instance_id=instance_id, still_member=self.in_group and sent_as == self.member_of(),
+            reply, instance_id=instance_id, still_member=self.in_group,
             alone=not self._subscription.subscribed,
         )  # fmt: skip
         if failure is not None:
