@@ -75,12 +75,17 @@ class Deadline:
 class _Topic:
     description: TopicDescription
     partitions: dict[int, PartitionDescription]
+    told_s: dict[int, float]
+    """When each partition's leader epoch was last told of."""
 
 
 @dataclass(slots=True)
 class _Metadata:
     nodes: dict[int, Node] = field(default_factory=dict)
     topics: dict[str, _Topic] = field(default_factory=dict)
+    newest: dict[str, _Topic] = field(default_factory=dict)
+    """Each topic as of the newest leader epochs, kept when it is forgotten: a broker that lags behind would have us
+    believe in a leader that is none any more, whose log may lack what was read of the new one's."""
     controller_id: int = -1
     cluster_id: str | None = None
     refreshed_s: float = float("-inf")
@@ -240,8 +245,11 @@ class Cluster:
             if known.nodes.get(node_id, node) != node and (stale := self._connections.pop(node_id, None)):
                 stale.close()
         known.nodes = nodes
+        cluster_id = getattr(reply, "cluster_id", None)
+        if cluster_id != known.cluster_id:
+            known.newest = {}
         known.controller_id = getattr(reply, "controller_id", -1)
-        known.cluster_id = getattr(reply, "cluster_id", None)
+        known.cluster_id = cluster_id
         known.refreshed_s = time.monotonic()
         if everything:
             known.topics = {}
@@ -251,9 +259,11 @@ class Cluster:
                 continue
             errors[row.name] = row.error_code
             if row.error_code is ErrorCode.none:
-                known.topics[row.name] = _topic(row)
+                known.topics[row.name] = known.newest[row.name] = _topic(row, known.newest.get(row.name))
             else:
                 known.topics.pop(row.name, None)
+        if everything:
+            known.newest = {name: topic for name, topic in known.newest.items() if name in known.topics}
         return errors
 
     async def topics(
@@ -412,7 +422,8 @@ def _unknown_text(names: list[str]) -> str:
     return f"unknown topic {names[0]}" if len(names) == 1 else f"unknown topics {', '.join(sorted(names))}"
 
 
-def _topic(row: Any) -> _Topic:
+def _topic(row: Any, before: _Topic | None) -> _Topic:
+    """``before``: the same as it was known; a partition's older leader epoch changes nothing."""
     partitions = {
         p.partition_index: PartitionDescription(
             p.partition_index,
@@ -425,10 +436,20 @@ def _topic(row: Any) -> _Topic:
         for p in row.partitions
     }
     topic_id = getattr(row, "topic_id", None)
+    topic_id = None if topic_id == NIL_UUID else topic_id
+    now_s = time.monotonic()
+    told_s = dict.fromkeys(partitions, now_s)
+    if before is not None and before.description.topic_id == topic_id:
+        for index, old in before.partitions.items():
+            if index not in partitions or not 0 <= partitions[index].leader_epoch < old.leader_epoch:
+                continue
+            # Without an id this may be another topic of that name, and its epochs have begun anew.
+            if topic_id is not None or now_s - before.told_s[index] < UNKNOWN_TOPIC_GRACE_MS / 1000:
+                partitions[index], told_s[index] = old, before.told_s[index]
     description = TopicDescription(
         row.name,
-        None if topic_id == NIL_UUID else topic_id,
+        topic_id,
         bool(getattr(row, "is_internal", False)),
         tuple(partitions[index] for index in sorted(partitions)),
     )
-    return _Topic(description, partitions)
+    return _Topic(description, partitions, told_s)
