@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from odradek.batches.aborted import AbortedTransaction
@@ -19,7 +20,7 @@ from odradek.client.consumer_errors import NoOffsetForPartition
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, UnknownTopic, error_for
 from odradek.client.fetch import FetchedPartition
 from odradek.client.fetching import Chunk, FetchBuffer, FetchSession, Wanted
-from odradek.client.model import EARLIEST, LATEST
+from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
 from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_OFFSET, TopicPartition
@@ -43,10 +44,10 @@ class NodeConnections:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._open: dict[int, Connection] = {}
-        self._lock = asyncio.Lock()
+        self._locks: dict[int, asyncio.Lock] = {}
 
     async def get(self, node_id: int) -> Connection:
-        async with self._lock:
+        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a silent broker holds up no other
             known = self._open.get(node_id)
             if known is not None and not known.closed:
                 return known
@@ -155,7 +156,9 @@ class Fetcher:
                     self._fail(error)
                     return
                 logger.warning("%s: %s; trying again", name, error)
-                await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+                is_missing = isinstance(error, UnknownTopic)
+                wait_ms = self.config.retry_backoff_max_ms if is_missing else self.config.retry_backoff_ms
+                await asyncio.sleep(wait_ms / 1000)
 
         def done(task: asyncio.Task[None]) -> None:
             self._chores.pop(name, None)
@@ -183,15 +186,19 @@ class Fetcher:
         room_at: dict[TopicPartition, int] = {}
         if self._subscription.unplaced():
             self._chore("committed offsets", self._begin_at_commits)
-        if self._subscription.resets():
-            self._chore("offset reset", self._reset)
         per_node: dict[int, dict[TopicPartition, Wanted]] = {}
         held_back: set[int] = set()
         """Brokers with more to read, once what came from them is returned."""
         leaderless: set[str] = set()
-        suspects: list[TopicPartition] = []
+        resets: dict[int, dict[TopicPartition, int]] = {}
+        suspects: dict[int, list[TopicPartition]] = {}
         is_full = False
         for tp, state in self._subscription.partitions.items():
+            if state.reset_to is not None:
+                if (leader := self._cluster.leader(tp)) >= 0:
+                    resets.setdefault(leader, {})[tp] = state.reset_to
+                else:
+                    leaderless.add(tp.topic)
             if not state.ready or state.paused:
                 continue
             if self.buffer.held(tp) > ahead:
@@ -210,16 +217,13 @@ class Fetcher:
                 continue
             epoch = self._cluster.leader_epoch(tp)
             if state.fetch_epoch >= 0 and epoch > state.fetch_epoch and epoch != state.confirmed_epoch:
-                suspects.append(tp)
+                suspects.setdefault(leader, []).append(tp)
                 continue
             topic = self._cluster.known_topic(tp.topic)
             wanted = Wanted(topic.topic_id if topic else None, state.fetch_offset, epoch,
                             self.config.max_partition_fetch_bytes)  # fmt: skip
             per_node.setdefault(self._source(tp, leader), {})[tp] = wanted
-        if leaderless:
-            self._chore("leaders", lambda: self._find_leaders(leaderless))
-        if suspects:
-            self._chore("leader epochs", lambda: self._check_history(suspects))
+        self._look_up(leaderless, resets, suspects)
         for node_id in sorted(per_node, key=lambda node_id: self._flown.get(node_id, 0)):  # each in its turn
             found = per_node[node_id]
             if node_id in self._flights:
@@ -235,7 +239,40 @@ class Fetcher:
                     continue
                 wait_ms = 0
             self._fly(node_id, found, max(1, len(per_node)), wait_ms)
+        if is_full and not self._flights:
+            self._make_room()
         self._room_at, self._is_full = room_at, is_full
+
+    def _look_up(
+        self,
+        leaderless: set[str],
+        resets: dict[int, dict[TopicPartition, int]],
+        suspects: dict[int, list[TopicPartition]],
+    ) -> None:
+        if leaderless:
+            self._chore("leaders", lambda: self._find_leaders(leaderless))
+        # One after the other by broker: what one of them cannot tell keeps nobody from what others can.
+        for node_id, wanted_of in resets.items():
+            self._chore(f"offset reset at broker {node_id}", partial(self._reset, wanted_of))
+        for node_id, suspected in suspects.items():
+            self._chore(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
+
+    def _make_room(self) -> None:
+        """Nobody takes of what paused partitions hold: where only that fills the memory, it is fetched again later."""
+        held = self.buffer.holders()
+        states = [self._subscription.partitions.get(tp) for tp in held]
+        if any(state is not None and not state.paused for state in states):
+            return
+        for tp, state in zip(held, states, strict=True):
+            self.drop(tp)
+            if state is not None:
+                state.fetch_again()
+        if held:
+            self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        self.will_pump = True
+        asyncio.get_running_loop().call_soon(self.pump)
 
     def has_room_again(self, tp: TopicPartition) -> bool:
         """Whether something waits that the caller, who has taken of ``tp``, made room for. From any thread."""
@@ -293,9 +330,12 @@ class Fetcher:
     # --- positions --------------------------------------------------------------------------------------------
 
     async def _find_leaders(self, topics: set[str]) -> None:
-        await self._cluster.topics(topics, self._cluster.deadline())
-        if any(self._cluster.leader(tp) < 0 for tp in self._subscription.partitions if tp.topic in topics):
+        found = await self._cluster.topics(topics, self._cluster.deadline(), missing_ok=True)
+        wanted = [tp for tp in self._subscription.partitions if tp.topic in topics]
+        if any(self._cluster.leader(tp) < 0 for tp in wanted if tp.topic in found):
             raise KafkaError(ErrorCode.leader_not_available, "a partition has no leader now")
+        if missing := sorted({tp.topic for tp in wanted if tp.topic not in found}):
+            raise UnknownTopic(f"unknown topic {', '.join(missing)}")
 
     async def _begin_at_commits(self) -> None:
         wanted = self._subscription.unplaced()
@@ -320,37 +360,65 @@ class Fetcher:
         for tp in missing:
             self._subscription.partitions[tp].ask_reset(timestamp)
 
-    async def _reset(self) -> None:
-        wanted = self._subscription.resets()
-        versions = {tp: self._subscription.partitions[tp].version for tp in wanted}
-        found = await operations.list_offsets(self._cluster, wanted, self._isolation)
-        young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
-        if young:  # nothing is as young as the time asked for: the end
-            found |= await operations.list_offsets(self._cluster, young, self._isolation)
-        for tp, listed in found.items():
-            state = self._subscription.partitions.get(tp)
-            if state is not None and state.version == versions[tp] and state.reset_to is not None:
-                self.drop(tp)
-                state.place(listed.offset)  # as in Java without an epoch: there is nothing read to be held against
+    async def _reset(self, wanted: dict[TopicPartition, int]) -> None:
+        states = {tp: state for tp in wanted if (state := self._subscription.partitions.get(tp)) is not None}
+        versions = {tp: state.version for tp, state in states.items()}
+        found: dict[TopicPartition, ListedOffset] = {}
+        deadline = self._cluster.deadline()
+        try:
+            await operations.try_list_offsets(self._cluster, wanted, self._isolation, found, deadline)
+            young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
+            if young:  # nothing is as young as the time asked for: the end
+                await operations.try_list_offsets(self._cluster, young, self._isolation, found, deadline)
+        finally:
+            for tp, state in states.items():
+                listed = found.get(tp)
+                if listed is None or listed.offset == NO_OFFSET or state.version != versions[tp]:
+                    continue
+                if self._subscription.partitions.get(tp) is state:
+                    self.drop(tp)
+                    state.place(listed.offset)  # as in Java without an epoch: there is nothing read to be compared
 
     async def _check_history(self, suspects: list[TopicPartition]) -> None:
         """After a change of leader: does the new leader's log hold what was read?"""
-        for tp in suspects:
-            state = self._subscription.partitions.get(tp)
-            if state is None or not state.ready:
-                continue
-            version, offset, epoch = state.version, state.fetch_offset, self._cluster.leader_epoch(tp)
-            parted = await operations.parting_offset(self._cluster, tp, offset, state.fetch_epoch)
-            if state.version != version or state.fetch_offset != offset:
-                continue
-            if parted is not None:
-                found_epoch, end = parted
-                self.drop(tp)
-                if self.config.auto_offset_reset == "none":
-                    raise LogTruncated(tp, offset, end)
-                logger.warning("%s was truncated to offset %d, below %d: reading on there", tp, end, offset)
-                state.place(min(end, state.position), found_epoch)
-            state.confirmed_epoch = epoch
+        states = {
+            tp: state
+            for tp in suspects
+            if (state := self._subscription.partitions.get(tp)) is not None and state.ready and state.fetch_epoch >= 0
+        }
+        stood = {tp: (state.version, state.fetch_offset) for tp, state in states.items()}
+        epochs = {tp: self._cluster.leader_epoch(tp) for tp in states}
+        found: dict[TopicPartition, EpochEnd] = {}
+        read = {tp: state.fetch_epoch for tp, state in states.items()}
+        truncated: LogTruncated | None = None
+        try:
+            await operations.try_epoch_ends(self._cluster, read, found, self._cluster.deadline())
+        finally:
+            for tp, parted in found.items():
+                state, (version, offset) = states[tp], stood[tp]
+                if (state.version, state.fetch_offset) != (version, offset):
+                    continue
+                if self._subscription.partitions.get(tp) is not state:
+                    continue
+                if parted.is_before(offset) and (lost := self._part(tp, state, parted)) is not None:
+                    truncated = lost
+                else:
+                    state.confirmed_epoch = epochs[tp]
+        if truncated is not None:
+            raise truncated
+
+    def _part(self, tp: TopicPartition, state: PartitionState, parted: EpochEnd) -> LogTruncated | None:
+        """What was read from where the log parts is read again; under ``none`` the caller decides, if it was returned
+        already: until a seek, each poll says so."""
+        version, position = state.version, state.position
+        if position > parted.end_offset and self.config.auto_offset_reset == "none":
+            self.drop(tp)
+            state.fetch_again()
+            return LogTruncated(tp, position, parted.end_offset)
+        logger.warning("%s was truncated to offset %d: reading on there", tp, parted.end_offset)
+        if state.part(version, parted.end_offset, parted.leader_epoch):
+            self.drop(tp)
+        return None
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
@@ -397,7 +465,7 @@ class Fetcher:
         connection = await self._connections.get(node_id)
         ceiling = None if all(one.topic_id is not None for one in asked.wanted.values()) else fetch.IDS_FROM - 1
         version = connection.version(fetch.FETCH, ceiling)
-        fields, _ = session.request(asked.wanted)
+        fields, _ = session.request(asked.wanted, by_id=version >= fetch.IDS_FROM)
         message = fields | {
             "replica_id": -1,
             "max_wait": asked.wait_ms,

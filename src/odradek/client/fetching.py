@@ -36,17 +36,20 @@ class FetchSession:
     epoch: int = INITIAL_EPOCH
     _known: dict[TopicPartition, Wanted] = field(default_factory=dict)
 
-    def request(self, wanted: Mapping[TopicPartition, Wanted]) -> tuple[dict[str, Any], dict[TopicPartition, Wanted]]:
-        """The request's fields that sessions rule, and what the reply will be about."""
+    def request(
+        self, wanted: Mapping[TopicPartition, Wanted], *, by_id: bool = True
+    ) -> tuple[dict[str, Any], dict[TopicPartition, Wanted]]:
+        """The request's fields that sessions rule, and what the reply will be about. ``by_id``: it names topics so."""
         if self.epoch == INITIAL_EPOCH:
             changed: Mapping[TopicPartition, Wanted] = wanted
             forgotten: list[tuple[TopicPartition, UUID | None]] = []
         else:
             changed = {tp: one for tp, one in wanted.items() if self._known.get(tp) != one}
+            # A broker forgets after it has taken what is new: by its name, a topic made anew would be forgotten, too.
             forgotten = [
                 (tp, known.topic_id)
                 for tp, known in self._known.items()
-                if tp not in wanted or wanted[tp].topic_id != known.topic_id
+                if tp not in wanted or (by_id and wanted[tp].topic_id != known.topic_id)
             ]
         self._known = dict(wanted)
         fields = {
@@ -153,6 +156,11 @@ class FetchBuffer:
         with self._lock:
             for chunk in self._chunks.pop(tp, ()):
                 self.size -= chunk.size
+
+    def holders(self) -> list[TopicPartition]:
+        """The partitions of which something is held."""
+        with self._lock:
+            return list(self._chunks)
 
     def front(self, paused: Iterable[TopicPartition] = ()) -> Chunk | None:
         skip = set(paused)

@@ -168,20 +168,40 @@ async def list_offsets(
 
     async def attempt() -> None:
         left = {tp: when for tp, when in wanted.items() if tp not in found}
-        per_leader: dict[int, dict[TopicPartition, int]] = {}
-        for tp, leader in (await cluster.leaders(left, deadline)).items():
-            per_leader.setdefault(leader, {})[tp] = left[tp]
-        calls = [_list_offsets_at(cluster, leader, part, isolation_level, found) for leader, part in per_leader.items()]
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        failures = [outcome for outcome in outcomes if outcome is not None]
-        if failures:
-            cluster.forget_topics({tp.topic for tp in left if tp not in found})
-            raise failures[0]
+        await try_list_offsets(cluster, left, isolation_level, found, deadline)
 
     await cluster.retrying("listing offsets", attempt, deadline)
     if missing := [str(tp) for tp in wanted if tp not in found]:
         raise error_for(ErrorCode.unknown_server_error, f"a broker left {', '.join(missing)} out of its answer")
     return {tp: found[tp] for tp in wanted}
+
+
+async def try_list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation_level: int,
+    found: dict[TopicPartition, ListedOffset],
+    deadline: Deadline,
+) -> None:
+    """One request to each leader. Puts into ``found`` what can be had, then raises the first failure."""
+    per_leader: dict[int, dict[TopicPartition, int]] = {}
+    for tp, leader in (await cluster.leaders(wanted, deadline)).items():
+        per_leader.setdefault(leader, {})[tp] = wanted[tp]
+    calls = [_list_offsets_at(cluster, leader, part, isolation_level, found) for leader, part in per_leader.items()]
+    await _all_of(cluster, calls, wanted, found)
+
+
+async def _all_of(
+    cluster: Cluster,
+    calls: Iterable[Awaitable[None]],
+    wanted: Iterable[TopicPartition],
+    found: Mapping[TopicPartition, Any],
+) -> None:
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    failures = [outcome for outcome in outcomes if outcome is not None]
+    if failures:
+        cluster.forget_topics({tp.topic for tp in wanted if tp not in found})
+        raise failures[0]
 
 
 async def _list_offsets_at(
@@ -251,20 +271,23 @@ async def epoch_ends(
 
     async def attempt() -> None:
         left = {tp: epoch for tp, epoch in wanted.items() if tp not in found}
-        per_leader: dict[int, dict[TopicPartition, int]] = {}
-        for tp, leader in (await cluster.leaders(left, deadline)).items():
-            per_leader.setdefault(leader, {})[tp] = left[tp]
-        calls = [_epoch_ends_at(cluster, leader, part, found) for leader, part in per_leader.items()]
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        failures = [outcome for outcome in outcomes if outcome is not None]
-        if failures:
-            cluster.forget_topics({tp.topic for tp in left if tp not in found})
-            raise failures[0]
+        await try_epoch_ends(cluster, left, found, deadline)
 
     await cluster.retrying("looking up leader epochs", attempt, deadline)
     if missing := [str(tp) for tp in wanted if tp not in found]:
         raise error_for(ErrorCode.unknown_server_error, f"a broker left {', '.join(missing)} out of its answer")
     return {tp: found[tp] for tp in wanted}
+
+
+async def try_epoch_ends(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, EpochEnd], deadline: Deadline
+) -> None:
+    """One request to each leader. Puts into ``found`` what can be had, then raises the first failure."""
+    per_leader: dict[int, dict[TopicPartition, int]] = {}
+    for tp, leader in (await cluster.leaders(wanted, deadline)).items():
+        per_leader.setdefault(leader, {})[tp] = wanted[tp]
+    calls = [_epoch_ends_at(cluster, leader, part, found) for leader, part in per_leader.items()]
+    await _all_of(cluster, calls, wanted, found)
 
 
 async def _epoch_ends_at(

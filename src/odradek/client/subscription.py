@@ -59,6 +59,23 @@ class PartitionState:
             self.reset_to = timestamp
             self.version = next(_versions)
 
+    def part(self, version: int, end: int, leader_epoch: int) -> bool:
+        """The log goes on otherwise from ``end``: reading begins anew there, or where it stands if that is below.
+        False where it was placed anew since ``version``."""
+        with _moving:
+            if self.version != version:
+                return False
+            self.position = self.fetch_offset = min(end, self.position)
+            self.position_epoch = self.fetch_epoch = leader_epoch
+            self.version = next(_versions)
+            return True
+
+    def fetch_again(self) -> None:
+        """What was fetched and not returned is dropped."""
+        with _moving:
+            self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
+            self.version = next(_versions)
+
     def stand(self, version: int, position: int, leader_epoch: int) -> bool:
         """What comes before ``position`` has been returned. False where it was placed anew since ``version``."""
         with _moving:
