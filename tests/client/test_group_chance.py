@@ -11,15 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from brokers import RunningBroker
 
-from odradek import aio
-from odradek.client import CommitFailed, NewTopic, TopicPartition
+from odradek import Consumer, aio
+from odradek.client import CommitFailed, NewTopic, TopicPartition, Wakeup, loop
+from odradek.client.consumer_engine import Engine
 from odradek.core.errors import ErrorCode, KafkaError
 
 CONFIG = {
@@ -40,6 +44,8 @@ PATIENCE_S = 60
 class Member:
     """A consumer with a task that polls. ``commits``: how it commits what it has processed."""
 
+    made: Callable[..., Any] = aio.Consumer
+
     def __init__(self, story: Story, number: int) -> None:
         dice = story.dice
         self.story = story
@@ -53,13 +59,14 @@ class Member:
         settings: dict[str, Any] = {"group_protocol": "consumer"} if kind == "consumer" else {
             "partition_assignment_strategy": [kind], "session_timeout_ms": 1_000, "heartbeat_interval_ms": 50,
         }  # fmt: skip
-        self.consumer = aio.Consumer(
+        self.consumer: Any = self.made(
             story.bootstrap, group_id=story.group, auto_offset_reset="earliest", fetch_max_wait_ms=20,
             enable_auto_commit=self.commits == "auto", auto_commit_interval_ms=dice.choice((1, 50, 5_000)),
             max_poll_records=dice.choice((1, 7, 500)), retry_backoff_ms=20, **settings,
         )  # fmt: skip
         self.pause_s = dice.choice((0.0, 0.0, 0.01, 0.05))
         self.dice = random.Random(dice.random())
+        self.dies = False
         self.task = asyncio.ensure_future(self.live())
 
     async def live(self) -> None:
@@ -73,18 +80,24 @@ class Member:
                 if "has no protocol yet" not in str(error):
                     raise
                 break  # a classic group that has never been whole cannot be changed over: so Apache Kafka has it
-            for tp, batches in polled.items():
-                for batch in batches:
-                    self.process(tp, batch.column("offset").to_pylist(), batch.column("value").to_pylist())
+            self.process(polled)
             if polled and self.commits != "auto":
                 await self.commit(dict(polled.next_offsets))
             if self.pause_s:
                 await asyncio.sleep(self.pause_s)
         await self.consumer.close()
+        self.has_closed()
+
+    def has_closed(self) -> None:
         self.alive = False
         assert not self.next, f"{self.name} closed and was not told that it lost {self.next}"
 
-    def process(self, tp: TopicPartition, offsets: Sequence[int], values: Sequence[bytes]) -> None:
+    def process(self, polled: Mapping[TopicPartition, Sequence[Any]]) -> None:
+        for tp, batches in polled.items():
+            for batch in batches:
+                self.process_batch(tp, batch.column("offset").to_pylist(), batch.column("value").to_pylist())
+
+    def process_batch(self, tp: TopicPartition, offsets: Sequence[int], values: Sequence[bytes]) -> None:
         assert tp in self.next, f"{self.name} was given records of {tp}, which it does not own"
         if self.next[tp] < 0:
             begin = offsets[0]
@@ -97,17 +110,11 @@ class Member:
 
     async def commit(self, offsets: dict[TopicPartition, Any]) -> None:
         mine = {tp: place for tp, place in offsets.items() if tp in self.next}
-        try:
+        with self.story.may_be_refused():
             if self.commits == "sync":
                 await self.consumer.commit(mine)
             else:
                 await self.consumer.commit_async(mine, self.on_committed)
-        except CommitFailed:
-            self.story.refused += 1
-        except KafkaError as error:
-            if error.code is not ErrorCode.rebalance_in_progress:
-                raise
-            self.story.refused += 1
 
     def on_committed(self, offsets: object, error: Exception | None) -> None:
         self.story.refused += error is not None
@@ -142,15 +149,71 @@ class Member:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
         self.alive = False
-        engine = self.consumer._made
-        if engine is None:
-            return
-        if engine._watching is not None:
-            engine._watching.cancel()
-        await engine.group.close()
-        await engine.fetcher.close()
-        await engine._cluster.close()
+        if self.consumer._made is not None:
+            await cut_off(self.consumer._made)
         self.next.clear()
+
+
+class ThreadedMember(Member):
+    """The same with ``odradek.Consumer``, in a thread of its own."""
+
+    made = Consumer
+
+    async def live(self) -> None:
+        await asyncio.to_thread(self.live_here)
+
+    def live_here(self) -> None:
+        with suppress(Wakeup):
+            self.consumer.subscribe(
+                [self.story.topic], on_assigned=self.on_assigned, on_revoked=self.on_revoked_here, on_lost=self.on_lost
+            )
+            while not self.ends and not self.dies:
+                try:
+                    polled = self.consumer.poll(self.dice.choice((0.0, 0.02, 0.1)))
+                except KafkaError as error:
+                    if "has no protocol yet" not in str(error):
+                        raise
+                    break
+                self.process(polled)
+                if polled and self.commits != "auto":
+                    self.commit_here(dict(polled.next_offsets))
+                time.sleep(self.pause_s)
+        if not self.dies:
+            self.consumer.close()
+            self.has_closed()
+
+    def on_revoked_here(self, partitions: Sequence[TopicPartition]) -> None:
+        done = {tp: self.next[tp] for tp in partitions if self.next[tp] >= 0}
+        if done and self.commits != "auto":
+            self.commit_here(done)
+        self.give_up(partitions)
+
+    def commit_here(self, offsets: dict[TopicPartition, Any]) -> None:
+        mine = {tp: place for tp, place in offsets.items() if tp in self.next}
+        with self.story.may_be_refused():
+            if self.commits == "sync":
+                self.consumer.commit(mine)
+            else:
+                self.consumer.commit_async(mine, self.on_committed)
+
+    async def die(self) -> None:
+        if self.alive and not self.consumer._closed:
+            self.dies = True
+            self.consumer.wakeup()
+        await asyncio.gather(self.task, return_exceptions=True)
+        self.alive = False
+        if not self.consumer._closed:
+            self.consumer._closed = True
+            await asyncio.wrap_future(loop.start(cut_off(self.consumer._engine)))
+        self.next.clear()
+
+
+async def cut_off(engine: Engine) -> None:
+    if engine._watching is not None:
+        engine._watching.cancel()
+    await engine.group.close()
+    await engine.fetcher.close()
+    await engine._cluster.close()
 
 
 class Story:
@@ -168,6 +231,20 @@ class Story:
         self.members: list[Member] = []
         self.died = self.refused = self.lost = self.handed_over = 0
 
+    @contextmanager
+    def may_be_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except CommitFailed:
+            self.refused += 1
+        except KafkaError as error:
+            if error.code is not ErrorCode.rebalance_in_progress:
+                raise
+            self.refused += 1
+
+    def _join(self, number: int) -> None:
+        self.members.append(self.dice.choice((Member, ThreadedMember))(self, number))
+
     async def run(self) -> Story:
         async with aio.Admin(self.bootstrap) as admin, aio.Producer(self.bootstrap, linger_ms=0) as producer:
             await admin.create_topics([NewTopic(self.topic, len(self.partitions), 1)])
@@ -177,18 +254,17 @@ class Story:
                 raise AssertionError(f"the story stands still: {self._state()}") from None
             finally:
                 for member in self.members:
-                    member.task.cancel()
                     await member.die()
         return self
 
     async def _tell(self, admin: aio.Admin, producer: aio.Producer) -> None:
-        self.members.append(Member(self, 0))
+        self._join(0)
         for number in range(1, EVENTS + 1):
             await self._send(producer)
             living = [member for member in self.members if member.alive and not member.ends]
             event = self.dice.random()
             if not living or (event < 0.4 and len(living) < 4):
-                self.members.append(Member(self, number))
+                self._join(number)
             elif event < 0.55 and len(living) > 1:
                 self.dice.choice(living).ends = True
             elif event < 0.7 and self.deaths:
@@ -199,7 +275,7 @@ class Story:
             await asyncio.sleep(self.dice.choice((0.0, 0.02, 0.1, 0.3)))
             self._raise_early()
         if not any(member.alive and not member.ends for member in self.members):
-            self.members.append(Member(self, EVENTS + 1))
+            self._join(EVENTS + 1)
         while any(len(self.processed[tp]) < count for tp, count in self.sent.items()):
             await asyncio.sleep(0.02)
             self._raise_early()
@@ -252,6 +328,7 @@ async def told(bootstrap: str, seeds: Sequence[int], *, deaths: bool) -> list[St
             error.add_note(f"in the story of seed {seed} (deaths={deaths})")
             raise
 
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(100))
     logging.getLogger("odradek.consumer").addHandler(listener)
     try:
         return list(await asyncio.gather(*(tell(seed) for seed in seeds)))
