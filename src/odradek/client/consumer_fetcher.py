@@ -134,14 +134,20 @@ class Fetcher:
         self._changed()
 
     def take_failure(self) -> Exception | None:
-        """What a poll shall raise. A partition that has been placed meanwhile lacks no offset any more."""
+        """What a poll shall raise. A partition that has been placed meanwhile lacks no offset any more, nor does it
+        stand where there is nothing to read."""
         failure, self.failure = self.failure, None
+        found: Exception | None = failure
         if isinstance(failure, NoOffsetForPartition):
             missing = set(self._subscription.unplaced()) & set(failure.partitions)
-            failure = NoOffsetForPartition(missing) if missing else None
-            if failure is None:
-                self.pump()
-        return failure
+            found = NoOffsetForPartition(missing) if missing else None
+        elif isinstance(failure, LogTruncated | OffsetOutOfRange):
+            state = self._subscription.partitions.get(failure.partition)
+            if state is None or state.position != failure.offset:
+                found = None
+        if found is None and failure is not None:
+            self.pump()
+        return found
 
     def _chore(self, name: str, work: Callable[[], Any]) -> None:
         """Starts a chore unless it runs. A passing failure is tried again after a while, another goes to the poll."""
