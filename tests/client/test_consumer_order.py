@@ -1,0 +1,342 @@
+"""Each record once and in order: what the stories of ``test_consumer_chance.py`` found, or might have, one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from chance_cluster import NODES, ChanceCluster, chance_cluster
+
+from odradek import Consumer, TopicPartition
+from odradek.client import operations
+from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster
+from odradek.client.config import ClientConfig
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_fetcher import Fetcher
+from odradek.client.consumer_records import Record
+from odradek.client.errors import LogTruncated
+from odradek.client.fetching import FetchSession, Wanted
+from odradek.client.subscription import PartitionState, SubscriptionState
+from odradek.core.errors import ErrorCode
+
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+POLLS = 200
+
+
+@contextmanager
+def reading(partitions: int = 2, batches: int = 5, **settings: Any) -> Iterator[tuple[ChanceCluster, Consumer]]:
+    """A consumer of a cluster without any trouble."""
+    with chance_cluster(1, {"t": partitions}, settings.pop("versions", {})) as cluster:
+        for index in range(partitions):
+            for _ in range(batches):
+                cluster.append(TopicPartition("t", index))
+        cluster.calm()
+        settings = {"auto_offset_reset": "earliest", "retry_backoff_ms": 5, "retry_backoff_max_ms": 10} | settings
+        with Consumer(settings | {"bootstrap_servers": cluster.bootstrap}) as consumer:
+            consumer.assign([TopicPartition("t", index) for index in range(partitions)])
+            yield cluster, consumer
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until_s, "it did not come to that"
+        time.sleep(0.005)
+
+
+def poll_until_offsets(consumer: Consumer, tp: TopicPartition, count: int) -> list[int]:
+    """The offsets that come of one partition, until there are so many."""
+    found: list[int] = []
+    for _ in range(POLLS):
+        found += [record.offset for record in consumer.poll(0.1).records() if record.topic_partition == tp]
+        if len(found) >= count:
+            break
+    return found
+
+
+def test_an_iteration_goes_on_where_the_loop_has_sought() -> None:
+    # claims 18, 58
+    with reading(1) as (cluster, consumer):
+        end = cluster.lead(FIRST).log.end
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if len(seen) == 4:
+                consumer.seek(FIRST, 1)
+            if len(seen) > 4 and record.offset == end - 1:
+                break
+        assert seen == [0, 1, 2, 3, *range(1, end)]
+
+
+def test_an_iteration_brings_nothing_of_what_the_loop_has_paused_or_given_up() -> None:
+    with reading(2) as (cluster, consumer):
+        ends = [cluster.lead(tp).log.end for tp in (FIRST, SECOND)]
+        seen: dict[TopicPartition, list[int]] = {FIRST: [], SECOND: []}
+        rests = None
+        for record in consumer:
+            tp = record.topic_partition
+            assert tp != rests
+            seen[tp].append(record.offset)
+            if rests is None:
+                rests = tp
+                consumer.pause([tp])
+            elif record.offset == ends[tp.partition] - 1:
+                break
+        assert rests is not None
+        assert consumer.position(rests) == 1
+        consumer.resume([rests])
+        kept = SECOND if rests == FIRST else FIRST
+        for record in consumer:
+            seen[record.topic_partition].append(record.offset)
+            if record.topic_partition == rests:
+                consumer.assign([kept])
+                consumer.seek(kept, 0)
+                break
+        after = next(iter(consumer))
+        assert (after.topic_partition, after.offset) == (kept, 0)
+        assert seen[rests] == [0, 1]
+
+
+def test_an_iteration_after_a_poll_of_fewer_columns_has_them_all() -> None:
+    with reading(1, columns=("offset", "value"), max_poll_records=1) as (cluster, consumer):
+        assert poll_until_offsets(consumer, FIRST, 1) == [0]
+        record = next(iter(consumer))
+        written = cluster.history[FIRST, 1][0].row
+        assert (record.offset, record.key, record.value) == (1, written.key, written.value)
+        assert record.timestamp_ms == written.timestamp_ms
+        polled = consumer.poll(1.0)
+        assert {tuple(batch.schema.names) for batch in polled.record_batches()} == {("offset", "value")}
+
+
+def test_paused_partitions_do_not_keep_the_memory_from_others() -> None:
+    with reading(2, buffer_memory=1, max_poll_records=1) as (cluster, consumer):
+        log = cluster.lead(FIRST).log
+        buffer = consumer._engine.fetcher.buffer
+        consumer.pause([SECOND])
+        for _ in range(POLLS):
+            polled = consumer.poll(0.05)
+            if polled and buffer.holders():
+                break
+        consumer.pause([FIRST])
+        consumer.resume([SECOND])
+        end = cluster.lead(SECOND).log.end
+        assert poll_until_offsets(consumer, SECOND, end) == list(range(end))
+        consumer.resume([FIRST])
+        position = consumer.position(FIRST)
+        assert poll_until_offsets(consumer, FIRST, log.end - position) == list(range(position, log.end))
+
+
+def test_a_partition_without_a_leader_holds_up_the_start_of_no_other() -> None:
+    # claim 96
+    with reading(2) as (cluster, consumer):
+        cluster.move(FIRST, -1)
+        cluster.spread()
+        consumer.seek_to_beginning()
+        end = cluster.lead(SECOND).log.end
+        assert poll_until_offsets(consumer, SECOND, end) == list(range(end))
+        cluster.calm()
+        assert poll_until_offsets(consumer, FIRST, 1)[0] == 0
+
+
+def test_a_deleted_topic_holds_up_the_start_of_no_other() -> None:
+    with chance_cluster(1, {"t": 1, "u": 1}, {}) as cluster:
+        for topic in ("t", "u"):
+            cluster.append(TopicPartition(topic, 0))
+        cluster.calm()
+        del cluster.topics["u"]
+        cluster.spread()
+        settings = {"auto_offset_reset": "earliest", "retry_backoff_ms": 5, "retry_backoff_max_ms": 10}
+        with Consumer(settings | {"bootstrap_servers": cluster.bootstrap}) as consumer:
+            consumer.assign([TopicPartition("u", 0), FIRST])
+            end = cluster.lead(FIRST).log.end
+            assert poll_until_offsets(consumer, FIRST, end) == list(range(end))
+
+
+def test_a_session_by_names_keeps_a_topic_that_was_made_anew() -> None:
+    """A broker forgets what it shall after it has taken what is new: of one name that would be the new one."""
+    old, new = (Wanted(UUID(int=number), 5, 0, 100) for number in (1, 2))
+    for by_id, forgotten in ((True, [{"topic": "t", "topic_id": UUID(int=1), "partitions": [0]}]), (False, [])):
+        session = FetchSession()
+        session.request({FIRST: old}, by_id=by_id)
+        assert session.on_reply(ErrorCode.none, 7)
+        fields, _ = session.request({FIRST: new}, by_id=by_id)
+        assert [topic["topic_id"] for topic in fields["topics"]] == [UUID(int=2)]
+        assert fields["forgotten_topics_data"] == forgotten
+
+
+@pytest.mark.parametrize("versions", [{1: 12, 3: 99}, {1: 99, 3: 99}])
+def test_a_topic_made_anew_in_a_moment_is_read_on(versions: dict[int, int]) -> None:
+    with reading(1, batches=1, versions=versions, metadata_max_age_ms=10) as (cluster, consumer):
+        end = cluster.lead(FIRST).log.end
+        assert len(poll_until_offsets(consumer, FIRST, end)) == end
+        cluster.make("t", 1)
+        for _ in range(end + 3):
+            cluster.append(FIRST)
+        cluster.calm()
+        consumer.list_topics()
+        consumer.partitions_for("t")
+        after = cluster.lead(FIRST).log.end
+        assert poll_until_offsets(consumer, FIRST, after - end) == list(range(end, after))
+
+
+def metadata(epoch: int, leader: int, topic_id: UUID | None) -> SimpleNamespace:
+    """A reply about t-0, as far as it matters."""
+    row = {"partition_index": 0, "leader_id": leader, "leader_epoch": epoch, "replica_nodes": [], "isr_nodes": []}
+    topic = SimpleNamespace(
+        name="t", error_code=ErrorCode.none, topic_id=topic_id, partitions=[SimpleNamespace(**row)], is_internal=False
+    )
+    return SimpleNamespace(brokers=[], controller_id=1, cluster_id="c", topics=[topic])
+
+
+def test_a_broker_that_lags_behind_does_not_lead_back_to_the_leader_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log may lack what was read of the new leader's: OFFSET_OUT_OF_RANGE, and all of it once more."""
+    now_s = 100.0
+    monkeypatch.setattr("odradek.client.cluster.time.monotonic", lambda: now_s)
+    for topic_id in (UUID(int=1), None):
+        cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1"))
+        cluster._learn(metadata(5, 2, topic_id), everything=False)
+        cluster.forget_topics(["t"])
+        assert cluster.leader(FIRST) == -1
+        cluster._learn(metadata(4, 1, topic_id), everything=False)
+        assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (2, 5)
+        cluster._learn(metadata(6, 3, topic_id), everything=True)
+        assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (3, 6)
+        now_s += UNKNOWN_TOPIC_GRACE_MS / 1000
+        cluster._learn(metadata(0, 1, topic_id), everything=False)
+        # Without ids nothing but time tells a topic that was made anew.
+        assert cluster.leader(FIRST) == (3 if topic_id else 1)
+        cluster._learn(metadata(0, 1, UUID(int=9)), everything=False)
+        assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (1, 0)
+
+
+def test_a_deposed_leader_is_not_asked_where_the_log_parts() -> None:
+    """It would say: nowhere. So the epoch goes with the question, though the topic was forgotten meanwhile."""
+    asked: list[Any] = []
+
+    class Broker:
+        async def call(self, api_key: int, message: Any) -> Any:
+            asked.append(message["topics"][0]["partitions"][0])
+            row = SimpleNamespace(partition=0, error_code=ErrorCode.none, leader_epoch=3, end_offset=8)
+            return SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[row])])
+
+    async def go() -> None:
+        cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1"))
+        cluster._learn(metadata(5, 2, UUID(int=1)), everything=False)
+
+        async def connection(node_id: int) -> Any:
+            cluster.forget_topics(["t"])
+            return Broker()
+
+        cluster.connection = connection  # type: ignore[method-assign]
+        assert await operations.parting_offset(cluster, FIRST, 9, 3) == (3, 8)
+        assert asked == [{"partition": 0, "current_leader_epoch": 5, "leader_epoch": 3}]
+
+    asyncio.run(go())
+
+
+def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
+    class TwoBrokers:
+        def leader(self, tp: TopicPartition) -> int:
+            return tp.partition + 1
+
+        def leader_epoch(self, tp: TopicPartition) -> int:
+            return 0
+
+        def node(self, node_id: int) -> None: ...
+        def known_topic(self, name: str) -> None: ...
+        def forget_topics(self, names: set[str]) -> None: ...
+
+    async def go() -> list[int]:
+        subscription = SubscriptionState()
+        config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", "buffer_memory": 1})
+        fetcher = Fetcher(config, TwoBrokers(), subscription, lambda: None)  # type: ignore[arg-type]
+        subscription.set_assigned([FIRST, SECOND])
+        for state in subscription.partitions.values():
+            state.place(0)
+        asked: list[int] = []
+
+        async def fetch(node_id: int, wanted: Any) -> None:
+            asked.append(node_id)
+            fetcher._closed = len(asked) == 6
+
+        fetcher._fetch = fetch  # type: ignore[method-assign]
+        fetcher.pump()
+        while fetcher._flights:
+            await asyncio.gather(*fetcher._flights.values())
+        return asked
+
+    assert asyncio.run(go()) == [1, 2, 1, 2, 1, 2]
+
+
+def test_what_came_for_a_place_that_was_left_moves_nothing() -> None:
+    """The loop and the caller's thread both move a partition: whoever comes late finds another version."""
+    state, again = PartitionState(), PartitionState()
+    state.place(5)
+    again.place(5)
+    assert state.version != again.version, "of a partition given up and taken again"
+    before = state.version
+    assert state.fetched(before, 5, 9, 3)
+    assert not state.fetched(before, 5, 9, 3), "that is no more what is asked for"
+    assert state.part(before, 7, 2)
+    assert (state.position, state.fetch_offset, state.fetch_epoch) == (5, 5, 2), "nothing beyond the cut was returned"
+    assert not state.stand(before, 9, 3)
+    assert not state.fetched(before, 9, 12, 3)
+    assert not state.part(before, 0, 0)
+    assert state.stand(state.version, 6, 2)
+    assert state.fetched(state.version, 5, 8, 2)
+    state.fetch_again()
+    assert (state.position, state.fetch_offset) == (6, 6)
+
+
+def cut_log(cluster: ChanceCluster, cut: int) -> int:
+    """An unclean election: the log goes on otherwise from ``cut``; returns its new end."""
+    cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES), cut)
+    for _ in range(5):
+        cluster.append(FIRST)
+    cluster.calm()
+    return cluster.lead(FIRST).log.end
+
+
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+def test_of_a_log_cut_above_what_was_returned_nothing_is_lost_nor_told(policy: str) -> None:
+    """Fetched ahead, not returned: that is read again, and nobody has to decide anything."""
+    # behaviour 52
+    with reading(1, auto_offset_reset=policy, max_poll_records=1) as (cluster, consumer):
+        cut = cluster.lead(FIRST).log.bounds(0, 1 << 40)[1]
+        consumer.seek(FIRST, 0)
+        assert poll_until_offsets(consumer, FIRST, 1) == [0]
+        state = consumer._engine.subscription.state(FIRST)
+        wait_until(lambda: state.fetch_offset == cluster.lead(FIRST).log.end)
+        before = state.version
+        end = cut_log(cluster, cut)
+        wait_until(lambda: state.version != before)
+        assert state.position == 1
+        records: list[Record] = []
+        while not records or records[-1].offset < end - 1:
+            records += consumer.poll(5.0).records()
+        assert [record.offset for record in records] == list(range(1, end))
+        for record in records:
+            assert record.timestamp_ms == cluster.history[FIRST, record.offset][-1].row.timestamp_ms
+
+
+def test_of_a_log_cut_below_what_was_returned_each_poll_tells_until_a_seek() -> None:
+    # behaviour 52
+    with reading(1, auto_offset_reset="none") as (cluster, consumer):
+        cut = cluster.lead(FIRST).log.bounds(0, 1 << 40)[1]
+        consumer.seek(FIRST, 0)
+        stood = cluster.lead(FIRST).log.end
+        assert len(poll_until_offsets(consumer, FIRST, stood)) == stood
+        end = cut_log(cluster, cut)
+        for _ in range(2):
+            with pytest.raises(LogTruncated) as told:
+                poll_until_offsets(consumer, FIRST, 1)
+            assert (told.value.offset, told.value.divergence_offset) == (stood, cut)
+            assert consumer.position(FIRST) == stood
+        consumer.seek(FIRST, cut)
+        assert poll_until_offsets(consumer, FIRST, end - cut) == list(range(cut, end))
