@@ -61,6 +61,9 @@ class Visible:
 
     def __init__(self, log: Log, committed: bool, start: int) -> None:
         self.offsets = sorted(offset for offset in log.visible(committed) if offset >= start)
+        written = {offset for batch in log.batches for offset in batch.rows if offset >= start}
+        self.hidden = written.difference(self.offsets)
+        """Rolled back, or above what may be read: other than what compaction removes, that never was to be seen."""
 
     def none_between(self, low: int, high: int) -> bool:
         at = bisect_left(self.offsets, low)
@@ -346,6 +349,8 @@ class Story:
                 if any(p.cut is not None and record.offset >= p.cut and found.epoch <= p.lead.epoch and
                        p.topic_id == found.topic_id for p in parts):  # fmt: skip
                     continue
+                if record.offset in visible.hidden:
+                    continue
                 wild = any(part.cut is None for part in parts)
                 if wild or any(s <= record.offset and visible.none_between(s, record.offset) for s in starts):
                     if not wild:  # else a broker that lags behind may lead back: nothing tells which is the newer topic
@@ -377,7 +382,8 @@ class Story:
         with self.cluster.changed:
             reading = self.readings[tp]
             if reading.at is None:
-                reading.place(position, self.parted(tp))
+                # A broker that lagged behind when it was asked may have heard of the cut since.
+                reading.place(position, list(self.parts[tp]), loose=bool(self.parts[tp]))
                 return
             if any(part.cut is None for part in reading.parted):
                 return
