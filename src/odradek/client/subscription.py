@@ -10,6 +10,7 @@ The loop fetches and places, the caller's thread takes what came: each says for 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,16 @@ from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartit
 
 _versions = itertools.count(1)
 _moving = threading.Lock()
+
+
+def _forget_after_fork() -> None:
+    """A thread of the parent's may have held it, and nobody would let it go."""
+    global _moving  # noqa: PLW0603
+    _moving = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 @dataclass(slots=True)
