@@ -10,7 +10,7 @@ import pytest
 from brokers import eventually
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
-from odradek.client import NewTopic
+from odradek.client import NewTopic, loop
 from odradek.client.consumer_errors import (
     CommitFailed,
     FencedInstance,
@@ -19,6 +19,7 @@ from odradek.client.consumer_errors import (
     NoOffsetForPartition,
     Wakeup,
 )
+from odradek.client.consumer_group_classic import ClassicCoordination
 from odradek.client.errors import OffsetOutOfRange, RequestTimedOut
 from odradek.core.errors import ConfigError
 
@@ -298,6 +299,67 @@ def test_cooperative_members_keep_what_they_hold(consumer: Make, admin: Admin, t
     )
     assert len(lost) == 2
     assert set(lost) == second.assignment()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_nothing_is_given_up_while_on_revoked_fails(consumer: Make, filled: str, strategy: str) -> None:
+    """The next poll calls it again; until then nobody else gets the partitions, and they go on here."""
+    calls: list[int] = []
+
+    def fails_once(partitions: list[TopicPartition]) -> None:
+        calls.append(len(partitions))
+        if len(calls) == 1:
+            raise RuntimeError("not ready")
+
+    first = consumer(partition_assignment_strategy=strategy)
+    second = consumer(partition_assignment_strategy=strategy)
+    first.subscribe([filled], on_revoked=fails_once)
+    read(first, 20)
+    second.subscribe([filled])
+
+    def until_it_fails() -> bool:
+        second.poll(0.05)
+        first.poll(0.05)
+        return False
+
+    with pytest.raises(RuntimeError, match="not ready"):
+        eventually(until_it_fails, within_s=30)
+    assert len(first.assignment()) == 2
+    assert not second.assignment()
+
+    def shared() -> bool:
+        first.poll(0.05)
+        second.poll(0.05)
+        return len(first.assignment()) == len(second.assignment()) == 1
+
+    eventually(shared, within_s=30)
+    assert not first.assignment() & second.assignment()
+    assert calls[:2] == [calls[0]] * 2
+
+
+def test_a_plan_of_a_generation_that_is_over_is_not_taken(consumer: Make, filled: str) -> None:
+    """``on_revoked`` failed, and before the next poll the member was thrown out: what it had is others' now."""
+    settings = {"partition_assignment_strategy": "cooperative-sticky"}
+    first, second = consumer(**settings), consumer(**settings)
+
+    def fails(partitions: list[TopicPartition]) -> None:
+        raise RuntimeError("not ready")
+
+    first.subscribe([filled], on_revoked=fails, on_lost=lambda _: None)
+    read(first, 20)
+    second.subscribe([filled])
+    with pytest.raises(RuntimeError, match="not ready"):
+        eventually(lambda: (second.poll(0.05), first.poll(0.05), False)[2], within_s=30)
+    assert len(first.assignment()) == 2
+    loop.run(_throw_out(first))
+    first.poll(0)
+    assert not first.assignment()
+
+
+async def _throw_out(consumer: Consumer) -> None:
+    group = consumer._engine.group
+    assert isinstance(group, ClassicCoordination)
+    group.membership.on_left(lost=True)
 
 
 def test_a_pattern(consumer: Make, filled: str) -> None:

@@ -49,6 +49,7 @@ def _first_batches_killed(data_dir: Path) -> None:
     assert {path.name for path in (data_dir / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
 
 
+@pytest.mark.slow
 def test_killed_while_a_batch_is_moved_in(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")

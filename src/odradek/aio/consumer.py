@@ -64,6 +64,7 @@ class Consumer:
         if self._made is None:
             self._made = Engine(self.config, _call)
             if self._woken_first:
+                self._woken_first = False
                 self._made.wakeup()
         return self._made
 
@@ -129,6 +130,8 @@ class Consumer:
         return await self._poll(timeout, None)
 
     async def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
+        if self._closing:
+            raise IllegalState("this Consumer is being closed")
         engine = self._engine
         engine.begin_poll()
         end = time.monotonic() + check_timeout(timeout)
@@ -142,11 +145,11 @@ class Consumer:
 
     def wakeup(self) -> None:
         """From any thread: the call that waits for a broker, or the next one, raises Wakeup, as
-        ``odradek.Consumer.wakeup`` tells; where several tasks wait, the one that began last."""
+        ``odradek.Consumer.wakeup`` tells; where several tasks wait, one of them."""
+        self._woken_first = True  # before it looks: another thread may make the engine meanwhile
         if self._made is not None:
+            self._woken_first = False
             self._made.wakeup()
-        else:
-            self._woken_first = not self._closed
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Polls bring nothing from these until ``resume``; the membership goes on. Raises IllegalState."""

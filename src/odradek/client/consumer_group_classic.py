@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_errors import FencedInstance, Wakeup
+from odradek.client.consumer_errors import FencedInstance
 from odradek.client.consumer_group import Coordination, Identity, now_ms
 from odradek.client.membership import Membership, Next, State
 from odradek.client.sticky_plan import NO_RACKS, PartitionRacks
@@ -20,6 +20,13 @@ from odradek.core.ids import TopicPartition
 logger = logging.getLogger("odradek.consumer")
 
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
+
+
+class _Joined(NamedTuple):
+    """What a join has brought, and in which generation."""
+
+    generation: int
+    assigned: tuple[TopicPartition, ...]
 
 
 class ClassicCoordination(Coordination):
@@ -42,7 +49,7 @@ class ClassicCoordination(Coordination):
             instance_id=config.group_instance_id,
             rack=config.client_rack or None,
         )
-        self._joining: asyncio.Task[tuple[TopicPartition, ...]] | None = None
+        self._joining: asyncio.Task[_Joined] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._prepared = False
         self._counts: dict[str, int] = {}
@@ -130,16 +137,18 @@ class ClassicCoordination(Coordination):
         if revoked:
             try:
                 await self._tell(self.on_revoked, revoked)
-            except Wakeup:
-                self._prepared = False
+            except BaseException:
+                self._prepared = False  # before they are given up, no join: others would get them, and read beside it
                 raise
             self._assign([tp for tp in self._subscription.partitions if tp not in set(revoked)])
 
-    async def _complete(self, joining: asyncio.Task[tuple[TopicPartition, ...]]) -> None:
+    async def _complete(self, joining: asyncio.Task[_Joined]) -> None:
         """Where a wakeup ends it, or ``on_revoked`` raises, the next poll begins here again."""
         self._joining = None
-        assigned = joining.result()
+        generation, assigned = joining.result()
         self._prepared = False
+        if generation != self.membership.generation:
+            return  # thrown out since: these are others' now
         self.auto.start(now_ms())
         before = set(self._subscription.partitions)
         revoked = sorted(before - set(assigned))
@@ -157,7 +166,7 @@ class ClassicCoordination(Coordination):
 
     # --- joining ----------------------------------------------------------------------------------------------
 
-    async def _join(self) -> tuple[TopicPartition, ...]:
+    async def _join(self) -> _Joined:
         """Joins until it has an assignment. Raises what joining again does not help against."""
         member, config = self.membership, self.config
         while True:
@@ -174,7 +183,7 @@ class ClassicCoordination(Coordination):
                     plan = member.sync_request(self._counts, self._racks)
                     following, assigned = member.on_sync(await connection.call(SYNC_GROUP, plan, timeout_ms=patience))
                     if following is Next.GO_ON:
-                        return assigned
+                        return _Joined(member.generation, assigned)
             except OdradekError as error:
                 if not worth_retrying(error):
                     raise
@@ -262,6 +271,7 @@ class ClassicCoordination(Coordination):
             self._joining.cancel()
             await asyncio.gather(self._joining, return_exceptions=True)
             self._joining = None
+            self.membership.request_rejoin("a join was cut off")  # by the next poll, if the leaving fails half way
 
     async def _leave_group(self, reason: str) -> None:
         await self._send_leave(reason)
