@@ -13,6 +13,7 @@ from scripted import LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, ScriptedCl
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.spark.loss import DataLoss
 from odradek.spark.options import ReadOptions, parse_options
@@ -152,11 +153,20 @@ def test_a_checkpoint_without_epochs_goes_on(cluster: ScriptedCluster) -> None:
     assert end["$odradek"]["epochs"] == {"t": {"0": 1}}
 
 
-def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster) -> None:
-    first = Query(cluster).next({})
+@pytest.mark.parametrize("code", [None, ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed])
+def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster, code: ErrorCode | None) -> None:
+    """Nor does a worker know more: its batch was planned before another led."""
+    query = Query(cluster)
+    first = query.next({})
     elect_uncleanly(cluster, 20, 45)
     for broker in cluster.brokers.values():
-        del broker.ranges[OFFSET_FOR_LEADER_EPOCH]
+        if code is None:
+            del broker.ranges[OFFSET_FOR_LEADER_EPOCH]
+        else:
+            row = {"error_code": code.value, "partition": 0, "leader_epoch": -1, "end_offset": -1}
+            answer = {"throttle_time": 0, "topics": [{"topic": "t", "partitions": [row]}]}
+            broker.answers[OFFSET_FOR_LEADER_EPOCH] = lambda message, version, answer=answer: answer
+    assert query.read({}, first) == [(offset, b"%d" % (offset >= 20)) for offset in range(30)]
     assert Query(cluster).next(first)["t"] == {"0": 45}
 
 

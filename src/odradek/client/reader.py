@@ -49,6 +49,13 @@ __all__ = ["DEFAULT_COLUMNS", "Fetched", "PartitionReader", "read_range", "share
 
 T = TypeVar("T")
 
+# Answers of brokers that do not tell where an epoch ends: not to us, or not at all.
+_CANNOT_SAY = (
+    ErrorCode.unsupported_version,
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.cluster_authorization_failed,
+)
+
 _lock = threading.Lock()
 _clusters: dict[ClientConfig, Cluster] = {}
 
@@ -155,7 +162,8 @@ class PartitionReader:
 
         ``start_leader_epoch`` (as committed beside an offset) has the leader confirm that ``start`` still belongs to
         the same history; ``end_leader_epoch`` (as ``Admin.list_offsets`` tells it beside the end), that all below
-        ``end`` does: the leader of that very epoch need not be asked. Raises as ``fetch`` does, LogTruncated, and
+        ``end`` does: the leader of that very epoch need not be asked, and one that does not tell (it lacks the request,
+        or we the right) is believed. Raises as ``fetch`` does, LogTruncated, and
         RequestTimedOut when the log does not reach ``end`` for ``default_api_timeout_ms``; RecordsWithheld, one of
         these, when it does and yet nothing comes.
 
@@ -485,7 +493,13 @@ class _Source:
                 return
         if known < 0:
             return
-        parted = await operations.parting_offset(self.cluster, self.partition, offset, known, max(deadline.left_ms, 1))
+        left_ms = max(deadline.left_ms, 1)
+        try:
+            parted = await operations.parting_offset(self.cluster, self.partition, offset, known, left_ms)
+        except KafkaError as error:
+            if self.end_epoch < 0 or error.code not in _CANNOT_SAY:
+                raise
+            return  # as for who planned up to the end: a broker that does not tell is believed
         if parted is not None:
             raise LogTruncated(self.partition, offset, parted.end_offset)
 

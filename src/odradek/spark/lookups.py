@@ -16,8 +16,12 @@ from odradek.spark import loss
 from odradek.spark.options import ReadOptions
 from odradek.spark.plan import Commits, LogRange, Offsets, Range, disorder_ms
 
-# Answers of brokers that do not tell a topic's settings: not to us, or not at all.
-_NOT_TOLD = (ErrorCode.topic_authorization_failed, ErrorCode.unsupported_version)
+# Answers of brokers that do not tell a topic's settings, or where an epoch ends: not to us, or not at all.
+_NOT_TOLD = (
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.cluster_authorization_failed,
+    ErrorCode.unsupported_version,
+)
 
 # What is fetched of each partition to see how large its records are.
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
