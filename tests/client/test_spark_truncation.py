@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -130,6 +131,21 @@ def test_who_leads_is_asked_only_after_a_change_and_then_once(cluster: ScriptedC
     assert third["$odradek"]["epochs"] == {"t": {"0": 1}}
     assert query.next(third) == third
     assert questions(cluster) == 1
+
+
+def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None:
+    """Its epochs begin at 0 again, so what was said of the old one's would fit."""
+    query = Query(cluster, failOnDataLoss="false")
+    elect_uncleanly(cluster, 20, 45)
+    old = {"t": {"0": 30}, "$odradek": {"ids": {"t": str(cluster.topic_id)}, "epochs": {"t": {"0": 0}}}}
+    assert query.next(old)["$odradek"]["from"] == {"t": {"0": 20}}
+    cluster.topic_id, cluster.leader_epoch, cluster.log = UUID(int=8), 0, [batch(0, 30)]
+    anew = query.next(old)
+    assert (anew["t"], anew["$odradek"]["from"]) == ({"0": 30}, {"t": {"0": 0}})
+    cluster.leader_epoch, cluster.epoch_0_end = 1, 30
+    cluster.log.append(batch(30, 5, epoch=1))
+    assert query.read(anew, query.next(anew)) == [(offset, b"1") for offset in range(30, 35)]
+    assert questions(cluster) == 2
 
 
 def test_one_look_at_the_cluster_for_a_batch(cluster: ScriptedCluster) -> None:

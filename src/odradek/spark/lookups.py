@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.client.admin import Admin
@@ -27,6 +28,16 @@ _NOT_TOLD = (
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
 
 
+class _Question(NamedTuple):
+    """Where an epoch's records end. Other leaders answer otherwise; so do other topics of the same name, whose epochs
+    begin at 0 again."""
+
+    partition: TopicPartition
+    topic_id: UUID | None
+    epoch: int
+    reigning: int
+
+
 class GroupInUse(OdradekError):
     """The group has live members, so its offsets cannot be committed from outside; the message names them."""
 
@@ -40,9 +51,7 @@ class Lookups:
         self._closed = threading.Event()
         self._topic_ids: dict[str, UUID | None] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        self._reaches: dict[
-            tuple[TopicPartition, int, int], EpochEnd
-        ] = {}  # by the epoch asked for, and the reigning one
+        self._reaches: dict[_Question, EpochEnd] = {}
 
     @property
     def admin(self) -> Admin:
@@ -114,8 +123,11 @@ class Lookups:
 
         Asked only where another leader told its log's end, and once for each; left out where it cannot say.
         """
-        keys = {tp: (tp, epoch, self.leader_epoch(tp)) for tp, epoch in epochs.items() if epoch >= 0}
-        keys = {tp: key for tp, key in keys.items() if key[1] < key[2]}
+        keys = {
+            tp: _Question(tp, self._topic_ids.get(tp.topic), epoch, self.leader_epoch(tp))
+            for tp, epoch in epochs.items()
+            if 0 <= epoch < self.leader_epoch(tp)
+        }
         if unknown := {tp: epochs[tp] for tp, key in keys.items() if key not in self._reaches}:
             try:
                 found = self.admin.epoch_ends(unknown)
