@@ -64,7 +64,7 @@ class Query:
     """A stream as Spark drives it, each source offset through JSON."""
 
     def __init__(self, cluster: ScriptedCluster, **given: str) -> None:
-        self.reader = OdradekStreamReader(options(cluster, startingOffsets="earliest", **given))
+        self.reader = OdradekStreamReader(options(cluster, **{"startingOffsets": "earliest"} | given))
 
     def next(self, start: Offset, limit: Any = None) -> Offset:
         return dict(json.loads(json.dumps(self.reader.latestOffset(start, limit or ReadAllAvailable()))))
@@ -232,6 +232,19 @@ def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: Scripted
     with pytest.raises(DataLoss, match=told):
         begin()
     assert begin(failOnDataLoss="false") == 5
+
+
+def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: ScriptedCluster) -> None:
+    """Offset 7 was committed in epoch 2; the leader of epoch 3 has it, and cannot serve it before its replicas say."""
+    cluster.leader_epoch, cluster.epoch_0_end, cluster.high_watermark = 3, 30, 5
+    query = Query(cluster, **{"startingOffsets": "committed", "kafka.group.id": "g"})
+    first = query.next({})
+    assert (first["t"], first["$odradek"]["epochs"]) == ({"0": 7}, {"t": {"0": 2}})
+    assert query.next(first) == first
+    cluster.high_watermark = 30
+    second = query.next(first)
+    assert [offset for offset, _ in query.read(first, second)] == list(range(7, 30))
+    assert second["$odradek"]["epochs"] == {"t": {"0": 3}}
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -724,7 +724,7 @@ def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> Non
         pytest.param(500, 450, 450, "others are there now, offsets 450 to 599", id="grown-beyond"),
         pytest.param(600, 599, 599, "others are there now, offsets 599 to 599", id="grown-to-the-same-length"),
         pytest.param(700, 600, 600, "none are there now", id="only-cut"),
-        pytest.param(700, 650, 600, "none are there now", id="cut-and-not-to-be-read-yet"),
+        pytest.param(700, 650, 650, "none are there now", id="cut-and-not-to-be-read-yet"),
     ],
 )
 def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: int, begins: int, others: str) -> None:
@@ -739,7 +739,7 @@ def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: 
     batch = plan.plan_batch(start, GROWN, reaches={P0: reach, P1: 20}, fail_on_data_loss=False)
     assert batch is not None
     assert batch.end.origins == {P0: begins}
-    assert batch.end.positions == {P0: 600, P1: 20}
+    assert batch.end.positions == {P0: max(begins, 600), P1: 20}
     assert len(batch.lost) == 1, "for the log"
 
 
@@ -757,6 +757,26 @@ def test_a_leader_that_holds_what_was_read_and_cannot_serve_it_yet_is_no_loss() 
     assert batch is not None
     assert batch.end.positions == {P0: 620, P1: 20}
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
+    assert batch.end.epochs == {P0: 3, P1: 4}, "which is to be asked for again, until all can be read"
+    assert plan.plan_batch(batch.end, GROWN, reaches={P0: 650}) is None
+    caught_up = GROWN | {P0: LogRange(0, 650, leader_epoch=4)}
+    following = plan.plan_batch(batch.end, caught_up, reaches={P0: 650})
+    assert following is not None
+    assert plan.ranges(batch.end, following.end) == [Range(P0, 620, 650)]
+    assert following.end.epochs == {P0: 4, P1: 4}
+
+
+def test_a_commit_that_cannot_be_read_from_yet_is_no_loss_either() -> None:
+    committed, reaches = {P0: foreign(620), P1: foreign(10)}, {P0: 650}
+    assert plan.lost_of_committed(committed, GROWN, reaches=reaches) == []
+    begin = plan.starting_offsets(Position(Start.COMMITTED), GROWN, committed=committed, reaches=reaches)
+    assert begin == {P0: 620, P1: 10}
+    batch = plan.plan_batch(INITIAL, GROWN, begin=begin, origin_epochs={P0: 3})
+    assert batch is not None
+    assert (batch.end.positions, batch.end.epochs) == ({P0: 620, P1: 20}, {P0: 3, P1: 4})
+    named = plan.plan_batch(INITIAL, GROWN, begin=begin)
+    assert named is not None
+    assert named.end.epochs == {P1: 4}, "an offset beyond the log, by nobody's commit"
 
 
 def test_commits_carry_the_epoch_that_is_kept_beside_their_offset() -> None:

@@ -266,12 +266,15 @@ def starting_offsets(
     if position.kind is Start.LATEST:
         return {tp: held.end for tp, held in log.items()}
     if position.kind is Start.COMMITTED:
+        reaches = reaches or {}
         given = {
-            tp: taken_back(commit.offset, (reaches or {}).get(tp), log[tp])
+            tp: taken_back(commit.offset, reaches.get(tp), log[tp])
             for tp, commit in (committed or {}).items()
             if tp in log
         }
-        return {tp: usable_offset(tp, given.get(tp), held, auto_offset_reset) for tp, held in log.items()}
+        return {
+            tp: usable_offset(tp, given.get(tp), held, auto_offset_reset, reaches.get(tp)) for tp, held in log.items()
+        }
     if position.kind is Start.OFFSETS:
         _check_complete("startingOffsets", position.offsets, log)
         return {tp: _named(position.offsets[tp], held) for tp, held in log.items()}
@@ -299,9 +302,14 @@ def wanted_times(position: Position, partitions: Iterable[TopicPartition]) -> di
     return {tp: position.timestamps_ms[tp] for tp in partitions if tp in position.timestamps_ms}
 
 
-def usable_offset(partition: TopicPartition, offset: int | None, held: LogRange, auto_offset_reset: str) -> int:
-    """A committed offset if the log holds it, else what ``auto.offset.reset`` says, as in Kafka's consumer."""
-    if offset is not None and held.start <= offset <= held.end:
+def usable_offset(
+    partition: TopicPartition, offset: int | None, held: LogRange, auto_offset_reset: str, reach: int | None = None
+) -> int:
+    """A committed offset if the log holds it, else what ``auto.offset.reset`` says, as in Kafka's consumer.
+
+    Up to ``reach``, where it is told, the log holds all, though not all can be read yet.
+    """
+    if offset is not None and held.start <= offset <= max(held.end, reach or 0):
         return offset
     if auto_offset_reset == "none":
         what = f"has offset {offset} committed, outside of its log"
@@ -372,19 +380,23 @@ def lost_of_committed(
     lost: list[str] = []
     for partition, held in sorted(log.items()):
         offset = committed[partition].offset if partition in committed else held.start
-        reach = (reaches or {}).get(partition, offset)
+        reach = (reaches or {}).get(partition)
         if offset < held.start:
             lost.append(loss.removed(partition, offset, held.start, causes))
-        elif reach < offset:
-            lost.append(loss.parted(partition, offset, reach, held))
+        elif reach is not None:
+            if reach < offset:
+                lost.append(loss.parted(partition, offset, reach, held))
         elif offset > held.end:
             lost.append(loss.truncated(partition, offset, held.end, same_topic=False))
     return lost
 
 
 def taken_back(offset: int, reach: int | None, held: LogRange) -> int:
-    """Where to go on from an offset whose log parts, at ``reach``, from what it was read or committed under."""
-    return offset if reach is None or offset <= reach else min(max(reach, held.start), held.end)
+    """Where to go on from an offset whose log parts, at ``reach``, from what it was read or committed under.
+
+    That may lie beyond what can be read yet: all below it is there, and what was read of it comes no second time.
+    """
+    return offset if reach is None or offset <= reach else max(reach, held.start)
 
 
 # --- the next batch -------------------------------------------------------------------------------------------------
@@ -408,6 +420,7 @@ def plan_batch(
     resets: Mapping[TopicPartition, tuple[int, str]] | None = None,
     ids: TopicIds | None = None,
     reaches: Offsets | None = None,
+    origin_epochs: Mapping[TopicPartition, int] | None = None,
     upto: Offsets | None = None,
     max_records: int | None = None,
     max_per_partition: Offsets | None = None,
@@ -419,9 +432,9 @@ def plan_batch(
 
     ``begin``: where partitions that ``start`` does not have begin. ``resets``: to be followed, their offsets usable.
     ``committed``: the group's commits, where resets are watched for. ``ids``: the topics' ids now. ``reaches``: where,
-    in a leader's log of another epoch, what was written up to the kept epoch ends. ``upto``: where to stop at the
-    latest (partitions it lacks wait for another run). ``max_records``: of all partitions together;
-    ``max_per_partition``: of each. Raises DataLoss.
+    in a leader's log of another epoch, what was written up to the kept epoch ends. ``origin_epochs``: those under which
+    the offsets of ``begin`` and ``resets`` were committed. ``upto``: where to stop at the latest (partitions it lacks
+    wait for another run). ``max_records``: of all partitions together; ``max_per_partition``: of each. Raises DataLoss.
     """
     begin, resets, ids = begin or {}, resets or {}, ids or {}
     kept, origins, lost = _keep(start, log, resets, ids, reaches or {}, causes)
@@ -443,10 +456,19 @@ def plan_batch(
         if commit is None or mark_of(commit) != reset_id or commit.offset != offset:
             acknowledge[partition] = mark_commit(offset, reset_id, commit)
     known = {topic: ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
-    # Under the leader that reigns now its log reaches every position, not only those at its end.
-    epochs = {tp: log[tp].leader_epoch for tp in ends if log[tp].leader_epoch >= 0}
+    epochs = _epochs(ends, log, {**start.epochs, **(origin_epochs or {})})
     end = SourceOffset(ends, origins, followed, {topic: found for topic, found in known.items() if found}, epochs)
     return Batch(end, acknowledge, tuple(lost))
+
+
+def _epochs(ends: Offsets, log: Mapping[TopicPartition, LogRange], known: Mapping[TopicPartition, int]) -> Offsets:
+    """The epochs to keep beside positions.
+
+    Under the leader that reigns now its log reaches all of them that can be read, not only those at its end. One beyond
+    is there by what that leader said of the epoch known so far, so the same is to be asked again.
+    """
+    epochs = {tp: log[tp].leader_epoch if end <= log[tp].end else known.get(tp, NO_EPOCH) for tp, end in ends.items()}
+    return {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
 
 
 def _keep(  # noqa: PLR0917

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 from odradek.core.errors import ConfigError, OdradekError
-from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.spark import loss, plan, pushdown
 from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
@@ -238,7 +238,7 @@ def batch_ranges(lookups: Lookups) -> list[Range]:
     options = lookups.options
     partitions = lookups.partitions(strict=True)
     log = lookups.log(lookups.ends(partitions))
-    begin = _starting_offsets(lookups, log)
+    begin = _starting_offsets(lookups, log, _commits(lookups, log))
     found = lookups.at_times(plan.wanted_times(options.ending, partitions))
     end = plan.ending_offsets(options.ending, log, found=found)
     plan.check_held(begin, end, log, options.fail_on_data_loss, lookups)
@@ -260,16 +260,24 @@ def narrowed(lookups: Lookups, whole: list[Range], pushed: pushdown.Pushed) -> l
     return pushdown.narrow(whole, pushed, since, before)
 
 
+def _commits(
+    lookups: Lookups, partitions: Collection[TopicPartition], committed: Commits | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Of the group, where a start goes by them. ``committed``: those known already."""
+    if lookups.options.starting.kind is not Start.COMMITTED:
+        return {}
+    known = lookups.committed(partitions) if committed is None else committed
+    return {tp: commit for tp, commit in known.items() if tp in partitions}
+
+
 def _starting_offsets(
-    lookups: Lookups, log: dict[TopicPartition, LogRange], committed: Commits | None = None
+    lookups: Lookups, log: dict[TopicPartition, LogRange], committed: Commits
 ) -> dict[TopicPartition, int]:
     options = lookups.options
-    if options.starting.kind is Start.COMMITTED and committed is None:
-        committed = lookups.committed(log)
     reaches: plan.Offsets = {}
     if options.starting.kind is Start.COMMITTED:
         reaches = _reaches_of(lookups, committed)
-        _check_committed(lookups, committed or {}, log, reaches)
+        _check_committed(lookups, committed, log, reaches)
     return plan.starting_offsets(
         options.starting,
         log,
@@ -281,8 +289,12 @@ def _starting_offsets(
     )
 
 
-def _reaches_of(lookups: Lookups, committed: Commits | None) -> plan.Offsets:
-    return lookups.reaches({tp: commit.leader_epoch for tp, commit in (committed or {}).items()})
+def _reaches_of(lookups: Lookups, committed: Commits) -> plan.Offsets:
+    return lookups.reaches(_epochs_of(committed))
+
+
+def _epochs_of(committed: Commits) -> dict[TopicPartition, int]:
+    return {tp: commit.leader_epoch for tp, commit in committed.items()}
 
 
 def _check_committed(
@@ -426,8 +438,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             if all(reaches.get(tp, position) >= position for tp, position in done.positions.items()):
                 return None
         log = self._lookups.log(ends, done.positions)
-        begin = self._begin(done, log, committed)
-        usable = self._usable(resets, log, committed or {})
+        begin, commits = self._begin(done, log, committed)
+        found = {tp: commit for tp, commit in (committed or {}).items() if tp in resets}
+        usable = self._usable(resets, log, found)
         make = functools.partial(
             plan.plan_batch,
             done,
@@ -437,6 +450,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             resets=usable,
             ids=ids,
             reaches=self._lookups.reaches(done.epochs),
+            origin_epochs=_epochs_of({**commits, **found}),
             upto=self._upto,
             max_records=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -459,29 +473,31 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self, resets: Mapping[TopicPartition, tuple[int, str]], log: Mapping[TopicPartition, LogRange], found: Commits
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Resets, with the offsets at which their logs can be read."""
-        reaches = _reaches_of(self._lookups, {tp: commit for tp, commit in found.items() if tp in resets})
+        reaches = _reaches_of(self._lookups, found)
         usable: dict[TopicPartition, tuple[int, str]] = {}
         for tp, (offset, reset_id) in resets.items():
             if (held := log.get(tp)) is not None:
-                offset = plan.taken_back(offset, reaches.get(tp), held)
-                usable[tp] = plan.usable_offset(tp, offset, held, self.options.auto_offset_reset), reset_id
+                reach = reaches.get(tp)
+                offset = plan.taken_back(offset, reach, held)
+                usable[tp] = plan.usable_offset(tp, offset, held, self.options.auto_offset_reset, reach), reset_id
         return usable
 
     def _begin(
         self, done: SourceOffset, log: dict[TopicPartition, LogRange], committed: Commits | None
-    ) -> dict[TopicPartition, int]:
-        """Where partitions begin that are read for the first time: new ones at their start, so that none is missed."""
+    ) -> tuple[dict[TopicPartition, int], Commits]:
+        """Where partitions begin that are read for the first time: new ones at their start, so that none is missed.
+        And the commits that this goes by."""
         if done.is_initial:
-            return _starting_offsets(self._lookups, log, committed)
+            commits = _commits(self._lookups, log, committed)
+            return _starting_offsets(self._lookups, log, commits), commits
         fresh = {tp: held for tp, held in log.items() if tp not in done.positions}
         if not fresh:
-            return {}
+            return {}, {}
         if self.options.starting.kind is not Start.COMMITTED:
-            return plan.starting_offsets(Position(Start.EARLIEST), fresh)
-        known = self._lookups.committed(fresh) if committed is None else committed
-        return plan.starting_offsets(
-            self.options.starting, fresh, committed=known, reaches=_reaches_of(self._lookups, known)
-        )
+            return plan.starting_offsets(Position(Start.EARLIEST), fresh), {}
+        commits = _commits(self._lookups, fresh, committed)
+        reaches = _reaches_of(self._lookups, commits)
+        return plan.starting_offsets(self.options.starting, fresh, committed=commits, reaches=reaches), commits
 
     def _should_wait(
         self, done: SourceOffset, batch: plan.Batch, log: dict[TopicPartition, LogRange], limit: ReadLimit
