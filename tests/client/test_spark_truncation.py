@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -213,6 +214,23 @@ def test_a_batch_read_holds_the_log_to_what_it_was_when_it_was_planned(cluster: 
     elect_uncleanly(cluster, 20, 45)
     with pytest.raises(DataLoss, match="offsets 20 to 29 as they were then are gone"):
         [list(reader.read(task)) for task in tasks]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_batch_read_tells_what_it_was_asked_for_and_does_not_find(
+    cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    named = {"startingOffsets": '{"t":{"0":0}}', "endingOffsets": '{"t":{"0":40}}'}
+    reader = OdradekReader(options(cluster, streaming=False, failOnDataLoss=str(fails).lower(), **named))
+    told = "t-0: offset 39 is not there yet (its log ends at 30)"
+    if fails:
+        with pytest.raises(DataLoss, match=re.escape(told)):
+            reader.partitions()
+        return
+    with caplog.at_level(logging.WARNING, "odradek.spark"):
+        tasks = reader.partitions()
+    assert caplog.messages == [f"data may have been lost: {told}. Going on, since failOnDataLoss=false"]
+    assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 30
 
 
 @pytest.mark.parametrize("streaming", [True, False])

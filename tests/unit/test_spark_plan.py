@@ -340,11 +340,11 @@ def test_a_reset_leaves_a_lost_position_behind_without_an_error() -> None:
 
 
 def test_batch_reads_say_what_is_missing() -> None:
-    with pytest.raises(DataLoss, match="flights-1: offsets 3 to 9 are gone"):
-        plan.check_held({P0: 0, P1: 3}, {P0: 600, P1: 20}, LOG, True)
-    with pytest.raises(DataLoss, match="flights-0: offset 699 is not there yet"):
-        plan.check_held({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG, True)
-    plan.check_held({P0: 0, P1: 3}, {P0: 700, P1: 20}, LOG, False)
+    (removed,) = plan.lost_of_named({P0: 0, P1: 3}, {P0: 600, P1: 20}, LOG)
+    assert removed.startswith("flights-1: offsets 3 to 9 are gone")
+    (ahead,) = plan.lost_of_named({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG)
+    assert ahead.startswith("flights-0: offset 699 is not there yet")
+    assert plan.lost_of_named({P0: 0, P1: 10}, {P0: 600, P1: 20}, LOG) == []
 
 
 # --- where to start and end

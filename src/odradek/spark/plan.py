@@ -513,14 +513,10 @@ def _keep(  # noqa: PLR0917
     return kept, origins, lost
 
 
-def check_held(
-    begin: Offsets,
-    end: Offsets,
-    log: Mapping[TopicPartition, LogRange],
-    fail_on_data_loss: bool,
-    causes: Causes = NOBODY_KNOWS,
-) -> None:
-    """Whether a batch read finds all that it names. Raises DataLoss."""
+def lost_of_named(
+    begin: Offsets, end: Offsets, log: Mapping[TopicPartition, LogRange], causes: Causes = NOBODY_KNOWS
+) -> list[str]:
+    """What a batch read names and does not find."""
     lost: list[str] = []
     for partition, held in sorted(log.items()):
         low, high = begin[partition], end[partition]
@@ -528,8 +524,7 @@ def check_held(
             lost.append(loss.removed(partition, low, held.start, causes, end=high))
         if high > held.end:
             lost.append(f"{partition}: offset {high - 1} is not there yet (its log ends at {held.end})")
-    if lost and fail_on_data_loss:
-        raise DataLoss(loss_message(lost))
+    return lost
 
 
 def _ends(

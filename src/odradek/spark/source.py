@@ -241,7 +241,7 @@ def batch_ranges(lookups: Lookups) -> list[Range]:
     begin = _starting_offsets(lookups, log, _commits(lookups, log))
     found = lookups.at_times(plan.wanted_times(options.ending, partitions))
     end = plan.ending_offsets(options.ending, log, found=found)
-    plan.check_held(begin, end, log, options.fail_on_data_loss, lookups)
+    _fail_or_warn(options, plan.lost_of_named(begin, end, log, lookups))
     whole = [Range(tp, max(begin[tp], log[tp].start), min(end[tp], log[tp].end)) for tp in partitions]
     return [item for item in whole if item.size > 0]
 
@@ -300,8 +300,11 @@ def _epochs_of(committed: Commits) -> dict[TopicPartition, int]:
 def _check_committed(
     lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], reaches: plan.Offsets
 ) -> None:
-    lost = plan.lost_of_committed(committed, log, lookups, reaches)
-    if lost and lookups.options.fail_on_data_loss:
+    _fail_or_warn(lookups.options, plan.lost_of_committed(committed, log, lookups, reaches))
+
+
+def _fail_or_warn(options: ReadOptions, lost: list[str]) -> None:
+    if lost and options.fail_on_data_loss:
         raise DataLoss(loss_message(lost))
     loss.warn(lost)
 
