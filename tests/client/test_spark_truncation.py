@@ -149,6 +149,20 @@ def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None
     assert questions(cluster) == 2
 
 
+def test_a_deposed_leader_s_answer_is_waited_out(cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.leader_epoch = 1
+    query = Query(cluster)
+    first = query.next({})
+    cluster.leader_epoch, cluster.high_watermark = 0, 20
+    with caplog.at_level(logging.WARNING, "odradek.spark"):
+        assert [query.next(first) for _ in range(2)] == [first, first]
+    assert len(caplog.messages) == 1, "told once"
+    assert "t-0: the leader of epoch 0 told where its log ends, that of epoch 1 has reigned before" in caplog.text
+    cluster.leader_epoch, cluster.high_watermark = 1, None
+    cluster.log.append(batch(30, 5, epoch=1))
+    assert query.read(first, query.next(first)) == [(offset, b"1") for offset in range(30, 35)]
+
+
 def test_one_look_at_the_cluster_for_a_batch(cluster: ScriptedCluster) -> None:
     """A batch is planned with Metadata and two ListOffsets, as without epochs."""
     query = Query(cluster)

@@ -779,6 +779,21 @@ def test_a_commit_that_cannot_be_read_from_yet_is_no_loss_either() -> None:
     assert named.end.epochs == {P1: 4}, "an offset beyond the log, by nobody's commit"
 
 
+@pytest.mark.parametrize("end", [500, 700])
+def test_a_deposed_leader_s_answer_is_no_news(end: int) -> None:
+    """Its log may be shorter than what was read, and what it has beyond may be cut."""
+    start = at(positions={P0: 620, P1: 10}, epochs={P0: 6, P1: 4}, ids={"flights": OLD})
+    log = GROWN | {P0: LogRange(0, end, leader_epoch=5)}
+    batch = plan.plan_batch(start, log, ids={"flights": OLD}, resets={P0: (100, "r")})
+    assert batch is not None
+    assert (batch.end.positions, batch.end.epochs) == ({P0: 620, P1: 20}, {P0: 6, P1: 4})
+    assert (batch.end.origins, batch.end.followed, batch.acknowledge) == ({}, {}, {}), "a reset waits too"
+    assert plan.plan_batch(batch.end, log, ids={"flights": OLD}) is None
+    anew = plan.plan_batch(start, log, ids={"flights": NEW}, fail_on_data_loss=False)
+    assert anew is not None
+    assert anew.end.positions == {P0: end, P1: 20}, "epochs of another topic begin at 0"
+
+
 def test_commits_carry_the_epoch_that_is_kept_beside_their_offset() -> None:
     done = at(positions={P0: 500, P1: 20}, epochs={P0: 3})
     found = plan.settle(done, {}, FOLLOW, "id").commits

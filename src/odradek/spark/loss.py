@@ -130,6 +130,19 @@ def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
     return f"{partition} is gone (it was read up to offset {position}): {why}"
 
 
+def deposed(partition: TopicPartition, held: Held, known_epoch: int) -> str:
+    """No loss: who told where the log ends does not lead it any more."""
+    return (
+        f"{partition}: the leader of epoch {held.leader_epoch} told where its log ends, that of epoch {known_epoch} "
+        "has reigned before: waiting until that one, or a later one, tells"
+    )
+
+
+def note(what: str) -> None:
+    """Something that a query does otherwise than one may expect, without a loss of what it reads."""
+    logger.warning("%s", what)
+
+
 def warn(lost: Iterable[str]) -> None:
     """``failOnDataLoss=false``: what a query passes over goes to its log."""
     for one in lost:

@@ -436,7 +436,10 @@ def plan_batch(
     the offsets of ``begin`` and ``resets`` were committed. ``upto``: where to stop at the latest (partitions it lacks
     wait for another run). ``max_records``: of all partitions together; ``max_per_partition``: of each. Raises DataLoss.
     """
-    begin, resets, ids = begin or {}, resets or {}, ids or {}
+    begin, ids = begin or {}, ids or {}
+    waiting = told_by_deposed(start, log, ids)
+    resets = {tp: reset for tp, reset in (resets or {}).items() if tp not in waiting}
+    log = {**log, **{tp: _as_read(start, tp, log[tp]) for tp in waiting}}
     kept, origins, lost = _keep(start, log, resets, ids, reaches or {}, causes)
     if lost and fail_on_data_loss:
         raise DataLoss(loss_message(lost))
@@ -459,6 +462,20 @@ def plan_batch(
     epochs = _epochs(ends, log, {**start.epochs, **(origin_epochs or {})})
     end = SourceOffset(ends, origins, followed, {topic: found for topic, found in known.items() if found}, epochs)
     return Batch(end, acknowledge, tuple(lost))
+
+
+def told_by_deposed(start: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: TopicIds) -> set[TopicPartition]:
+    """Partitions whose log was told by a leader that was followed by the one whose epoch is kept, the topic being the
+    same: what it says of the log's end is no news, so they wait for who reigns."""
+    there = start.positions.keys() & log.keys()
+    same = {tp for tp in there if (known := start.ids.get(tp.topic)) is not None and known == ids.get(tp.topic)}
+    return {tp for tp in same if 0 <= log[tp].leader_epoch < start.epochs.get(tp, NO_EPOCH)}
+
+
+def _as_read(start: SourceOffset, partition: TopicPartition, held: LogRange) -> LogRange:
+    """The log as the query knows it: nothing has come, nothing is gone."""
+    position = start.positions[partition]
+    return LogRange(min(held.start, position), position, start.epochs[partition])
 
 
 def _epochs(ends: Offsets, log: Mapping[TopicPartition, LogRange], known: Mapping[TopicPartition, int]) -> Offsets:

@@ -320,6 +320,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._ends: dict[TopicPartition, int] = {}
         self._planned: plan.Offsets = {}
         self._last_batch_s: float | None = None
+        self._waited: set[TopicPartition] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.options,)  # connections stay where they are
@@ -441,6 +442,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             if all(reaches.get(tp, position) >= position for tp, position in done.positions.items()):
                 return None
         log = self._lookups.log(ends, done.positions)
+        waiting = self._waiting(done, log, ids)
+        resets = {tp: reset for tp, reset in resets.items() if tp not in waiting}
         begin, commits = self._begin(done, log, committed)
         found = {tp: commit for tp, commit in (committed or {}).items() if tp in resets}
         usable = self._usable(resets, log, found)
@@ -471,6 +474,16 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if batch is not None and self._should_wait(done, batch, log, limit):
             return None
         return batch
+
+    def _waiting(
+        self, done: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: plan.TopicIds
+    ) -> set[TopicPartition]:
+        """Partitions, resets of them included, that wait for their leader; told when they begin to."""
+        waiting = plan.told_by_deposed(done, log, ids)
+        for tp in sorted(waiting - self._waited):
+            loss.note(loss.deposed(tp, log[tp], done.epochs[tp]))
+        self._waited = waiting
+        return waiting
 
     def _usable(
         self, resets: Mapping[TopicPartition, tuple[int, str]], log: Mapping[TopicPartition, LogRange], found: Commits
