@@ -340,3 +340,26 @@ def test_of_a_log_cut_below_what_was_returned_each_poll_tells_until_a_seek() -> 
             assert consumer.position(FIRST) == stood
         consumer.seek(FIRST, cut)
         assert poll_until_offsets(consumer, FIRST, end - cut) == list(range(cut, end))
+
+
+def test_a_prefetch_out_of_range_takes_nothing_from_the_iteration() -> None:
+    """Retention passes what was fetched, while the loop still has most of it before it."""
+    # claim 58
+    with reading(1) as (cluster, consumer):
+        fetcher, state = consumer._engine.fetcher, consumer._engine.subscription.state(FIRST)
+        log = cluster.lead(FIRST).log
+        stood = log.end
+        wait_until(lambda: state.fetch_offset == stood)
+        records = iter(consumer)
+        seen = [next(records).offset]
+        version = state.version
+        with cluster.changed:
+            cluster.append(FIRST)
+            start = log.end
+            cluster.append(FIRST)
+            log.start, log.batches, log.high_watermark = start, log.batches[-1:], log.end
+            cluster.changed.notify_all()
+        wait_until(lambda: FIRST in fetcher._out_of_range or state.version != version)
+        while seen[-1] < start:
+            seen.append(next(records).offset)
+        assert seen == [*range(stood), start]

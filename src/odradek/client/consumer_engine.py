@@ -163,6 +163,7 @@ class Engine:
         """Who polls is done with what came before; of an iteration that was left, the rest is fetched again."""
         if self._end_iteration is not None:
             self._end_iteration()
+        self.fetcher.in_hand.clear()
         self.unfinished.clear()
 
     def quick(self) -> bool:
@@ -222,7 +223,8 @@ class Engine:
             return
 
     def take(self, columns: tuple[str, ...] | None = None) -> Polled:
-        """Up to ``max_poll_records`` of what was fetched, decoded on the calling thread. Raises CorruptRecord."""
+        """Up to ``max_poll_records`` of what was fetched, decoded on the calling thread; with all ``columns`` where an
+        iteration wants them, to yield them one by one. Raises CorruptRecord."""
         polled = Polled()
         left = self.config.max_poll_records
         paused = self.subscription.paused()
@@ -241,6 +243,8 @@ class Engine:
                     check_crcs=self.config.check_crcs,
                     aborted=chunk.aborted,
                 )
+            if columns is not None:
+                self.fetcher.in_hand.add(chunk.tp)
             try:
                 left -= self._take_from(chunk, left, polled)
             except OdradekError:
@@ -250,6 +254,7 @@ class Engine:
                 break  # what came before is returned; the next poll meets the broken one again
             if not self.fetcher.will_pump and self.fetcher.has_room_again(chunk.tp):
                 self._pump_soon()
+        self.fetcher.in_hand.intersection_update(polled)
         return polled
 
     def _fetch_again(self, tp: TopicPartition) -> None:
@@ -319,10 +324,12 @@ class Engine:
                     states[tp].stand(versions[tp], record.next_offset, after[tp][1])
                 else:
                     states[tp].stand(versions[tp], *after[tp])
+                    self.fetcher.in_hand.discard(tp)
                     del open_ones[tp]
 
         def end() -> None:
             self._end_iteration = None
+            self.fetcher.in_hand.clear()
             for tp, state in open_ones.items():
                 if state.version == versions[tp]:
                     state.place(state.position, state.position_epoch)

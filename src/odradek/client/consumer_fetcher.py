@@ -102,6 +102,8 @@ class Fetcher:
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
         self._out_of_range: set[TopicPartition] = set()
         """Not fetched until what came before is returned, or the log's range was looked up."""
+        self.in_hand: set[TopicPartition] = set()
+        """Of which an iteration holds records that it has not yielded yet."""
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._record_set: Any = None
         self._closed = False
@@ -213,7 +215,7 @@ class Fetcher:
                 room_at[tp] = ahead // 2
                 continue
             if tp in self._out_of_range:
-                if self.buffer.held(tp) or RANGE_LOOKUP in self._chores:
+                if self.buffer.held(tp) or tp in self.in_hand or RANGE_LOOKUP in self._chores:
                     room_at[tp] = 0
                     continue
                 self._out_of_range.discard(tp)
@@ -530,7 +532,7 @@ class Fetcher:
 
     def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
-        if self.buffer.held(tp):
+        if self.buffer.held(tp) or tp in self.in_hand:
             self._out_of_range.add(tp)  # what came before is returned first; then the next fetch tells the same again
         elif timestamp is None:
             self._out_of_range.add(tp)
