@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.batches.arrow import BatchSpans
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
 from odradek.history.coverage import SCHEMA, Coverage, Covered
+from odradek.pipelines import history
+from odradek.spark.plan import Range
 
 DATA, CONTROL, ROLLED_BACK, GONE = "data", "control", "rolled back", "gone"
 STRETCH = st.one_of(
@@ -68,3 +74,32 @@ def test_counts_and_the_last_gap(stretches: list[tuple[str, list[bool]]], data: 
     assert coverage.table().schema == SCHEMA
     below = coverage.rows[0].incomplete_below
     assert coverage.incomplete_below == ({3: below} if below else {})
+
+
+def test_all_of_a_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it was emptied, and where the end asked for is below its start."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
+    from offsets_log import COMPACTED, serving
+
+    def planned(start: int, **options: str) -> list[Range]:
+        with serving(COMPACTED._replace(start=start)) as made:
+            return history._planned(made.bootstrap, None, options).ranges
+
+    offsets = TopicPartition("__consumer_offsets", 0)
+    assert planned(4) == [Range(offsets, 4, 22)]
+    assert planned(22) == [Range(offsets, 22, 22)]
+    assert planned(4, endingOffsets='{"__consumer_offsets":{"0":9}}') == [Range(offsets, 4, 9)]
+    assert planned(4, endingOffsets='{"__consumer_offsets":{"0":3}}') == [Range(offsets, 4, 3)]
+    assert planned(4, startingOffsets="earliest") == [Range(offsets, 4, 22)]
+    coverage = Coverage()
+    coverage.begin(0, 4, 3).finish()
+    assert coverage.rows == [Covered(0, 4, 3, 0, 0, 0, 0, 3, 3)], "removed, all three"
+
+
+@pytest.mark.parametrize(
+    "starting",
+    [{"startingOffsets": '{"__consumer_offsets":{"0":9}}'}, {"startingTimestamp": "5"}],
+)
+def test_what_was_not_asked_for_does_not_count_as_removed(starting: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"would count as removed\. since_us says from when on"):
+        history.offset_coverage(None, "127.0.0.1:9", options=starting)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ class Frame:
         return lambda *given: self
 
 
-@pytest.mark.parametrize("failing", ["collect", "_logs", "_missing_below", "_analyser", "HistoryFrames"])
+@pytest.mark.parametrize("failing", ["collect", "_logs", "_coverage", "_analyser", "HistoryFrames"])
 def test_an_analysis_that_fails_keeps_nothing(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     records = Frame(failing)
 
@@ -53,8 +53,9 @@ def test_an_analysis_that_fails_keeps_nothing(monkeypatch: pytest.MonkeyPatch, f
         return run
 
     monkeypatch.setattr(history, "told", told)
+    monkeypatch.setattr(history, "_planned", lambda *given: history._Read([], "read_committed", {}))
     monkeypatch.setattr(history, "offset_history", lambda *given, **named: records)
-    for name in ("_logs", "_missing_below", "_analyser", "HistoryFrames"):
+    for name in ("_logs", "_coverage", "_analyser", "HistoryFrames"):
         monkeypatch.setattr(history, name, step(name))
     with pytest.raises(KeyboardInterrupt):
         history.analyse_on_spark(None, "127.0.0.1:9")  # type: ignore[arg-type]

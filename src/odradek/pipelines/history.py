@@ -28,6 +28,7 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import UnknownTopic
 from odradek.client.reader import PartitionReader
+from odradek.core.errors import ConfigError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
 from odradek.history.analysis import POINTS, Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
@@ -43,10 +44,10 @@ from odradek.pipelines.ranked import at_ranks
 from odradek.spark import register
 from odradek.spark.lookups import Lookups
 from odradek.spark.offsets_source import parse_history_options
-from odradek.spark.options import client_config
+from odradek.spark.options import Start, client_config
 from odradek.spark.plan import Range
 from odradek.spark.progress import told
-from odradek.spark.source import batch_ranges
+from odradek.spark.source import planned_ends
 
 FORMAT = "odradek-offsets"
 
@@ -273,24 +274,28 @@ class _Read(NamedTuple):
 
 def _planned(bootstrap_servers: str, group: str | None, options: Mapping[str, str] | None) -> _Read:
     given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
-    lookups = Lookups(parse_history_options(given, streaming=False).read)
-    level = lookups.options.isolation_level
+    reading = parse_history_options(given, streaming=False).read
+    if reading.starting.kind is not Start.EARLIEST:
+        raise ConfigError(
+            "startingOffsets and the like are not for an analysis, nor for coverage: what lies below would count as "
+            "removed. since_us says from when on to look"
+        )
+    lookups = Lookups(reading)
     fixed: dict[str, str] = {}
     try:
         partitions = lookups.partitions(strict=True)
         log = lookups.log(lookups.ends(partitions))
-        if not any(name.lower().startswith("ending") for name in given):
-            ends = {str(tp.partition): held.end for tp, held in log.items()}
-            fixed["endingOffsets"] = json.dumps({OFFSETS_TOPIC: ends})
-        lookups.options = parse_history_options(given | fixed, streaming=False).read
-        emptied = [Range(tp, held.start, held.end) for tp, held in log.items() if held.start == held.end > 0]
-        ranges = [*batch_ranges(lookups), *emptied]
+        ends = planned_ends(lookups, log)
     except UnknownTopic:  # nobody has used a group yet
-        return _Read([], level, {})
+        return _Read([], reading.isolation_level, {})
     finally:
         lookups.close()
+    if not any(name.lower().startswith("ending") for name in given):
+        fixed["endingOffsets"] = json.dumps({OFFSETS_TOPIC: {str(tp.partition): end for tp, end in ends.items()}})
     wanted = range(len(partitions)) if group is None else [partition_for_group(group, len(partitions))]
-    return _Read([one for one in ranges if one.partition.partition in wanted], level, fixed)
+    # An end may lie below the log's start: then all up to it was removed.
+    ranges = [Range(tp, log[tp].start, end) for tp, end in ends.items() if end > 0 and tp.partition in wanted]
+    return _Read(ranges, reading.isolation_level, fixed)
 
 
 def _coverage(spark: SparkSession, config: ClientConfig, read: _Read) -> Coverage:

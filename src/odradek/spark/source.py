@@ -235,15 +235,27 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
 
 def batch_ranges(lookups: Lookups) -> list[Range]:
     """What a batch read covers."""
-    options = lookups.options
     partitions = lookups.partitions(strict=True)
     log = lookups.log(lookups.ends(partitions))
     begin = _starting_offsets(lookups, log, _commits(lookups, log))
-    found = lookups.at_times(plan.wanted_times(options.ending, partitions))
-    end = plan.ending_offsets(options.ending, log, found=found)
-    _fail_or_warn(options, plan.lost_of_named(begin, end, log, lookups))
-    whole = [Range(tp, max(begin[tp], log[tp].start), min(end[tp], log[tp].end)) for tp in partitions]
+    end = planned_ends(lookups, log, begin)
+    whole = [Range(tp, max(begin[tp], log[tp].start), end[tp]) for tp in partitions]
     return [item for item in whole if item.size > 0]
+
+
+def planned_ends(
+    lookups: Lookups, log: Mapping[TopicPartition, LogRange], begin: plan.Offsets | None = None
+) -> dict[TopicPartition, int]:
+    """Where a batch read ends that begins there (or with the log), exclusive: as asked for, as far as the log goes.
+
+    Raises DataLoss.
+    """
+    options = lookups.options
+    found = lookups.at_times(plan.wanted_times(options.ending, log))
+    end = plan.ending_offsets(options.ending, log, found=found)
+    begin = {tp: held.start for tp, held in log.items()} if begin is None else begin
+    _fail_or_warn(options, plan.lost_of_named(begin, end, log, lookups))
+    return {tp: min(end[tp], held.end) for tp, held in log.items()}
 
 
 def narrowed(lookups: Lookups, whole: list[Range], pushed: pushdown.Pushed) -> list[Range]:
