@@ -363,3 +363,77 @@ def test_a_prefetch_out_of_range_takes_nothing_from_the_iteration() -> None:
         while seen[-1] < start:
             seen.append(next(records).offset)
         assert seen == [*range(stood), start]
+
+
+def test_what_was_taken_stays_so_where_only_what_was_fetched_beyond_it_is_dropped() -> None:
+    """A failed block takes it back, an iteration counts it: other than a seek, no new fetch keeps them from that."""
+    # claim 58
+    state = PartitionState()
+    state.place(0)
+    taken = state.version
+    assert state.fetched(taken, 0, 9, 3)
+    assert state.stand(taken, 5, 3)
+    state.fetch_again()
+    assert state.settle(taken, 2, 3), "only what was fetched beyond it is dropped"
+    assert state.part(state.version, 4, 2)
+    assert state.settle(taken, 3, 3)
+    assert state.position == 3
+    assert state.settle(taken, 5, 3), "of a log that ends at 4"
+    assert (state.position, state.position_epoch) == (4, 3)
+    state.fetch_again(taken)
+    assert state.stand(state.version, 8, 4), "the log goes on beyond the cut"
+    assert state.settle(taken, 7, 4)
+    assert state.position == 7
+    for place in (lambda: state.place(1), lambda: state.ask_reset(-2)):
+        taken = state.version
+        place()
+        assert not state.settle(taken, 6, 3)
+    state.place(1)
+    state.fetch_again(taken)
+    assert state.version == state.placed, "it begins there anyway"
+    assert not PartitionState().settle(state.version, 6, 3), "of a partition given up and taken again"
+
+
+@pytest.mark.parametrize("cut_at", [None, 1, 3])
+def test_an_iteration_brings_no_record_twice_where_what_was_fetched_is_dropped(cut_at: int | None) -> None:
+    """By a cut of the log, at the record in hand or beyond it, or for the memory's sake."""
+    # claims 18, 58
+    with reading(1) as (cluster, consumer):
+        state, end = consumer._engine.subscription.state(FIRST), cluster.lead(FIRST).log.end
+        wait_until(lambda: state.fetch_offset == end)
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if len(seen) == 2:
+                if cut_at is None:
+                    state.fetch_again()
+                else:
+                    assert state.part(state.version, cut_at, state.fetch_epoch)
+            if record.offset == end - 1:
+                break
+        # From a cut on, other records have these offsets.
+        assert seen == [0, 1, *range(1 if cut_at == 1 else 2, end)]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_failed_block_commits_nothing_of_its_poll_where_what_was_fetched_is_dropped(is_cut: bool) -> None:
+    # claim 58
+    settings = {"group_id": "g", "enable_auto_commit": True, "auto_commit_interval_ms": 60_000}
+    committed: list[int] = []
+
+    def fail(consumer: Consumer) -> None:
+        with consumer:
+            assert poll_until_offsets(consumer, FIRST, 1) == [0]
+            state = consumer._engine.subscription.state(FIRST)
+            if is_cut:
+                assert state.part(state.version, 1, state.fetch_epoch)
+            else:
+                state.fetch_again()
+            raise ZeroDivisionError
+
+    with reading(1, max_poll_records=1, **settings) as (cluster, consumer):
+        cluster.on_commit = lambda tp, offset: committed.append(offset)
+        with pytest.raises(ZeroDivisionError):
+            fail(consumer)
+    assert committed
+    assert set(committed) == {0}

@@ -26,7 +26,7 @@ from odradek.client.consumer_records import Polled, Record, records_of
 from odradek.client.errors import RequestTimedOut
 from odradek.client.fetching import Chunk
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
-from odradek.client.subscription import SubscriptionState
+from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
@@ -69,6 +69,8 @@ class Engine:
             self.fetcher.member_of = self._member_of
         self.unfinished: dict[TopicPartition, tuple[int, int, int]] = {}
         """Of the partitions in the last poll's answer: version, position and its epoch as they were before it."""
+        self._hands: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        """Of the partitions in the last ``take``: what they were taken from, and under which version."""
         self._end_iteration: Callable[[], None] | None = None
         self._woken = False
         self._waiting: list[_Waiting] = []
@@ -226,6 +228,7 @@ class Engine:
         """Up to ``max_poll_records`` of what was fetched, decoded on the calling thread; with all ``columns`` where an
         iteration wants them, to yield them one by one. Raises CorruptRecord."""
         polled = Polled()
+        self._hands = {}
         left = self.config.max_poll_records
         paused = self.subscription.paused()
         while left > 0 and (chunk := self.fetcher.buffer.front(paused)) is not None:
@@ -246,10 +249,10 @@ class Engine:
             if columns is not None:
                 self.fetcher.in_hand.add(chunk.tp)
             try:
-                left -= self._take_from(chunk, left, polled)
+                left -= self._take_from(chunk, state, left, polled)
             except OdradekError:
                 if not polled:
-                    self._fetch_again(chunk.tp)
+                    self._fetch_again(chunk, state)
                     raise
                 break  # what came before is returned; the next poll meets the broken one again
             if not self.fetcher.will_pump and self.fetcher.has_room_again(chunk.tp):
@@ -257,11 +260,10 @@ class Engine:
         self.fetcher.in_hand.intersection_update(polled)
         return polled
 
-    def _fetch_again(self, tp: TopicPartition) -> None:
+    def _fetch_again(self, chunk: Chunk, state: PartitionState) -> None:
         """What was broken on its way comes whole the next time; what is broken on the disk is raised again."""
-        state = self.subscription.partitions[tp]
-        self.fetcher.drop(tp)
-        state.place(state.position, state.position_epoch)
+        self.fetcher.buffer.done(chunk)  # whatever follows it is of an old version now
+        state.fetch_again(chunk.version)
         self._pump_soon()
 
     def _pump_soon(self) -> None:
@@ -271,8 +273,7 @@ class Engine:
         except RuntimeError:
             logger.debug("the loop has ended")
 
-    def _take_from(self, chunk: Chunk, left: int, polled: Polled) -> int:
-        state = self.subscription.partitions[chunk.tp]
+    def _take_from(self, chunk: Chunk, state: PartitionState, left: int, polled: Polled) -> int:
         if chunk.rest is None:
             try:
                 chunk.rest = next(chunk.decoded, None) if chunk.decoded is not None else None
@@ -293,7 +294,10 @@ class Engine:
             self.fetcher.buffer.done(chunk)  # placed anew while this was decoded
             return 0
         chunk.rest = batch.slice(left) if batch.num_rows > left else None
-        self.unfinished.setdefault(chunk.tp, (chunk.version, before, before_epoch))
+        known = self.unfinished.get(chunk.tp)
+        if known is None or state.placed > known[0]:
+            self.unfinished[chunk.tp] = (chunk.version, before, before_epoch)
+        self._hands[chunk.tp] = (state, chunk.version)
         polled.setdefault(chunk.tp, []).append(piece)
         polled.next_offsets[chunk.tp] = OffsetAndMetadata(position, chunk.leader_epoch)
         chunk.start = position
@@ -303,36 +307,37 @@ class Engine:
     def record_by_record(self, polled: Polled) -> Iterator[Iterator[Record]]:
         """The records of a poll; positions follow the one that was asked for last. Where the caller stops, what is
         left of a partition is fetched again."""
-        states = {tp: self.subscription.partitions[tp] for tp in polled}
-        versions = {tp: state.version for tp, state in states.items()}
-        after = {tp: (state.position, state.position_epoch) for tp, state in states.items()}
-        for tp, batches in polled.items():
-            states[tp].stand(versions[tp], batches[0].column("offset")[0].as_py(), after[tp][1])
-        open_ones = dict(states)
+        hands = {tp: self._hands[tp] for tp in polled}
+        for tp, (state, version) in hands.items():
+            first = polled[tp][0].column("offset")[0].as_py()
+            state.settle(version, first, polled.next_offsets[tp].leader_epoch)
+        open_ones = dict(hands)
 
         def goes_on(tp: TopicPartition) -> bool:
-            """Unless the caller, inside the loop, has placed, paused or given up the partition."""
-            state = states[tp]
-            return state.version == versions[tp] and not state.paused and self.subscription.partitions.get(tp) is state
+            """Unless the caller, inside the loop, has placed, paused or given up the partition, or its log has been
+            cut: then the rest is fetched again, from where the caller is."""
+            state, version = hands[tp]
+            return state.version == version and not state.paused and self.subscription.partitions.get(tp) is state
 
         def records() -> Iterator[Record]:
             for tp, batches in polled.items():
+                state, version = hands[tp]
+                after = polled.next_offsets[tp]
                 for record in records_of(tp, batches):
                     if not goes_on(tp):
                         break
                     yield record
-                    states[tp].stand(versions[tp], record.next_offset, after[tp][1])
+                    state.settle(version, record.next_offset, after.leader_epoch)
                 else:
-                    states[tp].stand(versions[tp], *after[tp])
-                    self.fetcher.in_hand.discard(tp)
-                    del open_ones[tp]
+                    if state.stand(version, after.offset, after.leader_epoch):
+                        self.fetcher.in_hand.discard(tp)
+                        del open_ones[tp]
 
         def end() -> None:
             self._end_iteration = None
             self.fetcher.in_hand.clear()
-            for tp, state in open_ones.items():
-                if state.version == versions[tp]:
-                    state.place(state.position, state.position_epoch)
+            for state, version in open_ones.values():
+                state.fetch_again(version)
 
         self._end_iteration = end
         try:
@@ -483,7 +488,7 @@ class Engine:
         for tp, (version, position, epoch) in self.unfinished.items():
             state = self.subscription.partitions.get(tp)
             if state is not None:
-                state.stand(version, position, epoch)
+                state.settle(version, position, epoch)
 
     async def enforce_rebalance(self, reason: str) -> None:
         if not self.subscription.subscribed:

@@ -5,6 +5,8 @@ of ``position`` by what was fetched and not returned yet; ``version`` is another
 so that a reply to an older fetch is told apart: even one for a partition that was given up and taken again.
 
 The loop fetches and places, the caller's thread takes what came: each says for which version it moves the partition.
+What has been taken stays good though what was fetched beyond it is not: whoever counts what he has in hand as returned,
+or as not, is only refused where the partition was placed anew since.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ class PartitionState:
     reset_to: int | None = None
     """A timestamp of ListOffsets (EARLIEST, LATEST, ms) that shall give the position."""
     version: int = 0
+    placed: int = field(default_factory=lambda: next(_versions))
+    """The version that the last placing made: what was taken under an older one is of another place."""
+    cut: int | None = None
+    """Where the log parted from what has been taken."""
     high_watermark: int = NO_OFFSET
     last_stable_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
@@ -60,7 +66,8 @@ class PartitionState:
             self.position_epoch = self.fetch_epoch = leader_epoch
             self.confirmed_epoch = NO_EPOCH
             self.reset_to = None
-            self.version = next(_versions)
+            self.cut = None
+            self.version = self.placed = next(_versions)
 
     def ask_reset(self, timestamp: int) -> None:
         """Reading begins anew where a lookup of ``timestamp`` says."""
@@ -68,7 +75,8 @@ class PartitionState:
             self.position = self.fetch_offset = NO_OFFSET
             self.position_epoch = self.fetch_epoch = NO_EPOCH
             self.reset_to = timestamp
-            self.version = next(_versions)
+            self.cut = None
+            self.version = self.placed = next(_versions)
 
     def part(self, version: int, end: int, leader_epoch: int) -> bool:
         """The log goes on otherwise from ``end``: reading begins anew there, or where it stands if that is below.
@@ -76,23 +84,38 @@ class PartitionState:
         with _moving:
             if self.version != version:
                 return False
+            self.cut = end if self.cut is None else min(end, self.cut)
             self.position = self.fetch_offset = min(end, self.position)
             self.position_epoch = self.fetch_epoch = leader_epoch
             self.version = next(_versions)
             return True
 
-    def fetch_again(self) -> None:
-        """What was fetched and not returned is dropped."""
+    def fetch_again(self, taken_under: int | None = None) -> None:
+        """What was fetched and not returned is dropped; nothing happens where it was placed anew since then."""
         with _moving:
+            if taken_under is not None and self.placed > taken_under:
+                return
             self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
             self.version = next(_versions)
 
     def stand(self, version: int, position: int, leader_epoch: int) -> bool:
-        """What comes before ``position`` has been returned. False where it was placed anew since ``version``."""
+        """What comes before ``position`` is taken. False where what was fetched has become worthless since."""
         with _moving:
             if self.version != version:
                 return False
-            self.position, self.position_epoch = position, leader_epoch
+            self.position, self.position_epoch, self.cut = position, leader_epoch, None
+            return True
+
+    def settle(self, version: int, position: int, leader_epoch: int) -> bool:
+        """Of what was taken under ``version``, only what comes before ``position`` counts as returned, and nothing that
+        the log has no more. False where it was placed anew since."""
+        with _moving:
+            if self.placed > version:
+                return False
+            if self.cut is not None and position > self.cut:
+                self.position = self.cut
+            else:
+                self.position, self.position_epoch = position, leader_epoch
             return True
 
     def fetched(self, version: int, offset: int, next_offset: int, leader_epoch: int) -> bool:
