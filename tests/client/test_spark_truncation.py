@@ -11,9 +11,19 @@ from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from scripted import LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, ScriptedCluster, scripted
+from scripted import (
+    DESCRIBE_CONFIGS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    ScriptedCluster,
+    fetch_reply,
+    scripted,
+)
 
 from odradek.batches.encode import encode_batch
+from odradek.client.errors import BrokerUnreachable
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
@@ -277,6 +287,67 @@ def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: Scrip
     second = query.next(first)
     assert [offset for offset, _ in query.read(first, second)] == list(range(7, 30))
     assert second["$odradek"]["epochs"] == {"t": {"0": 3}}
+
+
+def remove(cluster: ScriptedCluster, start: int) -> None:
+    """The records below ``start``; and the broker answers no question about the topic's settings."""
+    broker = cluster.brokers[1]
+
+    def list_offsets(message: Any, version: int) -> Any:
+        reply = broker.answer_2(message, version)
+        if message.topics[0].partitions[0].timestamp == -2:
+            reply["topics"][0]["partitions"][0]["offset"] = start  # type: ignore[index]
+        return reply
+
+    def fetch(message: Any, version: int) -> Any:
+        if message.topics[0].partitions[0].fetch_offset < start:
+            return fetch_reply(cluster, error=ErrorCode.offset_out_of_range)
+        return broker.answer_1(message, version)
+
+    def configs(message: Any, version: int) -> Any:
+        reply = broker.answer_32(message, version)
+        reply["results"][0]["error_code"] = ErrorCode.invalid_request.value  # type: ignore[index]
+        return reply
+
+    broker.answers |= {LIST_OFFSETS: list_offsets, FETCH: fetch, DESCRIBE_CONFIGS: configs}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_why_something_is_gone_need_not_be_known(
+    cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    remove(cluster, 10)
+    told = (
+        r"t-0: offsets {} to 9 are gone \(its log starts at 10\), removed by retention or DeleteRecords \(why.*topic t"
+    )
+    lenient = str(fails).lower()
+    committed = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": lenient}
+    if fails:
+        with pytest.raises(DataLoss, match=told.format(0)):
+            read(cluster, failOnDataLoss=lenient)
+        with pytest.raises(DataLoss, match=told.format(7)):
+            Query(cluster, **committed).next({})
+        return
+    with caplog.at_level(logging.WARNING, "odradek.spark"):
+        assert read(cluster, failOnDataLoss=lenient) == list(range(10, 30))
+        assert Query(cluster, **committed).next({})["$odradek"]["from"] == {"t": {"0": 10}}
+    assert len(caplog.messages) == 2
+    assert all(re.search(told.format(first), text) for first, text in zip((0, 7), caplog.messages, strict=True))
+
+
+def test_whether_a_topic_that_is_gone_is_there_need_not_be_known(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable() -> Any:
+        raise BrokerUnreachable("nobody answers")
+
+    start: Offset = {"t": {"0": 20, "1": 5}}
+    strict, lenient = Query(cluster), Query(cluster, failOnDataLoss="false")
+    for query in (strict, lenient):
+        monkeypatch.setattr(query.reader._lookups.admin, "topics", unreachable)
+    with pytest.raises(DataLoss, match=r"t-1 is gone .*nobody could be asked whether its topic is there"):
+        strict.next(start)
+    assert lenient.next(start)["t"] == {"0": 30}
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -14,6 +14,7 @@ from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, Membe
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import loss
+from odradek.spark.loss import NOBODY_KNOWS
 from odradek.spark.options import ReadOptions
 from odradek.spark.plan import Commits, LogRange, Offsets, Range, disorder_ms
 
@@ -43,7 +44,7 @@ class GroupInUse(OdradekError):
 
 
 class Lookups:
-    """The questions of one read, over one connection pool. Every call raises what ``Admin`` raises."""
+    """The questions of one read, over one connection pool. Calls raise what ``Admin`` raises."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -165,11 +166,19 @@ class Lookups:
         return {topic: disorder_ms(settings) for topic, settings in self._settings(topics).items()}
 
     def removed_by(self, topic: str) -> str:
-        """Who may have removed records of a topic that is there."""
-        return loss.removed_by(self._settings({topic})[topic])
+        """Who may have removed records of a topic that is there. Raises nothing, since what was asked for is a cause:
+        a query that goes on with what is there goes on without."""
+        try:
+            return loss.removed_by(self._settings({topic})[topic])
+        except OdradekError as error:
+            return f"{NOBODY_KNOWS.removed_by(topic)} (why could not be asked: {error})"
 
-    def is_there(self, topic: str) -> bool:
-        return topic in self.admin.topics()
+    def is_there(self, topic: str) -> bool | None:
+        """None where the cluster does not answer."""
+        try:
+            return topic in self.admin.topics()
+        except OdradekError:
+            return NOBODY_KNOWS.is_there(topic)
 
     def _settings(self, topics: set[str]) -> dict[str, dict[str, str | None]]:
         """The topics' settings; none where the broker does not tell."""

@@ -33,14 +33,14 @@ class DataLoss(OdradekError):
 
 
 class Causes(Protocol):
-    """Asked only once something is gone."""
+    """Asked only once something is gone. Who cannot answer raises nothing: what is gone counts, not why."""
 
     def removed_by(self, topic: str) -> str:
         """Who may have raised the log start of its partitions."""
         ...
 
-    def is_there(self, topic: str) -> bool:
-        """Whether the cluster still has a topic of this name."""
+    def is_there(self, topic: str) -> bool | None:
+        """Whether the cluster still has a topic of this name; None where nobody could be asked."""
         ...
 
 
@@ -61,8 +61,8 @@ class NobodyKnows:
     def removed_by(self, topic: str) -> str:
         return "retention or DeleteRecords"
 
-    def is_there(self, topic: str) -> bool:
-        return False
+    def is_there(self, topic: str) -> bool | None:
+        return None
 
 
 NOBODY_KNOWS = NobodyKnows()
@@ -123,7 +123,10 @@ def parted_since(partition: TopicPartition, reach: int, end: int) -> str:
 
 def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
     """The partition is not among those that are read any more."""
-    if causes.is_there(partition.topic):
+    is_there = causes.is_there(partition.topic)
+    if is_there is None:
+        why = "nobody could be asked whether its topic is there"
+    elif is_there:
         why = "its topic is there: created again with fewer partitions, or no longer asked for by this query"
     else:
         why = "its topic was deleted"
