@@ -22,6 +22,7 @@ from odradek.client.consumer_fetcher import Fetcher
 from odradek.client.consumer_records import Record
 from odradek.client.errors import LogTruncated
 from odradek.client.fetching import FetchSession, Wanted
+from odradek.client.model import EpochEnd
 from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode
 
@@ -437,3 +438,43 @@ def test_a_failed_block_commits_nothing_of_its_poll_where_what_was_fetched_is_dr
             fail(consumer)
     assert committed
     assert set(committed) == {0}
+
+
+class OneBroker:
+    """It leads all there is, in epoch 7."""
+
+    def leader(self, tp: TopicPartition) -> int:
+        return 1
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        return 7
+
+    def deadline(self) -> None: ...
+
+
+def one_fetcher(state: PartitionState) -> Fetcher:
+    subscription = SubscriptionState(partitions={FIRST: state})
+    config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1"})
+    return Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]
+
+
+def test_what_is_placed_while_a_cut_is_found_is_held_against_the_leader_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    # behaviour 52
+    class Placed(PartitionState):
+        """By the caller's thread, at the worst moment."""
+
+        def part(self, *args: int) -> bool:
+            self.place(50, 3)
+            return super().part(*args)
+
+    async def ends(cluster: Any, wanted: Any, found: Any, deadline: Any) -> None:
+        found[FIRST] = EpochEnd(3, 8)
+
+    async def go(state: PartitionState) -> int:
+        state.place(9, 3)
+        await one_fetcher(state)._check_history([FIRST])
+        return state.confirmed_epoch
+
+    monkeypatch.setattr(operations, "try_epoch_ends", ends)
+    assert asyncio.run(go(PartitionState())) == 7
+    assert asyncio.run(go(Placed())) == -1

@@ -402,20 +402,20 @@ class Fetcher:
         try:
             await operations.try_epoch_ends(self._cluster, read, found, self._cluster.deadline())
         finally:
-            for tp, parted in found.items():
-                state, (version, offset) = states[tp], stood[tp]
-                if (state.version, state.fetch_offset) != (version, offset):
+            for tp, state in states.items():
+                parted, (version, offset) = found.get(tp), stood[tp]
+                if parted is None or (state.version, state.fetch_offset) != (version, offset):
                     continue
                 if self._subscription.partitions.get(tp) is not state:
                     continue
-                if parted.is_before(offset) and (lost := self._part(tp, state, parted)) is not None:
-                    truncated = lost
+                if parted.is_before(offset):
+                    truncated = self._part(tp, state, parted, epochs[tp]) or truncated
                 else:
-                    state.confirmed_epoch = epochs[tp]
+                    state.confirm(version, epochs[tp])
         if truncated is not None:
             raise truncated
 
-    def _part(self, tp: TopicPartition, state: PartitionState, parted: EpochEnd) -> LogTruncated | None:
+    def _part(self, tp: TopicPartition, state: PartitionState, parted: EpochEnd, epoch: int) -> LogTruncated | None:
         """What was read from where the log parts is read again; under ``none`` the caller decides, if it was returned
         already: until a seek, each poll says so."""
         version, position = state.version, state.position
@@ -423,9 +423,9 @@ class Fetcher:
             self.drop(tp)
             state.fetch_again()
             return LogTruncated(tp, position, parted.end_offset)
-        logger.warning("%s was truncated to offset %d: reading on there", tp, parted.end_offset)
-        if state.part(version, parted.end_offset, parted.leader_epoch):
+        if state.part(version, parted.end_offset, parted.leader_epoch, epoch):
             self.drop(tp)
+            logger.warning("%s was truncated to offset %d: reading on there", tp, parted.end_offset)
         return None
 
     # --- one fetch --------------------------------------------------------------------------------------------

@@ -78,17 +78,24 @@ class PartitionState:
             self.cut = None
             self.version = self.placed = next(_versions)
 
-    def part(self, version: int, end: int, leader_epoch: int) -> bool:
-        """The log goes on otherwise from ``end``: reading begins anew there, or where it stands if that is below.
-        False where it was placed anew since ``version``."""
+    def part(self, version: int, end: int, leader_epoch: int, confirmed_epoch: int = NO_EPOCH) -> bool:
+        """The log goes on otherwise from ``end``, as the leader of ``confirmed_epoch`` says: reading begins anew there,
+        or where it stands if that is below. False where it was placed anew since ``version``."""
         with _moving:
             if self.version != version:
                 return False
             self.cut = end if self.cut is None else min(end, self.cut)
             self.position = self.fetch_offset = min(end, self.position)
             self.position_epoch = self.fetch_epoch = leader_epoch
+            self.confirmed_epoch = confirmed_epoch
             self.version = next(_versions)
             return True
+
+    def confirm(self, version: int, leader_epoch: int) -> None:
+        """The leader of that epoch has all that was read; nothing happens where it was placed anew since."""
+        with _moving:
+            if self.version == version:
+                self.confirmed_epoch = leader_epoch
 
     def fetch_again(self, taken_under: int | None = None) -> None:
         """What was fetched and not returned is dropped; nothing happens where it was placed anew since then."""
