@@ -22,7 +22,7 @@ from odradek.client.consumer_fetcher import Fetcher
 from odradek.client.consumer_records import Record
 from odradek.client.errors import LogTruncated
 from odradek.client.fetching import FetchSession, Wanted
-from odradek.client.model import EpochEnd
+from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
 from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode
 
@@ -478,3 +478,22 @@ def test_what_is_placed_while_a_cut_is_found_is_held_against_the_leader_itself(m
     monkeypatch.setattr(operations, "try_epoch_ends", ends)
     assert asyncio.run(go(PartitionState())) == 7
     assert asyncio.run(go(Placed())) == -1
+
+
+def test_of_two_resets_in_one_moment_the_later_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def listed(cluster: Any, wanted: Any, isolation: int, found: Any, deadline: Any) -> None:
+        found.update({tp: ListedOffset({EARLIEST: 0, LATEST: 90}[when], -1, -1) for tp, when in wanted.items()})
+
+    async def go() -> int:
+        state = PartitionState()
+        fetcher = one_fetcher(state)
+        state.ask_reset(EARLIEST)
+        looked_up = fetcher._reset({FIRST: EARLIEST})
+        state.ask_reset(LATEST)
+        await looked_up
+        assert not state.ready
+        await fetcher._reset({FIRST: LATEST})
+        return state.position
+
+    monkeypatch.setattr(operations, "try_list_offsets", listed)
+    assert asyncio.run(go()) == 90

@@ -369,7 +369,12 @@ class Fetcher:
             self._subscription.partitions[tp].ask_reset(timestamp)
 
     async def _reset(self, wanted: dict[TopicPartition, int]) -> None:
-        states = {tp: state for tp in wanted if (state := self._subscription.partitions.get(tp)) is not None}
+        states = {
+            tp: state
+            for tp, timestamp in wanted.items()
+            if (state := self._subscription.partitions.get(tp)) is not None and state.reset_to == timestamp
+        }
+        wanted = {tp: wanted[tp] for tp in states}  # another time may have been asked for before this began
         versions = {tp: state.version for tp, state in states.items()}
         found: dict[TopicPartition, ListedOffset] = {}
         deadline = self._cluster.deadline()
