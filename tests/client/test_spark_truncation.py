@@ -16,6 +16,7 @@ from scripted import (
     FETCH,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
     OFFSET_FOR_LEADER_EPOCH,
     ScriptedCluster,
     fetch_reply,
@@ -348,6 +349,47 @@ def test_whether_a_topic_that_is_gone_is_there_need_not_be_known(
     with pytest.raises(DataLoss, match=r"t-1 is gone .*nobody could be asked whether its topic is there"):
         strict.next(start)
     assert lenient.next(start)["t"] == {"0": 30}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_commit_that_a_later_partition_starts_from_is_held_against_its_log(
+    cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a query starts. Offset 7 was committed in epoch 2; of that the leader of epoch 3 has what is below 5."""
+    cluster.leader_epoch, cluster.epoch_0_end = 3, 5
+    given = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": str(fails).lower()}
+    query, start = Query(cluster, **given), {"$odradek": {"ids": {"t": str(cluster.topic_id)}}}
+    told = "offsets 5 to 6 as they were read are gone"
+    if fails:
+        with pytest.raises(DataLoss, match=told):
+            query.next(start)
+        return
+    with caplog.at_level(logging.WARNING, "odradek.spark"):
+        end = query.next(start)
+    assert end["$odradek"]["from"] == {"t": {"0": 5}}
+    assert [told in text for text in caplog.messages] == [True]
+
+
+def test_a_reset_to_an_offset_that_parted_is_told(cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing that the query read is lost by it, so it goes on; but not from where it was sent to."""
+    acknowledged: list[int] = []
+
+    def commit(message: Any, version: int) -> Any:
+        acknowledged.append(message.topics[0].partitions[0].committed_offset)
+        row = {"partition_index": 0, "error_code": 0}
+        return {"throttle_time": 0, "topics": [{"name": "t", "partitions": [row]}]}
+
+    cluster.brokers[1].answers[OFFSET_COMMIT] = commit
+    cluster.leader_epoch, cluster.epoch_0_end = 3, 5
+    query = Query(cluster, **{"kafka.group.id": "g", "commitOffsets": "true", "onGroupReset": "follow"})
+    with caplog.at_level(logging.WARNING, "odradek.spark"):
+        end = query.next({"t": {"0": 30}})
+    assert (end["t"], end["$odradek"]["from"]) == ({"0": 30}, {"t": {"0": 5}})
+    assert acknowledged == [5]
+    assert caplog.messages == [
+        "t-0: the group was reset to offset 7, but the log of its leader (epoch 3) parts at offset 5 from the one that "
+        "this was committed under (truncation: a replica without the rest became leader): reading from offset 5"
+    ]
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -112,6 +112,15 @@ def parted(partition: TopicPartition, position: int, reach: int, held: Held) -> 
     )
 
 
+def reset_that_parted(partition: TopicPartition, offset: int, reach: int, held: Held) -> str:
+    """Of a commit that a query is to follow: what it has read stands, but it goes elsewhere than it was sent to."""
+    return (
+        f"{partition}: the group was reset to offset {offset}, but the log of its leader (epoch {held.leader_epoch}) "
+        f"parts at offset {reach} from the one that this was committed under (truncation: a replica without the rest "
+        f"became leader): reading from offset {max(reach, held.start)}"
+    )
+
+
 def parted_since(partition: TopicPartition, reach: int, end: int) -> str:
     """The same, seen by who reads what was planned up to ``end`` under the leader before."""
     return (

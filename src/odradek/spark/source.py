@@ -506,8 +506,10 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         for tp, (offset, reset_id) in resets.items():
             if (held := log.get(tp)) is not None:
                 reach = reaches.get(tp)
-                offset = plan.taken_back(offset, reach, held)
-                usable[tp] = plan.usable_offset(tp, offset, held, self.options.auto_offset_reset, reach), reset_id
+                back = plan.taken_back(offset, reach, held)
+                usable[tp] = plan.usable_offset(tp, back, held, self.options.auto_offset_reset, reach), reset_id
+                if reach is not None and back != offset:
+                    loss.note(loss.reset_that_parted(tp, offset, reach, held))
         return usable
 
     def _begin(
@@ -518,13 +520,15 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if done.is_initial:
             commits = _commits(self._lookups, log, committed)
             return _starting_offsets(self._lookups, log, commits), commits
-        fresh = {tp: held for tp, held in log.items() if tp not in done.positions}
+        wanted = log.keys() if self._upto is None else self._upto.keys()
+        fresh = {tp: held for tp, held in log.items() if tp not in done.positions and tp in wanted}
         if not fresh:
             return {}, {}
         if self.options.starting.kind is not Start.COMMITTED:
             return plan.starting_offsets(Position(Start.EARLIEST), fresh), {}
         commits = _commits(self._lookups, fresh, committed)
         reaches = _reaches_of(self._lookups, commits)
+        _check_committed(self._lookups, commits, fresh, reaches)
         return plan.starting_offsets(self.options.starting, fresh, committed=commits, reaches=reaches), commits
 
     def _should_wait(
