@@ -14,6 +14,7 @@ import pytest
 from chance_cluster import NODES, ChanceCluster, chance_cluster
 
 from odradek import Consumer, TopicPartition
+from odradek.batches.columns import COLUMNS
 from odradek.client import operations
 from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster
 from odradek.client.config import ClientConfig
@@ -497,3 +498,21 @@ def test_of_two_resets_in_one_moment_the_later_one_counts(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(operations, "try_list_offsets", listed)
     assert asyncio.run(go()) == 90
+
+
+def test_a_partition_given_up_while_it_is_decoded_breaks_neither_poll_nor_iteration() -> None:
+    """Another task may do so while an asyncio consumer decodes in a thread."""
+    with reading(1) as (_, consumer):
+        engine = consumer._engine
+        wait_until(lambda: engine.fetcher.buffer.front() is not None)
+        chunk = engine.fetcher.buffer.front()
+        assert chunk is not None
+        found = chunk.records
+
+        def given_up(*args: Any, **named: Any) -> Any:
+            engine.subscription.set_assigned(())
+            return found.record_batches(*args, **named)
+
+        chunk.records = SimpleNamespace(record_batches=given_up)
+        with engine.record_by_record(engine.take(COLUMNS)) as records:
+            assert list(records) == []
