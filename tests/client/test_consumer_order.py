@@ -16,7 +16,7 @@ from chance_cluster import NODES, ChanceCluster, chance_cluster
 from odradek import Consumer, TopicPartition
 from odradek.batches.columns import COLUMNS
 from odradek.client import operations
-from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster
+from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster, worth_retrying
 from odradek.client.config import ClientConfig
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_fetcher import Fetcher
@@ -25,7 +25,7 @@ from odradek.client.errors import LogTruncated
 from odradek.client.fetching import FetchSession, Wanted
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
 from odradek.client.subscription import PartitionState, SubscriptionState
-from odradek.core.errors import ErrorCode
+from odradek.core.errors import ErrorCode, KafkaError
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 POLLS = 200
@@ -516,3 +516,56 @@ def test_a_partition_given_up_while_it_is_decoded_breaks_neither_poll_nor_iterat
         chunk.records = SimpleNamespace(record_batches=given_up)
         with engine.record_by_record(engine.take(COLUMNS)) as records:
             assert list(records) == []
+
+
+def test_what_a_broker_leaves_out_of_its_answer_is_asked_for_again_after_a_while() -> None:
+    """At once, without an end, would be too often. What nobody asked for is passed over."""
+
+    class Broker:
+        async def call(self, api_key: int, message: Any) -> Any:
+            row = {"partition": 9, "partition_index": 9, "error_code": ErrorCode.none, "timestamp": -1, "offset": 4}
+            rows = [SimpleNamespace(**row, leader_epoch=3, end_offset=8)]
+            return SimpleNamespace(topics=[SimpleNamespace(topic="t", name="t", partitions=rows)])
+
+        def version(self, api_key: int) -> int:
+            return 9
+
+    async def go() -> None:
+        cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1"))
+
+        async def connection(node_id: int) -> Any:
+            return Broker()
+
+        cluster.connection = connection  # type: ignore[method-assign]
+        found: dict[TopicPartition, Any] = {}
+        for ask in (
+            lambda: operations.try_list_offsets(cluster, {FIRST: EARLIEST}, 0, found, cluster.deadline()),
+            lambda: operations.try_epoch_ends(cluster, {FIRST: 3}, found, cluster.deadline()),
+        ):
+            cluster._learn(metadata(5, 2, UUID(int=1)), everything=False)
+            with pytest.raises(KafkaError, match="left t-0 out") as told:
+                await ask()
+            assert worth_retrying(told.value)
+            assert found == {}
+
+    asyncio.run(go())
+
+
+def test_an_end_that_is_left_out_of_an_answer_is_no_place_to_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for once nothing was as young as the time of a reset."""
+    known: list[Any] = []
+
+    async def listed(cluster: Any, wanted: Any, isolation: int, found: Any, deadline: Any) -> None:
+        known.append(dict(found))
+        if LATEST not in wanted.values():
+            found[FIRST] = ListedOffset(-1, -1, -1)
+
+    async def go() -> None:
+        state = PartitionState()
+        state.ask_reset(1_000)
+        await one_fetcher(state)._reset({FIRST: 1_000})
+        assert not state.ready
+
+    monkeypatch.setattr(operations, "try_list_offsets", listed)
+    asyncio.run(go())
+    assert known == [{}, {}], "else it would not be missed"

@@ -382,7 +382,11 @@ class Fetcher:
             await operations.try_list_offsets(self._cluster, wanted, self._isolation, found, deadline)
             young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
             if young:  # nothing is as young as the time asked for: the end
+                for tp in young:
+                    del found[tp]
                 await operations.try_list_offsets(self._cluster, young, self._isolation, found, deadline)
+                if endless := [str(tp) for tp in young if found[tp].offset == NO_OFFSET]:
+                    raise KafkaError(ErrorCode.offset_not_available, f"no end of {', '.join(endless)} was told")
         finally:
             for tp, state in states.items():
                 listed = found.get(tp)

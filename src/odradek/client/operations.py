@@ -171,8 +171,6 @@ async def list_offsets(
         await try_list_offsets(cluster, left, isolation_level, found, deadline)
 
     await cluster.retrying("listing offsets", attempt, deadline)
-    if missing := [str(tp) for tp in wanted if tp not in found]:
-        raise error_for(ErrorCode.unknown_server_error, f"a broker left {', '.join(missing)} out of its answer")
     return {tp: found[tp] for tp in wanted}
 
 
@@ -183,7 +181,8 @@ async def try_list_offsets(
     found: dict[TopicPartition, ListedOffset],
     deadline: Deadline,
 ) -> None:
-    """One request to each leader. Puts into ``found`` what can be had, then raises the first failure."""
+    """One request to each leader. Puts into ``found`` what can be had, then raises the first failure; what was left
+    out of an answer is one that may pass."""
     per_leader: dict[int, dict[TopicPartition, int]] = {}
     for tp, leader in (await cluster.leaders(wanted, deadline)).items():
         per_leader.setdefault(leader, {})[tp] = wanted[tp]
@@ -199,8 +198,12 @@ async def _all_of(
 ) -> None:
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     failures = [outcome for outcome in outcomes if outcome is not None]
+    missing = [tp for tp in wanted if tp not in found]
+    if missing and not failures:
+        text = f"a broker left {', '.join(map(str, missing))} out of its answer"
+        failures.append(KafkaError(ErrorCode.leader_not_available, text))
     if failures:
-        cluster.forget_topics({tp.topic for tp in wanted if tp not in found})
+        cluster.forget_topics({tp.topic for tp in missing})
         raise failures[0]
 
 
@@ -245,6 +248,8 @@ async def _list_offsets_at(
     for topic in reply.topics:
         for row in topic.partitions:
             tp = TopicPartition(topic.name, row.partition_index)
+            if tp not in part:
+                continue
             if row.error_code is not ErrorCode.none:
                 failure = failure or _partition_error(row.error_code, tp)
                 continue
@@ -274,15 +279,14 @@ async def epoch_ends(
         await try_epoch_ends(cluster, left, found, deadline)
 
     await cluster.retrying("looking up leader epochs", attempt, deadline)
-    if missing := [str(tp) for tp in wanted if tp not in found]:
-        raise error_for(ErrorCode.unknown_server_error, f"a broker left {', '.join(missing)} out of its answer")
     return {tp: found[tp] for tp in wanted}
 
 
 async def try_epoch_ends(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, EpochEnd], deadline: Deadline
 ) -> None:
-    """One request to each leader. Puts into ``found`` what can be had, then raises the first failure."""
+    """One request to each leader. Puts into ``found`` what can be had, then raises the first failure; what was left
+    out of an answer is one that may pass."""
     per_leader: dict[int, dict[TopicPartition, int]] = {}
     for tp, leader in (await cluster.leaders(wanted, deadline)).items():
         per_leader.setdefault(leader, {})[tp] = wanted[tp]
@@ -320,6 +324,8 @@ async def _epoch_ends_at(
     for topic in reply.topics:
         for row in topic.partitions:
             tp = TopicPartition(topic.topic, row.partition)
+            if tp not in part:
+                continue
             if row.error_code is not ErrorCode.none:
                 failure = failure or _partition_error(row.error_code, tp)
                 continue
