@@ -557,15 +557,46 @@ def test_an_end_that_is_left_out_of_an_answer_is_no_place_to_read_from(monkeypat
 
     async def listed(cluster: Any, wanted: Any, isolation: int, found: Any, deadline: Any) -> None:
         known.append(dict(found))
-        if LATEST not in wanted.values():
-            found[FIRST] = ListedOffset(-1, -1, -1)
+        found.update({tp: ListedOffset(-1, -1, -1) for tp in wanted})
 
     async def go() -> None:
         state = PartitionState()
         state.ask_reset(1_000)
-        await one_fetcher(state)._reset({FIRST: 1_000})
+        with pytest.raises(KafkaError, match="no end of t-0") as told:
+            await one_fetcher(state)._reset({FIRST: 1_000})
+        assert worth_retrying(told.value)
         assert not state.ready
 
     monkeypatch.setattr(operations, "try_list_offsets", listed)
     asyncio.run(go())
-    assert known == [{}, {}], "else it would not be missed"
+    assert known == [{}, {}], "else one that is left out would not be missed"
+
+
+def test_a_missing_topic_keeps_no_other_from_its_next_leader() -> None:
+    hour_ms = 3_600_000
+    with reading(1, retry_backoff_max_ms=hour_ms) as (cluster, consumer):
+        consumer.assign([TopicPartition("missing", 0), FIRST])
+        end = cluster.lead(FIRST).log.end
+        assert poll_until_offsets(consumer, FIRST, end) == list(range(end))
+        fetcher = consumer._engine.fetcher
+        consumer.seek(TopicPartition("missing", 0), 0)
+        wait_until(lambda: "missing topics" in fetcher._chores or "leaders" in fetcher._chores)
+        cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES))
+        cluster.append(FIRST)
+        cluster.calm()
+        after = cluster.lead(FIRST).log.end
+        assert poll_until_offsets(consumer, FIRST, after - end) == list(range(end, after))
+
+
+def test_a_missing_topic_is_read_once_it_is_there() -> None:
+    # claim 96
+    with reading(1) as (cluster, consumer):
+        late = TopicPartition("late", 0)
+        consumer.assign([late, FIRST])
+        end = cluster.lead(FIRST).log.end
+        assert poll_until_offsets(consumer, FIRST, end) == list(range(end))
+        cluster.make("late", 1)
+        cluster.append(late)
+        cluster.calm()
+        end = cluster.lead(late).log.end
+        assert poll_until_offsets(consumer, late, end) == list(range(end))

@@ -104,6 +104,8 @@ class Fetcher:
         """Not fetched until what came before is returned, or the log's range was looked up."""
         self.in_hand: set[TopicPartition] = set()
         """Of which an iteration holds records that it has not yielded yet."""
+        self._missing: set[str] = set()
+        """Topics that did not exist when they were looked for; after a while they are looked for again."""
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._record_set: Any = None
         self._closed = False
@@ -160,11 +162,11 @@ class Fetcher:
             try:
                 await work()
             except OdradekError as error:
-                if not worth_retrying(error) and not isinstance(error, UnknownTopic):
+                is_missing = isinstance(error, UnknownTopic)
+                if not worth_retrying(error) and not is_missing:
                     self._fail(error)
                     return
                 logger.warning("%s: %s; trying again", name, error)
-                is_missing = isinstance(error, UnknownTopic)
                 wait_ms = self.config.retry_backoff_max_ms if is_missing else self.config.retry_backoff_ms
                 await asyncio.sleep(wait_ms / 1000)
 
@@ -257,6 +259,7 @@ class Fetcher:
         resets: dict[int, dict[TopicPartition, int]],
         suspects: dict[int, list[TopicPartition]],
     ) -> None:
+        leaderless -= self._missing
         if leaderless:
             self._chore("leaders", lambda: self._find_leaders(leaderless))
         # One after the other by broker: what one of them cannot tell keeps nobody from what others can.
@@ -340,10 +343,18 @@ class Fetcher:
     async def _find_leaders(self, topics: set[str]) -> None:
         found = await self._cluster.topics(topics, self._cluster.deadline(), missing_ok=True)
         wanted = [tp for tp in self._subscription.partitions if tp.topic in topics]
+        if missing := {tp.topic for tp in wanted if tp.topic not in found}:
+            self._missing |= missing
+            self._chore("missing topics", self._wait_for_missing)
         if any(self._cluster.leader(tp) < 0 for tp in wanted if tp.topic in found):
+            self._pump_soon()  # others may have one
             raise KafkaError(ErrorCode.leader_not_available, "a partition has no leader now")
-        if missing := sorted({tp.topic for tp in wanted if tp.topic not in found}):
-            raise UnknownTopic(f"unknown topic {', '.join(missing)}")
+
+    async def _wait_for_missing(self) -> None:
+        """Longer than others are waited for, which it must not keep waiting."""
+        logger.warning("unknown topics: %s; looking again", ", ".join(sorted(self._missing)))
+        await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
+        self._missing.clear()
 
     async def _begin_at_commits(self) -> None:
         wanted = self._subscription.unplaced()
