@@ -8,8 +8,8 @@ cooperative-sticky  The same plan, in two steps: what moves is first given up by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
 
 from odradek.client.arguments import as_partitions
 from odradek.client.membership_wire import (
@@ -82,7 +82,7 @@ class RangeAssignor(Assignor):
         if any(topic.depends_on_racks for topic in topics):
             _assign_by_rack(topics)
         for one in topics:
-            one.share(lambda member_id, partition: True)
+            one.share()
         return {member_id: sorted(rows) for member_id, rows in plan.items()}
 
 
@@ -95,7 +95,7 @@ class _Topic:
         self.readers = dict(readers)
         self.racks = racks
         self._name, self._plan = name, plan
-        self._left = dict.fromkeys(range(len(racks)))
+        self._left = set(range(len(racks)))
         self._given = dict.fromkeys(readers, 0)
         self._each, self._extra = divmod(len(racks), len(readers))
         self.depends_on_racks = racks_matter({rack for rack in readers.values() if rack}, racks)
@@ -114,15 +114,23 @@ class _Topic:
         self._given[member_id] += len(partitions)
         self._extra -= self._given[member_id] > self._each
         for partition in partitions:
-            del self._left[partition]
+            self._left.remove(partition)
 
-    def share(self, may_have: Callable[[str, int], bool]) -> None:
-        """Each member in order gets the first that are left."""
-        for member_id in self.readers:
+    def share(self, *, near: bool = False) -> None:
+        """Each member in order gets the first that are left, or of those that are near the first."""
+        in_order: dict[str | None, Iterator[int]] = {}
+        for member_id, rack in self.readers.items():
             if (room := self.room(member_id)) > 0:
-                chosen = [partition for partition in self._left if may_have(member_id, partition)][:room]
+                of_rack = rack if near and rack else None
+                chosen = list(islice(in_order.setdefault(of_rack, self._in_order(of_rack)), room))
                 if chosen:
                     self.give(member_id, chosen)
+
+    def _in_order(self, rack: str | None) -> Iterator[int]:
+        """What is left, or of that what has a replica on this rack; one pass serves all members alike."""
+        for partition, racks in enumerate(self.racks):
+            if partition in self._left and (rack is None or rack in racks):
+                yield partition
 
 
 def _assign_by_rack(topics: Sequence[_Topic]) -> None:
@@ -132,7 +140,7 @@ def _assign_by_rack(topics: Sequence[_Topic]) -> None:
     for (readers, count), group in alike.items():
         if len(group) == 1:
             if group[0].depends_on_racks:
-                group[0].share(group[0].is_near)
+                group[0].share(near=True)
         elif any(group[0].readers.values()):
             for partition in range(count):
                 for member_id in readers:

@@ -240,9 +240,6 @@ class SubscriptionState:
         """Partitions that need a committed offset, or else the reset."""
         return [tp for tp, found in self.partitions.items() if not found.ready and found.reset_to is None]
 
-    def resets(self) -> dict[TopicPartition, int]:
-        return {tp: found.reset_to for tp, found in self.partitions.items() if found.reset_to is not None}
-
     def place_committed(
         self, committed: Mapping[TopicPartition, OffsetAndMetadata], wanted: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
