@@ -145,7 +145,7 @@ def test_who_leads_is_asked_only_after_a_change_and_then_once(cluster: ScriptedC
     assert questions(cluster) == 1
 
 
-def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None:
+def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None:  # behaviour 52
     """Its epochs begin at 0 again, so what was said of the old one's would fit."""
     query = Query(cluster, failOnDataLoss="false")
     elect_uncleanly(cluster, 20, 45)
@@ -160,7 +160,9 @@ def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None
     assert questions(cluster) == 2
 
 
-def test_a_deposed_leader_s_answer_is_waited_out(cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deposed_leader_s_answer_is_waited_out(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:  # behaviour 52
     cluster.leader_epoch = 1
     query = Query(cluster)
     first = query.next({})
@@ -196,7 +198,7 @@ def test_a_checkpoint_without_epochs_goes_on(cluster: ScriptedCluster) -> None:
 
 
 @pytest.mark.parametrize("code", [None, ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed])
-def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster, code: ErrorCode | None) -> None:
+def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster, code: ErrorCode | None) -> None:  # behaviour 52
     """Nor does a worker know more: its batch was planned before another led."""
     query = Query(cluster)
     first = query.next({})
@@ -277,7 +279,7 @@ def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: Scripted
     assert begin(failOnDataLoss="false") == 5
 
 
-def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: ScriptedCluster) -> None:
+def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: ScriptedCluster) -> None:  # claim 57 (part)
     """Offset 7 was committed in epoch 2; the leader of epoch 3 has it, and cannot serve it before its replicas say."""
     cluster.leader_epoch, cluster.epoch_0_end, cluster.high_watermark = 3, 30, 5
     query = Query(cluster, **{"startingOffsets": "committed", "kafka.group.id": "g"})
@@ -354,7 +356,7 @@ def test_whether_a_topic_that_is_gone_is_there_need_not_be_known(
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_commit_that_a_later_partition_starts_from_is_held_against_its_log(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+) -> None:  # claim 57 (part)
     """As when a query starts. Offset 7 was committed in epoch 2; of that the leader of epoch 3 has what is below 5."""
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": str(fails).lower()}
