@@ -235,6 +235,8 @@ def test_a_committed_epoch_is_confirmed_before_reading(cluster: ScriptedCluster)
     with pytest.raises(LogTruncated, match="t-0 was truncated to offset 8, below 9"):
         offsets(read_range(cluster.bootstrap, T0, 9, 30, start_leader_epoch=0, **QUICK))
     assert offsets(read_range(cluster.bootstrap, T0, 8, 12, start_leader_epoch=0, **QUICK)) == [8, 9, 10, 11]
+    with pytest.raises(LogTruncated):  # that its end is in the new history does not say so of its start
+        offsets(read_range(cluster.bootstrap, T0, 9, 30, start_leader_epoch=0, end_leader_epoch=1, **QUICK))
 
 
 def test_coordinator_that_moves_or_loads_is_asked_again(cluster: ScriptedCluster) -> None:

@@ -486,22 +486,21 @@ class _Source:
 
     async def _check_history(self, offset: int, epoch: int, deadline: Deadline) -> None:
         """After a change of leader: does its log hold what was read, and what is to be read? Raises LogTruncated."""
-        known = self.last_epoch
-        if self.end_epoch >= 0:  # then what lies below the end is no other history either
-            offset, known = self.end, self.end_epoch
-            if epoch <= known:
-                return
-        if known < 0:
-            return
-        left_ms = max(deadline.left_ms, 1)
-        try:
-            parted = await operations.parting_offset(self.cluster, self.partition, offset, known, left_ms)
-        except KafkaError as error:
-            if self.end_epoch < 0 or error.code not in _CANNOT_SAY:
-                raise
-            return  # as for who planned up to the end: a broker that does not tell is believed
-        if parted is not None:
-            raise LogTruncated(self.partition, offset, parted.end_offset)
+        places = [(offset, self.last_epoch)]
+        if epoch > self.end_epoch >= 0:
+            places.append((self.end, self.end_epoch))
+        for place, known in places:
+            if known < 0:
+                continue
+            left_ms = max(deadline.left_ms, 1)
+            try:
+                parted = await operations.parting_offset(self.cluster, self.partition, place, known, left_ms)
+            except KafkaError as error:
+                if self.end_epoch < 0 or error.code not in _CANNOT_SAY:
+                    raise
+                return  # as for who planned up to the end: a broker that does not tell is believed
+            if parted is not None:
+                raise LogTruncated(self.partition, place, parted.end_offset)
 
     async def _failure(self, row: FetchedPartition, offset: int) -> OdradekError:
         code = row.error_code
