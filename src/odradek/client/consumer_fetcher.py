@@ -35,6 +35,7 @@ _MOVED = frozenset({
 })  # fmt: skip
 _GLANCE_S = 0.1
 RANGE_LOOKUP = "the log's range"
+MISSING_TOPICS = "missing topics"
 
 
 class NodeConnections:
@@ -259,6 +260,8 @@ class Fetcher:
         resets: dict[int, dict[TopicPartition, int]],
         suspects: dict[int, list[TopicPartition]],
     ) -> None:
+        if MISSING_TOPICS not in self._chores:
+            self._missing.clear()
         leaderless -= self._missing
         if leaderless:
             self._chore("leaders", lambda: self._find_leaders(leaderless))
@@ -345,7 +348,7 @@ class Fetcher:
         wanted = [tp for tp in self._subscription.partitions if tp.topic in topics]
         if missing := {tp.topic for tp in wanted if tp.topic not in found}:
             self._missing |= missing
-            self._chore("missing topics", self._wait_for_missing)
+            self._chore(MISSING_TOPICS, self._wait_for_missing)
         if any(self._cluster.leader(tp) < 0 for tp in wanted if tp.topic in found):
             self._pump_soon()  # others may have one
             raise KafkaError(ErrorCode.leader_not_available, "a partition has no leader now")
@@ -354,7 +357,6 @@ class Fetcher:
         """Longer than others are waited for, which it must not keep waiting."""
         logger.warning("unknown topics: %s; looking again", ", ".join(sorted(self._missing)))
         await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
-        self._missing.clear()
 
     async def _begin_at_commits(self) -> None:
         wanted = self._subscription.unplaced()
