@@ -313,23 +313,25 @@ class Engine:
             state.settle(version, first, polled.next_offsets[tp].leader_epoch)
         open_ones = dict(hands)
 
-        def goes_on(tp: TopicPartition) -> bool:
-            """Unless the caller, inside the loop, has placed, paused or given up the partition, or its log has been
-            cut: then the rest is fetched again, from where the caller is."""
-            state, version = hands[tp]
-            return state.version == version and not state.paused and self.subscription.partitions.get(tp) is state
-
         def records() -> Iterator[Record]:
+            subscription = self.subscription
             for tp, batches in polled.items():
                 state, version = hands[tp]
                 after = polled.next_offsets[tp]
+                settle, epoch, change = state.settle, after.leader_epoch, -1
                 for record in records_of(tp, batches):
-                    if not goes_on(tp):
+                    # The caller, inside the loop, may place, pause or give up the partition, or its log be cut: then
+                    # the rest is fetched again, from where he is.
+                    if state.version != version or state.paused:
                         break
+                    if subscription.change != change:
+                        change = subscription.change
+                        if subscription.partitions.get(tp) is not state:
+                            break
                     yield record
-                    state.settle(version, record.next_offset, after.leader_epoch)
+                    settle(version, record.offset + 1, epoch)
                 else:
-                    if state.stand(version, after.offset, after.leader_epoch):
+                    if state.stand(version, after.offset, epoch):
                         self.fetcher.in_hand.discard(tp)
                         del open_ones[tp]
 
