@@ -388,7 +388,8 @@ class Story:
             if any(part.cut is None for part in reading.parted):
                 return
             for _, _, starts, visible, _ in self.stages(tp, reading):
-                if any(s <= position and visible.none_between(s, position) for s in starts):
+                # In the middle of an iteration it is behind the record before, and nothing to be seen may lie between.
+                if any(visible.none_between(min(s, position), max(s, position)) for s in starts):
                     return
             self.wrong(tp, reading, f"position {position}")
 
