@@ -269,7 +269,7 @@ class Node:
         if fate == "pieces":
             for at in range(0, len(reply), 1 + len(reply) // 3):
                 connection.sendall(reply[at : at + 1 + len(reply) // 3])
-                time.sleep(0)
+                time.sleep(0)  # who reads may see this much
             return True
         connection.sendall(reply)
         return True

@@ -1,9 +1,9 @@
 """Odradek: Kafka's consumer-offset system in Python."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from odradek._version import __version__
+from odradek.core.lazy import loader
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -23,9 +23,4 @@ _HOMES = {
     "Producer": "odradek.client.producer",
     "TopicPartition": "odradek.core.ids",
 }
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loader(__name__, _HOMES)

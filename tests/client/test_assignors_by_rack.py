@@ -170,7 +170,8 @@ def test_plans_are_those_that_java_makes(ask: Callable[[str], str], name: str) -
         theirs, ours = ask(written(*group)), told(planned(*group))
         if theirs != ours:
             differ += 1
-            assert "sticky" in name and len({one.topics for one in group[1].values()}) > 1, written(*group)  # noqa: PT018
+            assert "sticky" in name, written(*group)
+            assert len({one.topics for one in group[1].values()}) > 1, written(*group)
             assert by_topic(theirs) == by_topic(ours), written(*group)
     assert differ <= 10
 
@@ -264,7 +265,7 @@ def test_a_leader_with_a_rack_plans_anew_when_racks_change(rack: str) -> None:
         config = ConsumerConfig.of({"bootstrap.servers": "h:1", "group_id": "g", "client_rack": rack})
         group = ClassicCoordination(config, cluster, SubscriptionState(), lambda: None, asyncio.sleep)
         asked: list[str] = []
-        group.membership = SimpleNamespace(  # type: ignore[assignment]
+        group.membership = SimpleNamespace(  # type: ignore[assignment]  # as much of it as is asked
             is_leader=True, joined=True, leader_topics={"t"}, request_rejoin=asked.append
         )
         await group.look_for_changes()

@@ -319,10 +319,10 @@ def test_numbers_of_numpys_are_numbers() -> None:
     assert (tp, type(tp.partition)) == (TopicPartition("t", 3), int)
     placed = as_offset(np.int64(5), tp)
     assert (placed.offset, type(placed.offset)) == (5, int)
-    assert type(as_offset(OffsetAndMetadata(np.uint32(7)), tp).offset) is int  # type: ignore[arg-type]
+    assert type(as_offset(OffsetAndMetadata(np.uint32(7)), tp).offset) is int  # type: ignore[arg-type]  # what a column gives
     assert as_times({tp: np.int64(9)}) == {tp: 9}
     assert check_timeout(np.float32(0.5)) == 0.5
-    assert chosen_partition("t", np.int32(1), 2) == 1  # type: ignore[arg-type]
+    assert chosen_partition("t", np.int32(1), 2) == 1  # type: ignore[arg-type]  # what a column gives
     for wrong in (np.float64(1.0), np.bool_(True), "1", None):
         with pytest.raises(TypeError):
             as_offset(wrong, tp)
@@ -331,7 +331,8 @@ def test_numbers_of_numpys_are_numbers() -> None:
 def test_a_time_of_numpys_is_sent(bootstrap: str, admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     with Producer(bootstrap) as producer:
-        producer.send(topic, b"v", timestamp=np.int64(1_700_000_000_123), partition=np.int64(0))  # type: ignore[arg-type]
+        when, where = np.int64(1_700_000_000_123), np.int64(0)
+        producer.send(topic, b"v", timestamp=when, partition=where)  # type: ignore[arg-type]  # what a column gives
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         assert next(iter(consumer)).timestamp_ms == 1_700_000_000_123
@@ -364,6 +365,7 @@ def test_what_may_be_read_again_is_fetched_at_once(consumer: Make, admin: Admin,
     one.poll(0.1)
     pumped = threading.Event()
     pump = one._engine.fetcher.pump
+    # To see that it is called.
     one._engine.fetcher.pump = lambda: (pumped.set(), pump())[1]  # type: ignore[method-assign]
     one.pause([first])
     assert not pumped.is_set()

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -84,6 +85,15 @@ def waits_for_async(one: Consumer) -> Any:
     return one.commit({})
 
 
+@contextmanager
+def read_to_the_end(broker: ScriptedBroker) -> Iterator[Consumer]:
+    with Consumer(broker.address, **SETTINGS) as one:
+        one.assign([T0])
+        one.seek(T0, 0)
+        eventually(lambda: one.poll(0.2), within_s=PATIENCE_S)
+        yield one
+
+
 def position_at_end(one: Consumer) -> Any:
     one.seek_to_end([T0])
     return one.position(T0)
@@ -105,10 +115,7 @@ ASKING: dict[str, tuple[int, Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("name", ASKING)
 def test_a_call_that_waits_is_ended_and_can_be_made_again(broker: ScriptedBroker, name: str) -> None:
     api_key, call = ASKING[name]
-    with Consumer(broker.address, **SETTINGS) as one:
-        one.assign([T0])
-        one.seek(T0, 0)
-        eventually(lambda: one.poll(0.2), within_s=PATIENCE_S)
+    with read_to_the_end(broker) as one:
         gate = Gate(broker, api_key)
         waking = gate.wake(one)
         with pytest.raises(Wakeup):
@@ -159,10 +166,7 @@ def test_a_commit_that_is_never_answered(broker: ScriptedBroker) -> None:
 
 
 def test_a_wakeup_is_kept_for_the_next_call_that_asks(broker: ScriptedBroker) -> None:
-    with Consumer(broker.address, **SETTINGS) as one:
-        one.assign([T0])
-        one.seek(T0, 0)
-        eventually(lambda: one.poll(0.2), within_s=PATIENCE_S)
+    with read_to_the_end(broker) as one:
         one.wakeup()
         one.wakeup()  # two before a call are one
         one.commit({})
@@ -188,10 +192,7 @@ def test_a_wakeup_is_kept_for_the_next_call_that_asks(broker: ScriptedBroker) ->
 @pytest.mark.parametrize("name", [name for name in ASKING if "commit," not in name])
 def test_a_call_after_a_wakeup_raises_at_once(broker: ScriptedBroker, name: str) -> None:
     api_key, call = ASKING[name]
-    with Consumer(broker.address, **SETTINGS) as one:
-        one.assign([T0])
-        one.seek(T0, 0)
-        eventually(lambda: one.poll(0.2), within_s=PATIENCE_S)
+    with read_to_the_end(broker) as one:
         gate = Gate(broker, api_key)  # whoever waited would wait for ever
         one.wakeup()
         with pytest.raises(Wakeup):

@@ -30,6 +30,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.spark.loss import DataLoss
 from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.plan import Piece
 from odradek.spark.source import OdradekReader, OdradekStreamReader
 from odradek.spark.worker import read_task
 
@@ -51,7 +52,7 @@ def options(cluster: ScriptedCluster, streaming: bool = True, **given: str) -> R
 
 
 def read(cluster: ScriptedCluster, leader_epoch: int = -1, **given: str) -> list[int]:
-    task = read_task(options(cluster, **given), T0, 0, 30, cluster.topic_id, leader_epoch)
+    task = read_task(options(cluster, **given), Piece(T0, 0, 30, cluster.topic_id, leader_epoch))
     return [offset for one in task for offset in one.column("offset").to_pylist()]
 
 

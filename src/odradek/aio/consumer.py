@@ -240,7 +240,7 @@ class Consumer:
 
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Commits once more under ``enable_auto_commit``, leaves the group, closes the connections."""
-        if self._closed or self._closing:
+        if self._closing:
             return
         self._closing = True
         try:

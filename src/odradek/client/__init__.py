@@ -4,8 +4,9 @@ Importing it loads neither numba, pyarrow nor pyspark, and of itself only what i
 each query, which needs no producer.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from odradek.core.lazy import loader
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -106,12 +107,4 @@ _NAMES = {
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
     "odradek.core.ids": "OffsetAndMetadata TopicPartition",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        found: object = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found  # asked once
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loader(__name__, {name: home for home, names in _NAMES.items() for name in names.split()})

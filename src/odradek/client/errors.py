@@ -9,6 +9,7 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekErr
 from odradek.core.ids import TopicPartition
 
 __all__ = [
+    "NOT_TOLD",
     "BrokerUnreachable",
     "ConnectionLost",
     "CorruptRecord",
@@ -25,6 +26,14 @@ __all__ = [
     "UnsupportedVersion",
     "error_for",
 ]
+
+
+NOT_TOLD = (
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.cluster_authorization_failed,
+    ErrorCode.unsupported_version,
+)
+"""Answers of brokers that do not tell (settings, or where an epoch ends): not to us, or not at all."""
 
 
 class _Passing(OdradekError):

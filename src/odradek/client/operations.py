@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from odradek.client.arguments import as_name, as_names, as_offsets, as_partitions, as_setting
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
@@ -26,6 +26,8 @@ from odradek.client.model import (
 )
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
 
 LIST_OFFSETS = 2
 OFFSET_COMMIT = 8
@@ -183,11 +185,18 @@ async def try_list_offsets(
 ) -> None:
     """One request to each leader. Puts into ``found`` what can be had, then raises the first failure; what was left
     out of an answer is one that may pass."""
-    per_leader: dict[int, dict[TopicPartition, int]] = {}
-    for tp, leader in (await cluster.leaders(wanted, deadline)).items():
-        per_leader.setdefault(leader, {})[tp] = wanted[tp]
+    per_leader = await _by_leader(cluster, wanted, deadline)
     calls = [_list_offsets_at(cluster, leader, part, isolation_level, found) for leader, part in per_leader.items()]
     await _all_of(cluster, calls, wanted, found)
+
+
+async def _by_leader(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: Deadline
+) -> dict[int, dict[TopicPartition, int]]:
+    found: dict[int, dict[TopicPartition, int]] = {}
+    for tp, leader in (await cluster.leaders(wanted, deadline)).items():
+        found.setdefault(leader, {})[tp] = wanted[tp]
+    return found
 
 
 async def _all_of(
@@ -244,18 +253,31 @@ async def _list_offsets_at(
             "timeout": cluster.config.request_timeout_ms,
         },
     )
+    rows = [
+        (TopicPartition(topic.name, row.partition_index), row) for topic in reply.topics for row in topic.partitions
+    ]
+    _take_rows(rows, part, found, _listed_offset)
+
+
+def _listed_offset(row: Any) -> ListedOffset:
+    return ListedOffset(row.offset, -1 if row.timestamp is None else row.timestamp, getattr(row, "leader_epoch", -1))
+
+
+def _take_rows(
+    rows: Iterable[tuple[TopicPartition, Any]],
+    asked: Container[TopicPartition],
+    found: dict[TopicPartition, T],
+    made_of: Callable[[Any], T],
+) -> None:
+    """Puts into ``found`` what an answer tells of what was asked, then raises the first refusal in it."""
     failure: KafkaError | None = None
-    for topic in reply.topics:
-        for row in topic.partitions:
-            tp = TopicPartition(topic.name, row.partition_index)
-            if tp not in part:
-                continue
-            if row.error_code is not ErrorCode.none:
-                failure = failure or _partition_error(row.error_code, tp)
-                continue
-            timestamp = row.timestamp
-            epoch = getattr(row, "leader_epoch", -1)
-            found[tp] = ListedOffset(row.offset, -1 if timestamp is None else timestamp, epoch)
+    for tp, row in rows:
+        if tp not in asked:
+            continue
+        if row.error_code is ErrorCode.none:
+            found[tp] = made_of(row)
+        else:
+            failure = failure or _partition_error(row.error_code, tp)
     if failure is not None:
         raise failure
 
@@ -287,9 +309,7 @@ async def try_epoch_ends(
 ) -> None:
     """One request to each leader. Puts into ``found`` what can be had, then raises the first failure; what was left
     out of an answer is one that may pass."""
-    per_leader: dict[int, dict[TopicPartition, int]] = {}
-    for tp, leader in (await cluster.leaders(wanted, deadline)).items():
-        per_leader.setdefault(leader, {})[tp] = wanted[tp]
+    per_leader = await _by_leader(cluster, wanted, deadline)
     # As of now: while a connection is opened the topic may be forgotten; asked without one, a deposed leader answers.
     current = {tp: cluster.leader_epoch(tp) for tp in wanted}
     calls = [_epoch_ends_at(cluster, leader, part, current, found) for leader, part in per_leader.items()]
@@ -320,18 +340,8 @@ async def _epoch_ends_at(
         for name, indexes in by_topic(part).items()
     ]
     reply = await connection.call(OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": topics})
-    failure: KafkaError | None = None
-    for topic in reply.topics:
-        for row in topic.partitions:
-            tp = TopicPartition(topic.topic, row.partition)
-            if tp not in part:
-                continue
-            if row.error_code is not ErrorCode.none:
-                failure = failure or _partition_error(row.error_code, tp)
-                continue
-            found[tp] = EpochEnd(row.leader_epoch, row.end_offset)
-    if failure is not None:
-        raise failure
+    rows = [(TopicPartition(topic.topic, row.partition), row) for topic in reply.topics for row in topic.partitions]
+    _take_rows(rows, part, found, lambda row: EpochEnd(row.leader_epoch, row.end_offset))
 
 
 async def parting_offset(

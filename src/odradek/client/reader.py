@@ -26,6 +26,7 @@ from odradek.client.admin import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import (
+    NOT_TOLD,
     BrokerUnreachable,
     ConnectionLost,
     LogTruncated,
@@ -48,13 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_COLUMNS", "Fetched", "PartitionReader", "read_range", "shared_cluster"]
 
 T = TypeVar("T")
-
-# Answers of brokers that do not tell where an epoch ends: not to us, or not at all.
-_CANNOT_SAY = (
-    ErrorCode.unsupported_version,
-    ErrorCode.topic_authorization_failed,
-    ErrorCode.cluster_authorization_failed,
-)
 
 _lock = threading.Lock()
 _clusters: dict[ClientConfig, Cluster] = {}
@@ -496,7 +490,7 @@ class _Source:
             try:
                 parted = await operations.parting_offset(self.cluster, self.partition, place, known, left_ms)
             except KafkaError as error:
-                if self.end_epoch < 0 or error.code not in _CANNOT_SAY:
+                if self.end_epoch < 0 or error.code not in NOT_TOLD:
                     raise
                 return  # as for who planned up to the end: a broker that does not tell is believed
             if parted is not None:

@@ -27,7 +27,7 @@ _moving = threading.Lock()
 
 def _forget_after_fork() -> None:
     """A thread of the parent's may have held it, and nobody would let it go."""
-    global _moving  # noqa: PLW0603
+    global _moving  # noqa: PLW0603  one for all, as cheap as a lock can be
     _moving = threading.Lock()
 
 

@@ -3,7 +3,9 @@ what follows from them. Importing this package loads neither numba nor pyarrow."
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from odradek.core.lazy import loader
 
 if TYPE_CHECKING:
     from odradek.history.decode import decode_batch
@@ -11,16 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_batch", "read_offset_history", "stream_offset_history"]
 
-_PLACES = {
+_HOMES = {
     "decode_batch": "odradek.history.decode",
     "read_offset_history": "odradek.history.read",
     "stream_offset_history": "odradek.history.read",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        from importlib import import_module
-
-        return getattr(import_module(_PLACES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loader(__name__, _HOMES)

@@ -365,10 +365,10 @@ class Parsed:
         return np.flatnonzero(found)
 
 
-@_compiled(types.void(_RO, _I64, _I64, _I64S, _I32S, _U8S))
-def _copy(buffer: Any, first: int, last: int, at: Any, ends: Any, out: Any) -> None:  # noqa: PLR0917
+@_compiled(types.void(_RO, _I64S, _I32S, _U8S))
+def _copy(buffer: Any, at: Any, ends: Any, out: Any) -> None:
     # Unsigned positions spare the check for negative ones, so that the inner loop is vectorised: 10 times as fast.
-    for i in range(first, last):
+    for i in range(len(at)):
         start, target = np.uint64(at[i]), np.uint64(ends[i])
         for j in range(np.uint64(ends[i + 1]) - target):
             out[target + j] = buffer[start + j]
@@ -379,5 +379,5 @@ def gather(buffer: Array, at: Array, sizes: Array) -> tuple[Array, Array]:
     ends = np.empty(len(sizes) + 1, np.int32)
     out = np.empty(_add_up(sizes, ends), np.uint8)
     if len(out):
-        _copy(buffer, 0, len(sizes), at, ends, out)
+        _copy(buffer, at, ends, out)
     return ends, out

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
-from odradek.client.errors import OffsetOutOfRange, UnknownTopic
+from odradek.client.errors import NOT_TOLD, OffsetOutOfRange, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reader import PartitionReader
-from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.errors import KafkaError
 from odradek.core.ids import NO_OFFSET, TopicPartition
 
 Array = npt.NDArray[Any]
@@ -30,11 +30,6 @@ TimesOf = Callable[[Sequence[Place]], Mapping[Place, int]]
 RETENTION_MS = 7 * 86_400_000
 """Kafka's default of offsets.retention.minutes, in ms."""
 _UNDER_WAY = 16
-_NOT_TOLD = (
-    ErrorCode.cluster_authorization_failed,
-    ErrorCode.topic_authorization_failed,
-    ErrorCode.unsupported_version,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +116,7 @@ def retention(admin: Admin) -> tuple[int, bool]:
         node = admin.describe_cluster().nodes[0]
         (entries,) = admin.describe_configs("broker", [str(node.node_id)]).values()
     except (KafkaError, IndexError) as error:
-        if isinstance(error, KafkaError) and error.code not in _NOT_TOLD:
+        if isinstance(error, KafkaError) and error.code not in NOT_TOLD:
             raise
         return RETENTION_MS, False
     told = next((entry.value for entry in entries if entry.name == "offsets.retention.minutes"), None)

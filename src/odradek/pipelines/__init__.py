@@ -3,7 +3,9 @@ tells of groups (``report_history``). Importing this package loads none of it.""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from odradek.core.lazy import loader
 
 if TYPE_CHECKING:
     from odradek.pipelines.ingesting import Ingested, ingest
@@ -12,18 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Ingested", "Replayed", "ingest", "replay", "report_history"]
 
-_PLACES = {
+_HOMES = {
     "Ingested": "odradek.pipelines.ingesting",
     "Replayed": "odradek.pipelines.replaying",
     "ingest": "odradek.pipelines.ingesting",
     "replay": "odradek.pipelines.replaying",
     "report_history": "odradek.pipelines.reporting",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        from importlib import import_module
-
-        return getattr(import_module(_PLACES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loader(__name__, _HOMES)

@@ -3,7 +3,9 @@ how far its streaming queries are behind."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from odradek.core.lazy import loader
 
 if TYPE_CHECKING:
     from odradek.spark.source import register
@@ -11,15 +13,5 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "watch"]
 
-
-def __getattr__(name: str) -> Any:
-    # PySpark takes a second to import, and Spark's workers import this package without needing it.
-    if name == "register":
-        from odradek.spark.source import register
-
-        return register
-    if name == "watch":
-        from odradek.spark.watching import watch
-
-        return watch
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# PySpark takes a second to import, and Spark's workers import this package without needing it.
+__getattr__ = loader(__name__, {"register": "odradek.spark.source", "watch": "odradek.spark.watching"})

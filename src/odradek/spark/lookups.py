@@ -9,21 +9,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.client.admin import Admin
-from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
+from odradek.client.errors import NOT_TOLD, GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, MemberDescription, TopicDescription
-from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import loss
 from odradek.spark.loss import NOBODY_KNOWS
 from odradek.spark.options import ReadOptions
 from odradek.spark.plan import Commits, LogRange, Offsets, Range, disorder_ms
-
-# Answers of brokers that do not tell a topic's settings, or where an epoch ends: not to us, or not at all.
-_NOT_TOLD = (
-    ErrorCode.topic_authorization_failed,
-    ErrorCode.cluster_authorization_failed,
-    ErrorCode.unsupported_version,
-)
 
 # What is fetched of each partition to see how large its records are.
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
@@ -133,7 +126,7 @@ class Lookups:
             try:
                 found = self.admin.epoch_ends(unknown)
             except KafkaError as error:
-                if error.code not in _NOT_TOLD:
+                if error.code not in NOT_TOLD:
                     raise
                 found = dict.fromkeys(unknown, EpochEnd(NO_EPOCH, NO_OFFSET))
             self._reaches.update({keys[tp]: end for tp, end in found.items()})
@@ -185,7 +178,7 @@ class Lookups:
         try:
             found = self.admin.describe_topic_configs(sorted(topics)) if topics else {}
         except KafkaError as error:
-            if error.code not in _NOT_TOLD:
+            if error.code not in NOT_TOLD:
                 raise
             return {topic: {} for topic in topics}
         return {topic: {entry.name: entry.value for entry in entries} for topic, entries in found.items()}

@@ -19,7 +19,7 @@ Pure but for ``Causes``, who may ask, and ``warn``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from odradek.core.errors import OdradekError
@@ -153,6 +153,13 @@ def deposed(partition: TopicPartition, held: Held, known_epoch: int) -> str:
 def note(what: str) -> None:
     """Something that a query does otherwise than one may expect, without a loss of what it reads."""
     logger.warning("%s", what)
+
+
+def fail_or_warn(lost: Collection[str], *, fail: bool, cause: Exception | None = None) -> None:
+    """Raises DataLoss if anything is lost and a query shall ``fail`` by it."""
+    if lost and fail:
+        raise DataLoss(loss_message(lost)) from cause
+    warn(lost)
 
 
 def warn(lost: Iterable[str]) -> None:

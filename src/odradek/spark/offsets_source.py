@@ -17,7 +17,8 @@ from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 from odradek.spark.options import ReadOptions, flag, parse_options
-from odradek.spark.source import KafkaRanges, OdradekDataSource, OdradekReader, OdradekStreamReader, Piece
+from odradek.spark.plan import Piece
+from odradek.spark.source import KafkaRanges, OdradekDataSource, OdradekReader, OdradekStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,7 +178,7 @@ def _read_decoded(history: HistoryOptions, task: InputPartition) -> Iterator[pa.
     from odradek.spark.worker import read_task
 
     for piece in task.pieces:
-        for batch in read_task(history.read, *piece):
+        for batch in read_task(history.read, piece):
             decoded = decode_batch(batch, task.topic_names)
             if history.group is not None:
                 decoded = decoded.filter(pc.equal(decoded.column("group"), history.group))

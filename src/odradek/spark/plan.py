@@ -92,6 +92,17 @@ class Range(NamedTuple):
         return self.end - self.start
 
 
+class Piece(NamedTuple):
+    """Offsets ``start`` to ``end`` (exclusive) of one partition, of the topic with this id and as the leader of this
+    epoch had them, where these are known."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+    topic_id: UUID | None
+    leader_epoch: int = NO_EPOCH
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
     """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids; ``ids``:

@@ -13,8 +13,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -41,9 +40,8 @@ from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.spark import loss, plan, pushdown
 from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
-from odradek.spark.loss import DataLoss, loss_message
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
-from odradek.spark.plan import Commits, LogRange, Range, SourceOffset
+from odradek.spark.plan import Commits, LogRange, Piece, Range, SourceOffset
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,17 +139,6 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
         )
 
 
-class Piece(NamedTuple):
-    """Offsets ``start`` to ``end`` (exclusive) of one partition, of the topic with this id and as the leader of this
-    epoch had them, where these are known."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-    topic_id: UUID | None
-    leader_epoch: int = NO_EPOCH
-
-
 @dataclass
 class KafkaRanges(InputPartition):  # type: ignore[misc]
     """One task: pieces that are read one after the other; more than one only where all of them are small."""
@@ -183,7 +170,7 @@ def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch
         from odradek.spark.worker import read_task
 
         for piece in task.pieces:
-            yield from read_task(options, *piece)
+            yield from read_task(options, piece)
 
 
 class _FilterTaker:
@@ -254,7 +241,7 @@ def planned_ends(
     found = lookups.at_times(plan.wanted_times(options.ending, log))
     end = plan.ending_offsets(options.ending, log, found=found)
     begin = {tp: held.start for tp, held in log.items()} if begin is None else begin
-    _fail_or_warn(options, plan.lost_of_named(begin, end, log, lookups))
+    loss.fail_or_warn(plan.lost_of_named(begin, end, log, lookups), fail=options.fail_on_data_loss)
     return {tp: min(end[tp], held.end) for tp, held in log.items()}
 
 
@@ -312,13 +299,8 @@ def _epochs_of(committed: Commits) -> dict[TopicPartition, int]:
 def _check_committed(
     lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], reaches: plan.Offsets
 ) -> None:
-    _fail_or_warn(lookups.options, plan.lost_of_committed(committed, log, lookups, reaches))
-
-
-def _fail_or_warn(options: ReadOptions, lost: list[str]) -> None:
-    if lost and options.fail_on_data_loss:
-        raise DataLoss(loss_message(lost))
-    loss.warn(lost)
+    lost = plan.lost_of_committed(committed, log, lookups, reaches)
+    loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss)
 
 
 class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]

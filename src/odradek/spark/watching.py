@@ -24,7 +24,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 log = logging.getLogger("odradek.spark.lag")
 
 
-class LagWatch(Closing, StreamingQueryListener):  # type: ignore[misc]
+class LagWatch(Closing, StreamingQueryListener):  # type: ignore[misc]  # PySpark has no types
     """What ``watch`` returns: the lags as last reported, and the metrics' address; ``close`` ends it all."""
 
     def __init__(

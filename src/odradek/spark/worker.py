@@ -15,37 +15,25 @@ from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOu
 from odradek.client.model import LATEST
 from odradek.client.reader import DEFAULT_COLUMNS, read_range, shared_cluster
 from odradek.core.errors import OdradekError
-from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.core.ids import TopicPartition
 from odradek.spark import loss
 from odradek.spark.lookups import Lookups
-from odradek.spark.loss import DataLoss, loss_message
 from odradek.spark.options import ReadOptions
+from odradek.spark.plan import Piece
 from odradek.spark.progress import telling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_task(  # noqa: PLR0917
-    options: ReadOptions,
-    partition: TopicPartition,
-    start: int,
-    end: int,
-    topic_id: UUID | None,
-    leader_epoch: int = NO_EPOCH,
-) -> Iterator[pa.RecordBatch]:
-    """The records of ``[start, end)``. What is gone since the batch was planned raises DataLoss, or is left out.
-
-    ``leader_epoch``: that of the leader whose log reached ``end`` then, by which a log shows that was cut since and
-    has grown again.
-    """
-    batches = _read_task(options, partition, start, end, topic_id, leader_epoch)
-    return telling(options.progress_to, batches, partition, start, end)
+def read_task(options: ReadOptions, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The records of a piece. What is gone since the batch was planned raises DataLoss, or is left out: by the epoch
+    that the piece has, a log shows that was cut since and has grown again."""
+    return telling(options.progress_to, _read_task(options, piece), piece.partition, piece.start, piece.end)
 
 
-def _read_task(  # noqa: PLR0917
-    options: ReadOptions, partition: TopicPartition, start: int, end: int, topic_id: UUID | None, leader_epoch: int
-) -> Iterator[pa.RecordBatch]:
+def _read_task(options: ReadOptions, piece: Piece) -> Iterator[pa.RecordBatch]:
+    partition, start, end, topic_id, leader_epoch = piece
     _spare_what_stays()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
@@ -89,9 +77,7 @@ def _read_task(  # noqa: PLR0917
 
 
 def _fail_or_warn(options: ReadOptions, lost: str, error: OdradekError) -> None:
-    if options.fail_on_data_loss:
-        raise DataLoss(loss_message([lost])) from error
-    loss.warn([lost])
+    loss.fail_or_warn([lost], fail=options.fail_on_data_loss, cause=error)
 
 
 @functools.cache
