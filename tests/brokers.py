@@ -25,6 +25,8 @@ class RunningBroker(Protocol):
     """A broker in a process of its own; data and port survive ``kill`` (kill -9) and ``stop`` until ``start``."""
 
     bootstrap: str
+    directory: Path
+    """The logs are in its ``data``."""
 
     def start(self) -> None: ...
     def kill(self) -> None: ...

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -234,8 +235,10 @@ def test_topics_settings_and_ids_survive(own_broker: Callable[..., RunningBroker
     getattr(running, how)()
     running.start()
     with Wire(running.bootstrap) as wire:
-        assert describe(wire, "kept") == before
-        assert len(before.partitions) == 3
+        after = describe(wire, "kept")
+        assert (after.topic_id, len(after.partitions)) == (before.topic_id, 3)
+        for one, other in zip(after.partitions, before.partitions, strict=True):
+            assert replace(one, leader_epoch=other.leader_epoch) == other
         assert describe(wire, "dropped").error_code == 3
         assert config_of(wire, "kept", "retention.ms") == "123456"
         # claim-free but vital: no id is given twice, or two producers' sequences would mix
@@ -516,3 +519,41 @@ def test_auto_creation_follows_the_client_and_the_broker(own_broker: Callable[..
         assert len(made.partitions) == 4  # num.partitions of these tests
         bad = wire.call(3, 4, {"topics": [{"name": "no good"}], "allow_auto_topic_creation": True}).topics[0]
         assert bad.error_code == 17
+
+
+def test_a_leader_epoch_begins_where_an_unclean_stop_may_have_cut_the_log(
+    own_broker: Callable[..., RunningBroker], topic: str
+) -> None:
+    # behaviour 52: whoever read on before has to ask where its epoch ended
+    running = own_broker()
+
+    def epoch(wire: Wire) -> int:
+        return int(describe(wire, topic).partitions[0].leader_epoch)
+
+    def ended(wire: Wire, number: int) -> tuple[int, int]:
+        part = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": number}
+        message = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [part]}]}
+        answer = wire.call(23, 4, message).topics[0].partitions[0]
+        return answer.leader_epoch, answer.end_offset
+
+    epochs = []
+    with Wire(running.bootstrap) as wire:
+        create(wire, topic)
+    for number in range(3):
+        with Wire(running.bootstrap) as wire:
+            produce(wire, topic, [b"%d" % number])
+            epochs.append(epoch(wire))
+        running.kill()
+        running.start()
+    assert sorted(set(epochs)) == epochs, "a new one each time"
+    with Wire(running.bootstrap) as wire:
+        assert [ended(wire, number) for number in epochs] == [(number, 1 + at) for at, number in enumerate(epochs)]
+        asked = fetch(topic, max_wait_ms=0)
+        asked["topics"][0]["partitions"][0]["current_leader_epoch"] = epochs[-1]
+        assert wire.call(1, 11, asked).responses[0].partitions[0].error_code == ErrorCode.fenced_leader_epoch.value
+        last = epoch(wire)
+    running.stop()
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert epoch(wire) >= last
+        assert ended(wire, epochs[-1]) == (epochs[-1], 3)

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 from brokers import eventually
-from scripted import FETCH, METADATA, OFFSET_COMMIT, OFFSET_FOR_LEADER_EPOCH, ScriptedCluster, fetch_reply, scripted
+from scripted import (
+    FETCH,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+    ScriptedCluster,
+    fetch_reply,
+    scripted,
+)  # fmt: skip
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch
@@ -113,6 +122,31 @@ def test_truncation_is_found_from_the_epoch_of_the_commit(  # behaviour 52
         else:
             assert read(one, 5) == list(range(5, 10))
     assert set(asked) == {(2, 3)}
+
+
+def test_polls_wait_for_committed_offsets_however_long(cluster: ScriptedCluster) -> None:
+    """The coordinator loads for longer than a call may take: as in Java, no poll raises, and none begins elsewhere."""
+    loaded = threading.Event()
+    asked = 0
+
+    def load(message: Any, version: int) -> Any:
+        nonlocal asked
+        asked += 1
+        if loaded.is_set():
+            return cluster.brokers[1].answer_9(message, version)
+        code = ErrorCode.coordinator_load_in_progress.value
+        group = {"group_id": "g", "topics": [], "error_code": code}
+        return {"throttle_time": 0, "topics": [], "error_code": code, "groups": [group]}
+
+    cluster.brokers[1].answers[OFFSET_FETCH] = load
+    with make(
+        cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, default_api_timeout_ms=60,
+        request_timeout_ms=50,
+    ) as one:  # fmt: skip
+        assert [one.poll(0.05) for _ in range(6)] == [{}] * 6
+        assert asked > 3
+        loaded.set()
+        assert read(one, 23) == list(range(7, 30))
 
 
 def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:  # claim 56

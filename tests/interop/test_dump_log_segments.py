@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
+from odradek.broker.metadata_log import DIRECTORY, Catalog
+from odradek.catalog.shard import BeginEpochs, CreateTopic
 from odradek.core.effects import Record
 from odradek.storage.config import LogConfig
+from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
 
 T0 = 1_700_000_000_000
@@ -141,3 +147,22 @@ def test_kafkas_tool_reads_what_we_appended_to_kafkas_log(kafka_cp: str, kafkas:
     logs = sorted(kafkas.glob("*.log"))
     assert dump(kafka_cp, logs, "--deep-iteration").count("| offset:") == 652
     dump(kafka_cp, sorted(kafkas.glob("*index")), "--verify-index-only")
+
+
+def test_kafkas_tool_reads_the_metadata_log(tmp_path: Path, kafka_cp: str) -> None:
+    topic_id = UUID(int=(1 << 100) + 5)
+    catalog = Catalog.open(
+        tmp_path, clean=True, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=OsFiles()
+    )
+    catalog.apply(CreateTopic("flights", topic_id, 2, 1, configs={"retention.ms": "1"}))
+    catalog.apply(BeginEpochs())
+    catalog.close()
+    printed = dump(kafka_cp, sorted((tmp_path / DIRECTORY).glob("*.log")), "--cluster-metadata-decoder")
+    records = [json.loads(text) for text in re.findall(r"payload: (\{.*\})$", printed, re.MULTILINE)]
+    assert [record["type"] for record in records] == [
+        "TOPIC_RECORD", "CONFIG_RECORD", *["PARTITION_RECORD"] * 2, *["PARTITION_CHANGE_RECORD"] * 2
+    ]  # fmt: skip
+    kafkas_id = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    assert [record["data"] for record in records[-2:]] == [
+        {"partitionId": number, "topicId": kafkas_id, "leader": 1} for number in range(2)
+    ]

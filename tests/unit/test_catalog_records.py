@@ -13,6 +13,7 @@ from odradek.catalog.records import (
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
@@ -28,6 +29,7 @@ brokers = st.lists(i32, max_size=4).map(tuple)
 any_record = st.one_of(
     st.builds(TopicRecord, names, ids),
     st.builds(PartitionRecord, i32, ids, brokers, brokers, i32, i32, i32, st.lists(ids, max_size=3).map(tuple)),
+    st.builds(PartitionChangeRecord, i32, ids, st.none() | i32),
     st.builds(ConfigRecord, st.integers(-128, 127), names, names, st.none() | names),
     st.builds(RemoveTopicRecord, ids),
     st.builds(
@@ -62,6 +64,19 @@ def test_a_quota_record_has_kafkas_bytes() -> None:
     packed = b"\x01\x0e\x00" + b"\x03\x05user\x00\x00\x03ip\x02x\x00" + b"\x02k" + b"\x3f\xf0" + bytes(6) + b"\x00\x00"
     assert records.encode(set_to) == packed
     assert records.encode(ClientQuotaRecord((("ip", "x"),), "k", None))[-10:] == bytes(8) + b"\x01\x00"
+
+
+def test_a_change_of_leader_has_kafkas_bytes() -> None:
+    # API key 5: partition, topic id, then one tagged field, number 1, of four bytes. Other tags tell of what is not
+    # kept here.
+    topic_id = uuid.UUID(int=7)
+    packed = b"\x01\x05\x00" + b"\x00\x00\x00\x03" + topic_id.bytes
+    assert records.encode(PartitionChangeRecord(3, topic_id, 2)) == packed + b"\x01\x01\x04\x00\x00\x00\x02"
+    assert records.decode(packed + b"\x01\x00\x05\x02\x00\x00\x00\x04", make_id) == PartitionChangeRecord(
+        3, topic_id, None
+    )
+    with pytest.raises(ValueError, match="leader's id of 2 bytes"):
+        records.decode(packed + b"\x01\x01\x02\x00\x02", make_id)
 
 
 def test_kinds_unknown_here_are_skipped() -> None:

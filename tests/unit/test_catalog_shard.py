@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.catalog import records
+from odradek.catalog.records import PartitionChangeRecord
 from odradek.catalog.shard import (
     BROKER,
     PRODUCER_ID_BLOCK,
@@ -15,6 +17,7 @@ from odradek.catalog.shard import (
     AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
+    BeginEpochs,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -218,3 +221,23 @@ def test_quotas_are_set_changed_and_taken_back() -> None:
     catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": None}))
     assert catalogue.shard.quotas == {}
     assert catalogue.replayed().quotas == {}
+
+
+def test_new_leader_epochs_begin_in_every_partition() -> None:
+    catalogue = Catalogue()
+    catalogue.create("a", 2)
+    catalogue.apply(BeginEpochs())
+    catalogue.create("b")
+    catalogue.apply(BeginEpochs())
+    for shard in (catalogue.shard, catalogue.replayed()):
+        epochs = {name: [one.leader_epoch for one in topic.partitions] for name, topic in shard.topics.items()}
+        assert epochs == {"a": [2, 2], "b": [1]}
+        assert {one.leader for topic in shard.topics.values() for one in topic.partitions} == {1}
+
+
+def test_a_change_of_a_partition_never_created_is_refused() -> None:
+    catalogue = Catalogue()
+    catalogue.create("a")
+    change = records.encode(PartitionChangeRecord(1, catalogue.shard.topics["a"].id, 1))
+    with pytest.raises(ValueError, match="metadata record 9 speaks of a partition never created"):
+        catalogue.shard.replay(9, Record(b"", change))

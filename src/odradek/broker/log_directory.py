@@ -21,7 +21,7 @@ from odradek.broker.config import BrokerConfig, log_config
 from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log import Catalog
 from odradek.broker.partition import Partition
-from odradek.catalog.shard import Topic
+from odradek.catalog.shard import BeginEpochs, Topic
 from odradek.core.errors import ConfigError, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
@@ -135,7 +135,9 @@ class LogDirectory:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
 
     def open_all(self, catalog: Catalog, config: BrokerConfig) -> None:
-        """Opens the logs of every topic, recovering them after an unclean stop; removes strays."""
+        """Opens the logs of every topic, recovering them after an unclean stop; removes strays. Raises StorageError."""
+        if not self.clean:
+            self._begin_epochs(catalog)
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
         self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
         checkpoints.remove_clean_shutdown(self.path, self._files)
@@ -147,6 +149,14 @@ class LogDirectory:
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
         for topic in catalog.topics():
             self.open_topic(topic, log_config(config, catalog.topic_configs(topic.name)))
+
+    def _begin_epochs(self, catalog: Catalog) -> None:
+        """A log may have lost its end, and what is appended there now must not pass for what was: by the epochs of
+        what they have read, clients see where it was cut."""
+        try:
+            catalog.apply(BeginEpochs())
+        except KafkaError as error:
+            raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be written: {error.message}") from error
 
     def _read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
         """Nothing known instead of a file that is damaged: logs are checked from their first segment then."""

@@ -16,6 +16,7 @@ FRAME_VERSION = 1
 TOPIC = 2
 PARTITION = 3
 CONFIG = 4
+PARTITION_CHANGE = 5
 REMOVE_TOPIC = 9
 FEATURE_LEVEL = 12
 CLIENT_QUOTA = 14
@@ -48,6 +49,15 @@ class PartitionRecord:
     leader_epoch: int = 0
     partition_epoch: int = 0
     directories: tuple[TopicId, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionChangeRecord:
+    """``leader`` leads from now on, in a new leader epoch; with ``None`` nothing changes that anybody here knows of."""
+
+    partition_id: int
+    topic_id: TopicId
+    leader: int | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -95,12 +105,17 @@ class ProducerIdsRecord:
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
+    | PartitionChangeRecord
     | ConfigRecord
     | RemoveTopicRecord
     | FeatureLevelRecord
     | ClientQuotaRecord
     | ProducerIdsRecord
 )
+
+
+_LEADER_TAG = 1
+_NO_TAGS = b"\0"
 
 
 # --- writing ----------------------------------------------------------------------------------------------------
@@ -127,24 +142,28 @@ def _ints(values: tuple[int, ...]) -> bytes:
 
 
 def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
+    """(API key, version, fields with the tagged ones behind them)."""
     match record:
         case TopicRecord(name, topic_id):
-            return TOPIC, 0, _string(name) + topic_id.bytes
+            return TOPIC, 0, _string(name) + topic_id.bytes + _NO_TAGS
         case PartitionRecord():
-            return PARTITION, 1, _partition_body(record)
+            return PARTITION, 1, _partition_body(record) + _NO_TAGS
+        case PartitionChangeRecord(partition_id, topic_id, leader):
+            tags = _NO_TAGS if leader is None else struct.pack(">BBBi", 1, _LEADER_TAG, 4, leader)
+            return PARTITION_CHANGE, 0, struct.pack(">i", partition_id) + topic_id.bytes + tags
         case ConfigRecord(resource_type, resource_name, name, value):
             packed = struct.pack(">b", resource_type) + _string(resource_name) + _string(name) + _string(value)
-            return CONFIG, 0, packed
+            return CONFIG, 0, packed + _NO_TAGS
         case RemoveTopicRecord(topic_id):
-            return REMOVE_TOPIC, 0, topic_id.bytes
+            return REMOVE_TOPIC, 0, topic_id.bytes + _NO_TAGS
         case FeatureLevelRecord(name, level):
-            return FEATURE_LEVEL, 0, _string(name) + struct.pack(">h", level)
+            return FEATURE_LEVEL, 0, _string(name) + struct.pack(">h", level) + _NO_TAGS
         case ClientQuotaRecord(entity, key, value):
             named = b"".join(_string(kind) + _string(name) + b"\0" for kind, name in entity)
             packed = _uvarint(len(entity) + 1) + named + _string(key)
-            return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None)
+            return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None) + _NO_TAGS
         case ProducerIdsRecord(broker_id, broker_epoch, next_id):
-            return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id)
+            return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id) + _NO_TAGS
 
 
 def _partition_body(record: PartitionRecord) -> bytes:
@@ -166,7 +185,7 @@ def _partition_body(record: PartitionRecord) -> bytes:
 def encode(record: MetadataRecord) -> bytes:
     """The value of one record of the metadata log."""
     api_key, version, body = _body(record)
-    return _uvarint(FRAME_VERSION) + _uvarint(api_key) + _uvarint(version) + body + b"\0"
+    return _uvarint(FRAME_VERSION) + _uvarint(api_key) + _uvarint(version) + body
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -214,9 +233,10 @@ class _Cursor:
         return self.fixed(f">{max(self.uvarint() - 1, 0)}i")
 
     def skip_tags(self) -> None:
-        for _ in range(self.uvarint()):
-            self.uvarint()
-            self.take(self.uvarint())
+        self.tags()
+
+    def tags(self) -> dict[int, bytes]:
+        return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
 
     def id(self) -> TopicId:
         return self.make_id(self.take(16))
@@ -235,6 +255,8 @@ def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
         return TopicRecord(cursor.string(), cursor.id())
     if api_key == PARTITION:
         return _read_partition(cursor, version)
+    if api_key == PARTITION_CHANGE:
+        return _read_partition_change(cursor)
     if api_key == CONFIG:
         return ConfigRecord(cursor.fixed(">b")[0], cursor.string(), cursor.string(), cursor.nullable_string())
     if api_key == REMOVE_TOPIC:
@@ -256,6 +278,16 @@ def _read_partition(cursor: _Cursor, version: int) -> PartitionRecord:
     leader, leader_epoch, partition_epoch = cursor.fixed(">iii")
     directories = cursor.ids() if version >= 1 else ()
     return PartitionRecord(partition_id, topic_id, replicas, isr, leader, leader_epoch, partition_epoch, directories)
+
+
+def _read_partition_change(cursor: _Cursor) -> PartitionChangeRecord:
+    (partition_id,) = cursor.fixed(">i")
+    topic_id, leader = cursor.id(), cursor.tags().get(_LEADER_TAG)
+    if leader is not None and len(leader) != 4:
+        raise ValueError(f"a leader's id of {len(leader)} bytes in a metadata record")
+    return PartitionChangeRecord(
+        partition_id, topic_id, None if leader is None else int.from_bytes(leader, "big", signed=True)
+    )
 
 
 def _read_client_quota(cursor: _Cursor) -> ClientQuotaRecord:

@@ -22,6 +22,7 @@ from odradek.catalog.records import (
     FeatureLevelRecord,
     IdFactory,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
@@ -127,7 +128,14 @@ class AllocateProducerIds:
     broker_id: int
 
 
-CatalogRequest = CreateTopic | DeleteTopic | CreatePartitions | AlterConfigs | AlterClientQuotas | AllocateProducerIds
+@dataclass(slots=True, frozen=True)
+class BeginEpochs:
+    """A new leader epoch for every partition, under the leader it has: what its log held may have been lost."""
+
+
+CatalogRequest = (
+    CreateTopic | DeleteTopic | CreatePartitions | AlterConfigs | AlterClientQuotas | AllocateProducerIds | BeginEpochs
+)
 
 
 def check_topic_name(name: str) -> None:
@@ -190,6 +198,12 @@ class Shard:
             case AllocateProducerIds(broker_id):
                 reply = self.next_producer_id
                 generated = [ProducerIdsRecord(broker_id, -1, self.next_producer_id + PRODUCER_ID_BLOCK)]
+            case BeginEpochs():
+                generated = [
+                    PartitionChangeRecord(partition.index, topic.id, partition.leader)
+                    for topic in self.topics.values()
+                    for partition in topic.partitions
+                ]
         return Result(reply, [Record(b"", records.encode(record), now_ms) for record in generated])
 
     def _create_topic(self, request: CreateTopic) -> list[MetadataRecord]:
@@ -328,6 +342,12 @@ class Shard:
                     topic.partitions[index] = partition
                 else:
                     topic.partitions.append(partition)
+            case PartitionChangeRecord(index, topic_id, int(leader)):
+                topic = self._known(offset, topic_id)
+                if not 0 <= index < topic.partition_count:
+                    raise ValueError(f"metadata record {offset} speaks of a partition never created")
+                topic.partitions[index].leader = leader
+                topic.partitions[index].leader_epoch += 1
             case ConfigRecord(resource_type, resource_name, name, value):
                 self._replay_config((resource_type, resource_name), name, value)
             case RemoveTopicRecord(topic_id):
@@ -340,7 +360,7 @@ class Shard:
                 self.features[name] = level
             case ProducerIdsRecord(next_producer_id=next_id):
                 self.next_producer_id = next_id
-            case None:
+            case PartitionChangeRecord() | None:
                 pass
         return decoded
 

@@ -17,7 +17,7 @@ from odradek.client.config import Address
 from odradek.client.connection import Connection
 from odradek.client.consumer_config import ConsumerConfig, reset_timestamp
 from odradek.client.consumer_errors import NoOffsetForPartition
-from odradek.client.errors import LogTruncated, OffsetOutOfRange, UnknownTopic, error_for
+from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic, error_for
 from odradek.client.fetch import FetchedPartition
 from odradek.client.fetching import Chunk, FetchBuffer, FetchSession, Wanted
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
@@ -155,7 +155,8 @@ class Fetcher:
         return found
 
     def _chore(self, name: str, work: Callable[[], Any]) -> None:
-        """Starts a chore unless it runs. A passing failure is tried again after a while, another goes to the poll."""
+        """Starts a chore unless it runs. A passing failure is tried again after a while, however long it lasts, as a
+        poll in Java waits for its positions; another goes to the poll."""
         if name in self._chores or self._closed:
             return
 
@@ -164,7 +165,7 @@ class Fetcher:
                 await work()
             except OdradekError as error:
                 is_missing = isinstance(error, UnknownTopic)
-                if not worth_retrying(error) and not is_missing:
+                if not (worth_retrying(error) or is_missing or isinstance(error, RequestTimedOut)):
                     self._fail(error)
                     return
                 logger.warning("%s: %s; trying again", name, error)
