@@ -31,6 +31,8 @@ from odradek.storage.log import Log
 from odradek.testing.cluster import BrokerProcess
 
 SERVE = [sys.executable, "-m", "odradek.broker"]
+ON_APACHE = bool(os.environ.get("ODRADEK_TEST_ORACLE"))
+"""Which begins a leader epoch at every start."""
 
 
 def refused(*arguments: str) -> str:
@@ -237,8 +239,9 @@ def test_topics_settings_and_ids_survive(own_broker: Callable[..., RunningBroker
     with Wire(running.bootstrap) as wire:
         after = describe(wire, "kept")
         assert (after.topic_id, len(after.partitions)) == (before.topic_id, 3)
-        for one, other in zip(after.partitions, before.partitions, strict=True):
-            assert replace(one, leader_epoch=other.leader_epoch) == other
+        epochs = [one.leader_epoch for one in after.partitions]
+        assert epochs == [1 if how == "kill" else 0] * 3 or ON_APACHE
+        assert tuple(replace(one, leader_epoch=0) for one in after.partitions) == before.partitions
         assert describe(wire, "dropped").error_code == 3
         assert config_of(wire, "kept", "retention.ms") == "123456"
         # claim-free but vital: no id is given twice, or two producers' sequences would mix
@@ -555,5 +558,5 @@ def test_a_leader_epoch_begins_where_an_unclean_stop_may_have_cut_the_log(
     running.stop()
     running.start()
     with Wire(running.bootstrap) as wire:
-        assert epoch(wire) >= last
+        assert epoch(wire) == last or (ON_APACHE and epoch(wire) > last), "nothing can be missing after a clean stop"
         assert ended(wire, epochs[-1]) == (epochs[-1], 3)

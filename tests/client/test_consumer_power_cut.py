@@ -83,7 +83,7 @@ def test_who_starts_from_a_commit_sees_it_too(ten: tuple[RunningBroker, TopicPar
 
 
 def test_without_a_loss_nobody_notices(ten: tuple[RunningBroker, TopicPartition]) -> None:
-    """Killed and started, stopped and started: the log is whole, and reading goes on where it was."""
+    """Stopped and started, killed and started: the log is whole, and reading goes on where it was."""
     broker, tp = ten
     with Consumer(broker.bootstrap, auto_offset_reset="none", **QUICK) as one:
         one.assign([tp])

@@ -29,7 +29,7 @@ brokers = st.lists(i32, max_size=4).map(tuple)
 any_record = st.one_of(
     st.builds(TopicRecord, names, ids),
     st.builds(PartitionRecord, i32, ids, brokers, brokers, i32, i32, i32, st.lists(ids, max_size=3).map(tuple)),
-    st.builds(PartitionChangeRecord, i32, ids, st.none() | i32),
+    st.builds(PartitionChangeRecord, i32, ids, st.none() | st.integers(-1, 2**31 - 1)),
     st.builds(ConfigRecord, st.integers(-128, 127), names, names, st.none() | names),
     st.builds(RemoveTopicRecord, ids),
     st.builds(
@@ -75,6 +75,8 @@ def test_a_change_of_leader_has_kafkas_bytes() -> None:
     assert records.decode(packed + b"\x01\x00\x05\x02\x00\x00\x00\x04", make_id) == PartitionChangeRecord(
         3, topic_id, None
     )
+    unchanged = packed + b"\x01\x01\x04\xff\xff\xff\xfe"
+    assert records.decode(unchanged, make_id) == PartitionChangeRecord(3, topic_id, None)
     with pytest.raises(ValueError, match="leader's id of 2 bytes"):
         records.decode(packed + b"\x01\x01\x02\x00\x02", make_id)
 

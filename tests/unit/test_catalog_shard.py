@@ -21,6 +21,7 @@ from odradek.catalog.shard import (
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    RaiseEpochs,
     Shard,
     check_topic_name,
 )
@@ -241,3 +242,14 @@ def test_a_change_of_a_partition_never_created_is_refused() -> None:
     change = records.encode(PartitionChangeRecord(1, catalogue.shard.topics["a"].id, 1))
     with pytest.raises(ValueError, match="metadata record 9 speaks of a partition never created"):
         catalogue.shard.replay(9, Record(b"", change))
+
+
+def test_leader_epochs_can_be_raised_one_by_one() -> None:
+    catalogue = Catalogue()
+    catalogue.create("a", 3)
+    catalogue.apply(RaiseEpochs({("a", 1): 7}))
+    for shard in (catalogue.shard, catalogue.replayed()):
+        assert [one.leader_epoch for one in shard.topics["a"].partitions] == [0, 7, 0]
+        assert [one.index for one in shard.topics["a"].partitions] == [0, 1, 2]
+    for unknown in (("b", 0), ("a", 3), ("a", -1)):
+        assert refused(catalogue, RaiseEpochs({unknown: 1})) is ErrorCode.unknown_topic_or_partition

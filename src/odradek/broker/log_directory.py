@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable, Container, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -21,7 +21,7 @@ from odradek.broker.config import BrokerConfig, log_config
 from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log import Catalog
 from odradek.broker.partition import Partition
-from odradek.catalog.shard import BeginEpochs, Topic
+from odradek.catalog.shard import BeginEpochs, CatalogRequest, RaiseEpochs, Topic
 from odradek.core.errors import ConfigError, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
@@ -147,14 +147,44 @@ class LogDirectory:
             self._forget({name for name in noted if catalog.topic(name.topic) is None})
         except OSError as error:
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
+        found = set(self._files.list(self.path))
         for topic in catalog.topics():
             self.open_topic(topic, log_config(config, catalog.topic_configs(topic.name)))
+        self._raise_epochs(catalog, found)
 
     def _begin_epochs(self, catalog: Catalog) -> None:
         """A log may have lost its end, and what is appended there now must not pass for what was: by the epochs of
         what they have read, clients see where it was cut."""
+        self._apply(catalog, BeginEpochs())
+
+    def _raise_epochs(self, catalog: Catalog, found: Container[str]) -> None:
+        """The same where a log turned out to be damaged or missing after a clean stop, or knows of epochs that the
+        catalogue does not: a metadata log that lost its end, too. ``found``: the directories that were there."""
+        wanted = {}
+        for key, partition in self.partitions.items():
+            if partition.failure:
+                continue
+            opened = partition.log
+            if self.clean:
+                is_suspect = opened.was_cut or str(TopicPartition(*key)) not in found
+            else:
+                is_suspect = not opened.began_epoch
+            if is_suspect or opened.epochs.latest > partition.leader_epoch:
+                wanted[key] = max(partition.leader_epoch, opened.epochs.latest) + 1
+        if not wanted:
+            return
+        self._apply(catalog, RaiseEpochs(wanted))
+        for key, epoch in wanted.items():
+            partition = self.partitions[key]
+            partition.leader_epoch = epoch
+            try:
+                partition.log.assign_epoch(epoch)
+            except KafkaError as error:
+                log.error("partition %s-%d is offline: %s", *key, error.message)
+
+    def _apply(self, catalog: Catalog, request: CatalogRequest) -> None:
         try:
-            catalog.apply(BeginEpochs())
+            catalog.apply(request)
         except KafkaError as error:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be written: {error.message}") from error
 

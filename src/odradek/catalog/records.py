@@ -114,7 +114,7 @@ MetadataRecord = (
 )
 
 
-_LEADER_TAG = 1
+_LEADER_TAG, _NO_LEADER_CHANGE = 1, struct.pack(">i", -2)
 _NO_TAGS = b"\0"
 
 
@@ -282,11 +282,11 @@ def _read_partition(cursor: _Cursor, version: int) -> PartitionRecord:
 
 def _read_partition_change(cursor: _Cursor) -> PartitionChangeRecord:
     (partition_id,) = cursor.fixed(">i")
-    topic_id, leader = cursor.id(), cursor.tags().get(_LEADER_TAG)
-    if leader is not None and len(leader) != 4:
-        raise ValueError(f"a leader's id of {len(leader)} bytes in a metadata record")
+    topic_id, tag = cursor.id(), cursor.tags().get(_LEADER_TAG, _NO_LEADER_CHANGE)
+    if len(tag) != 4:
+        raise ValueError(f"a leader's id of {len(tag)} bytes in a metadata record")
     return PartitionChangeRecord(
-        partition_id, topic_id, None if leader is None else int.from_bytes(leader, "big", signed=True)
+        partition_id, topic_id, None if tag == _NO_LEADER_CHANGE else int.from_bytes(tag, "big", signed=True)
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from odradek.catalog import records
 from odradek.catalog.records import (
@@ -133,8 +133,22 @@ class BeginEpochs:
     """A new leader epoch for every partition, under the leader it has: what its log held may have been lost."""
 
 
+@dataclass(slots=True, frozen=True)
+class RaiseEpochs:
+    """The leader epochs of some partitions, by topic and index, become these."""
+
+    epochs: Mapping[tuple[str, int], int]
+
+
 CatalogRequest = (
-    CreateTopic | DeleteTopic | CreatePartitions | AlterConfigs | AlterClientQuotas | AllocateProducerIds | BeginEpochs
+    CreateTopic
+    | DeleteTopic
+    | CreatePartitions
+    | AlterConfigs
+    | AlterClientQuotas
+    | AllocateProducerIds
+    | BeginEpochs
+    | RaiseEpochs
 )
 
 
@@ -204,6 +218,8 @@ class Shard:
                     for topic in self.topics.values()
                     for partition in topic.partitions
                 ]
+            case RaiseEpochs(epochs):
+                generated = [self._raised(name, index, epoch) for (name, index), epoch in epochs.items()]
         return Result(reply, [Record(b"", records.encode(record), now_ms) for record in generated])
 
     def _create_topic(self, request: CreateTopic) -> list[MetadataRecord]:
@@ -307,6 +323,14 @@ class Shard:
                 self.check_replicas(replicas, factor)
         assigned = request.assignments or tuple(self._placed(count + step, factor) for step in range(added))
         return [self._partition_record(topic.id, count + step, replicas) for step, replicas in enumerate(assigned)]
+
+    def _raised(self, name: str, index: int, leader_epoch: int) -> PartitionRecord:
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= index < topic.partition_count:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        return replace(
+            self._partition_record(topic.id, index, topic.partitions[index].replicas), leader_epoch=leader_epoch
+        )
 
     def _partition_record(self, topic_id: TopicId, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
         directories = (self._directory,) * len(replicas)

@@ -421,8 +421,9 @@ class Engine:
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
             if deadline.passed:
+                why = f" ({self.fetcher.why_not_yet})" if self.fetcher.why_not_yet else ""
                 raise RequestTimedOut(
-                    f"the position of {TopicPartition(*tp)} was not found within {deadline.limit_ms} ms"
+                    f"the position of {TopicPartition(*tp)} was not found within {deadline.limit_ms} ms{why}"
                 )
             await asyncio.sleep(0.002)
         return state.position

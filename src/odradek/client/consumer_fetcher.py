@@ -88,6 +88,8 @@ class Fetcher:
         self.config = config
         self.buffer = FetchBuffer(config.buffer_memory)
         self.failure: Exception | None = None
+        self.why_not_yet = ""
+        """Why what a poll waits for is being tried again."""
         self.member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
         """Id and epoch of the KIP-848 member that asks for committed offsets."""
         self._cluster = cluster
@@ -154,20 +156,23 @@ class Fetcher:
             self.pump()
         return found
 
-    def _chore(self, name: str, work: Callable[[], Any]) -> None:
-        """Starts a chore unless it runs. A passing failure is tried again after a while, however long it lasts, as a
-        poll in Java waits for its positions; another goes to the poll."""
+    def _chore(self, name: str, work: Callable[[], Any], *, patient: bool = True) -> None:
+        """Starts a chore unless it runs. A passing failure is tried again after a while, where ``patient`` however long
+        it lasts, as a poll in Java waits for its positions; another goes to the poll."""
         if name in self._chores or self._closed:
             return
 
         async def run() -> None:
             try:
                 await work()
+                self.why_not_yet = ""
             except OdradekError as error:
                 is_missing = isinstance(error, UnknownTopic)
-                if not (worth_retrying(error) or is_missing or isinstance(error, RequestTimedOut)):
+                is_slow = patient and isinstance(error, RequestTimedOut)
+                if not (worth_retrying(error) or is_missing or is_slow):
                     self._fail(error)
                     return
+                self.why_not_yet = f"{name}: {error}"
                 logger.warning("%s: %s; trying again", name, error)
                 wait_ms = self.config.retry_backoff_max_ms if is_missing else self.config.retry_backoff_ms
                 await asyncio.sleep(wait_ms / 1000)
@@ -559,7 +564,7 @@ class Fetcher:
             self._out_of_range.add(tp)  # what came before is returned first; then the next fetch tells the same again
         elif timestamp is None:
             self._out_of_range.add(tp)
-            self._chore(RANGE_LOOKUP, lambda: self._tell_range(tp, state.version, offset))
+            self._chore(RANGE_LOOKUP, lambda: self._tell_range(tp, state.version, offset), patient=False)
         else:
             logger.warning("offset %d of %s is out of range: %s", offset, tp, self.config.auto_offset_reset)
             state.ask_reset(timestamp)

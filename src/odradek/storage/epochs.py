@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from odradek.storage.checkpoints import read_lines, write_lines
 from odradek.storage.files import Files
 
 FILE_NAME = "leader-epoch-checkpoint"
+_log = logging.getLogger(__name__)
 
 
 class EpochStart(NamedTuple):
@@ -21,28 +23,40 @@ class EpochStart(NamedTuple):
     start_offset: int
 
 
+def _entry(path: Path, line: str) -> EpochStart:
+    try:
+        epoch, start = line.split()
+        return EpochStart(int(epoch), int(start))
+    except ValueError as error:
+        raise StorageError(f"{path}: {line!r} is no epoch and offset") from error
+
+
 class LeaderEpochs:
     """Epochs and start offsets, both rising.
 
     Every change is in the file before it returns (several of them inside ``written_once`` before that ends), but synced
-    only with the log's own flush: entries past the recovery point are found again in the batches.
+    only with the log's own flush, before the recovery point moves: entries past it are found again in the batches.
+    ``is_damaged``: the file told nothing, and all batches have to.
     """
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._path = directory / FILE_NAME
         self._files = files
         self._entries: list[EpochStart] = []
-        self._unsynced = False
         self._held = False
         self._writing = Lock()  # several closed segments may be synced at once, each in a thread
-        lines = read_lines(self._path, files)
-        self._in_file = lines if lines or files.exists(self._path) else None
-        for line in lines:
-            try:
-                epoch, start = line.split()
-                self._entries.append(EpochStart(int(epoch), int(start)))
-            except ValueError as error:
-                raise StorageError(f"{self._path}: {line!r} is no epoch and offset") from error
+        lines: list[str] = []
+        try:
+            lines = read_lines(self._path, files)
+            self._entries = [_entry(self._path, line) for line in lines]
+            exists = bool(lines) or files.exists(self._path)
+            # Never synced, a file is empty after a power cut on some file systems.
+            self.is_damaged = exists and not lines and files.size(self._path) == 0
+        except StorageError as error:
+            _log.warning("leader epochs are read from all batches: %s", error)
+            exists = self.is_damaged = True
+        self._in_file = lines if exists and not self.is_damaged else None
+        self._unsynced = exists  # the broker before may have been killed, or have had nothing to sync a log for
 
     @contextmanager
     def written_once(self) -> Iterator[None]:

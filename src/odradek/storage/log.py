@@ -71,6 +71,9 @@ class Log:
     ``defer_removal`` takes the removal of files that are no part of the log any more, with the ms it is to wait
     (``file.delete.delay.ms``); they are called ``.deleted`` until then. Without it they go at once.
 
+    ``was_cut``: opening it dropped bytes that were no batches. ``began_epoch``: it had not known the leader epoch that
+    it was opened under.
+
     ``cleaned_offset``: where the last cleaning ended, None before the first. While ``is_being_cleaned``, retention
     waits.
     """
@@ -80,6 +83,8 @@ class Log:
         self.config = config
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
+        self.was_cut = loaded.was_cut
+        self.began_epoch = loaded.began_epoch
         self.offline: str | None = None
         self.defer_flush: Callable[[Callable[[], None]], None] | None = None
         self.defer_removal: Callable[[int, Callable[[], None]], None] | None = None

@@ -46,6 +46,10 @@ class Loaded:
     producers: Producers
     log_start_offset: int
     recovery_point: int
+    was_cut: bool
+    """Whether bytes at its end, or segments, were dropped as no batches."""
+    began_epoch: bool
+    """Whether the leader epoch that it was opened under is a new one for it."""
 
     @staticmethod
     def rebuild_producers(producers: Producers, segments: list[Segment], config: LogConfig, now_ms: int) -> None:
@@ -97,8 +101,10 @@ def load(
         files.make_dirs(path)
         _sweep(path, files)
         epochs = LeaderEpochs(path, files)
+        if epochs.is_damaged:
+            clean, recovery_point = False, 0
         with epochs.written_once():
-            segments = _load_segments(
+            segments, was_cut = _load_segments(
                 path, config, now_ms, recovery_point=None if clean else recovery_point, epochs=epochs, files=files
             )
             start = _start(path, segments, log_start_offset or 0)
@@ -109,7 +115,8 @@ def load(
             end_offset = active.next_offset
             epochs.truncate_from_end(end_offset)
             epochs.truncate_from_start(start)
-            if epochs.latest < leader_epoch:
+            began_epoch = epochs.latest < leader_epoch
+            if began_epoch:
                 epochs.assign(leader_epoch, end_offset)
         producers = Producers(path, files)
         producers.remove_stray_snapshots({segment.base_offset for segment in segments})
@@ -118,7 +125,8 @@ def load(
         raise StorageError(f"{path}: {error.message}") from error
     except OSError as error:
         raise StorageError(f"{path}: {error}") from error
-    return Loaded(segments, epochs, producers, start, end_offset if clean else min(recovery_point, end_offset))
+    point = end_offset if clean else min(recovery_point, end_offset)
+    return Loaded(segments, epochs, producers, start, point, was_cut, began_epoch)
 
 
 def _start(path: Path, segments: list[Segment], noted: int) -> int:
@@ -172,8 +180,8 @@ def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
 
 def _load_segments(
     path: Path, config: LogConfig, now_ms: int, *, recovery_point: int | None, epochs: LeaderEpochs, files: Files
-) -> list[Segment]:
-    """``recovery_point=None``: nothing needs checking."""
+) -> tuple[list[Segment], bool]:
+    """The segments, and whether something was cut off. ``recovery_point=None``: nothing needs checking."""
     bases = sorted(
         int(stem)
         for name in files.list(path)
@@ -185,6 +193,7 @@ def _load_segments(
             epochs.assign(header.leader_epoch, header.base_offset)
 
     segments: list[Segment] = []
+    was_cut = False
     for number, base in enumerate(bases):
         following = bases[number + 1] if number + 1 < len(bases) else None
         unchecked = recovery_point is not None and (following is None or following > recovery_point)
@@ -200,9 +209,10 @@ def _load_segments(
             lost = segment.recover(note_epoch)
         segments.append(segment)
         if lost:
+            was_cut = True
             _log.warning("%s: %d bytes behind offset %d cut off", path, lost, segment.next_offset)
         if lost and following is not None:
             for later in bases[number + 1 :]:
                 Segment(path, later, config, files, now_ms).remove()
             break
-    return segments
+    return segments, was_cut

@@ -1,0 +1,160 @@
+"""When a partition begins a new leader epoch at the start of its broker: whenever what it held may be gone.
+
+Behaviour 52, the side of the log.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from odradek.batches.encode import encode_batch
+from odradek.broker.config import BrokerConfig, log_config
+from odradek.broker.log_directory import LogDirectory
+from odradek.broker.metadata_log import DIRECTORY, Catalog
+from odradek.broker.partition import Partition
+from odradek.catalog.shard import CreateTopic
+from odradek.core.effects import Record
+
+NOW_MS = 1_700_000_000_000
+EPOCHS = "leader-epoch-checkpoint"
+
+
+class Broker:
+    """What a broker does with its directory when it starts and when it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.catalog: Catalog
+
+    @contextmanager
+    def run(self, *, clean: bool = False) -> Iterator[list[Partition]]:
+        """The partitions of topic ``t``, until it stops in peace or is killed."""
+        directory = LogDirectory(self.path, lambda: NOW_MS)
+        directory.claim(BrokerConfig())
+        self.catalog = directory.open_catalog()
+        directory.open_all(self.catalog, BrokerConfig())
+        if self.catalog.topic("t") is None:
+            self.catalog.apply(CreateTopic("t", UUID(int=1), 2, 1))
+            topic = self.catalog.topic("t")
+            assert topic is not None
+            directory.open_topic(topic, log_config(BrokerConfig(), {}))
+        try:
+            yield [partition for _, partition in sorted(directory.partitions.items())]
+        finally:
+            if clean:
+                self.catalog.close()
+                directory.close()
+            else:
+                directory.abandon()
+
+    def log_file(self, directory: str) -> Path:
+        return self.path / directory / "00000000000000000000.log"
+
+    def lose_end(self, directory: str, size: int = 1) -> None:
+        path = self.log_file(directory)
+        path.write_bytes(path.read_bytes()[:-size])
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def append(partition: Partition, count: int = 1) -> None:
+    for _ in range(count):
+        partition.append(encode_batch([Record(b"k", b"v", NOW_MS)], now_ms=NOW_MS))
+
+
+def epochs(partition: Partition) -> tuple[tuple[int, int], ...]:
+    assert partition.leader_epoch == partition.log.epochs.latest
+    return tuple((entry.epoch, entry.start_offset) for entry in partition.log.epochs.entries)
+
+
+def test_after_each_unclean_stop_and_after_no_other(broker: Broker) -> None:
+    with broker.run() as (one, other):
+        append(one, 3)
+        assert (epochs(one), epochs(other)) == (((0, 0),), ((0, 0),))
+    with broker.run() as (one, other):  # killed, and killed again before anything was written
+        assert (epochs(one), epochs(other)) == (((0, 0), (1, 3)), ((1, 0),))
+    with broker.run(clean=True) as (one, other):
+        append(one)
+        assert (epochs(one), epochs(other)) == (((0, 0), (2, 3)), ((2, 0),))
+        records = broker.catalog.log_end_offset
+    for _ in range(2):
+        with broker.run(clean=True) as (one, other):
+            assert (epochs(one), epochs(other)) == (((0, 0), (2, 3)), ((2, 0),))
+            assert broker.catalog.log_end_offset == records
+            assert one.log.epoch_end_offset(0) == (0, 3)
+
+
+def test_a_log_found_damaged_after_a_clean_stop(broker: Broker) -> None:
+    with broker.run(clean=True) as (one, other):
+        append(one, 5)
+        append(other, 5)
+    broker.lose_end("t-0")
+    shutil.rmtree(broker.path / "t-1")
+    with broker.run(clean=True) as (one, other):
+        append(one)
+        assert epochs(one) == ((0, 0), (1, 4))
+        assert epochs(other) == ((1, 0),)
+    with broker.run(clean=True) as (one, other):
+        assert (epochs(one), epochs(other)) == (((0, 0), (1, 4)), ((1, 0),))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_catalogue_that_lost_its_end_catches_up(broker: Broker, clean: bool) -> None:
+    """Two kills after the topic was made; what the metadata log says of the second of them, or of both, is lost."""
+    for _ in range(2):
+        with broker.run() as (one, _):
+            append(one, 2)
+    with broker.run(clean=clean) as (one, _):
+        append(one, 2)
+        assert epochs(one) == ((0, 0), (1, 2), (2, 4))
+    for lost in (1, 2):
+        broker.lose_end(DIRECTORY)
+        with broker.run(clean=clean) as (one, _):
+            append(one, 1)
+            # 2 with records in it, then one for each start that could not know it from the catalogue.
+            assert epochs(one) == ((0, 0), (1, 2), (2, 4), *[(3 + n, 6 + n) for n in range(lost)])
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 12, b"0\n3\n0 0\n", b"0\n1\nx 0\n"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_checkpoint_is_made_anew_from_the_batches(broker: Broker, content: bytes, clean: bool) -> None:
+    for number in range(3):
+        with broker.run(clean=clean and number == 2) as (one, _):
+            append(one, 2)
+            if number == 1:
+                one.log.flush()
+    (broker.path / "t-0" / EPOCHS).write_bytes(content)
+    with broker.run() as (one, _):
+        assert not one.failure
+        assert epochs(one) == ((0, 0), (1, 2), (2, 4), *([] if clean else [(3, 6)]))
+        assert one.log.log_end_offset == 6
+    assert (broker.path / "t-0" / EPOCHS).read_text().startswith("0\n")
+
+
+def test_the_checkpoint_is_on_disk_before_the_recovery_point_moves(broker: Broker, tmp_path: Path) -> None:
+    """A broker that was killed left it unsynced; the one after it found it as it is, and wrote nothing of its own."""
+    with broker.run() as (one, _):
+        append(one, 2)
+    with broker.run(clean=True):
+        pass
+    with broker.run() as (one, _):
+        synced: list[Path] = []
+        write = one.log.epochs._files.write
+        one.log.epochs._files.write = lambda path, data, *, sync=True: (  # type: ignore[method-assign]
+            synced.append(path) if sync else None, write(path, data, sync=sync)
+        )[1]  # fmt: skip
+        append(one)
+        one.log.flush()
+        assert synced == [tmp_path / "t-0" / EPOCHS]
+        append(one)
+        one.log.flush()
+        assert len(synced) == 1
