@@ -129,7 +129,8 @@ class ScriptedBroker:
     def answer_9(self, message: Any, version: int) -> Reply:
         code = 0 if self.cluster.coordinator == self.node_id else ErrorCode.not_coordinator.value
         row = {
-            "partition_index": 0, "committed_offset": 7, "committed_leader_epoch": 2, "metadata": "m", "error_code": 0
+            "partition_index": 0, "committed_offset": 7, "committed_leader_epoch": self.cluster.committed_epoch,
+            "metadata": "m", "error_code": 0,
         }  # fmt: skip
         topics = [] if code else [{"name": "t", "partitions": [row]}]
         group = {"group_id": "g", "topics": topics, "error_code": code}
@@ -155,6 +156,7 @@ class ScriptedCluster:
         self.brokers: dict[int, ScriptedBroker] = {}
         self.leader = self.coordinator = 1
         self.leader_epoch = 0
+        self.committed_epoch = 0
         self.epoch_0_end = 1 << 40
         self.topic_id = UUID(int=7)
         self.cleanup_policy = "delete"

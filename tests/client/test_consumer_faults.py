@@ -103,7 +103,7 @@ def test_truncation_is_found_from_the_epoch_of_the_commit(  # behaviour 52
     cluster: ScriptedCluster, reset: str
 ) -> None:
     """Offset 7 was committed in epoch 2; the leader of epoch 3 has records of that epoch below 5 only."""
-    cluster.leader_epoch = 3
+    cluster.leader_epoch, cluster.committed_epoch = 3, 2
     cluster.log = [batch(0, 5, epoch=2), batch(5, 5, epoch=3)]
     asked: list[tuple[int, int]] = []
 
@@ -148,6 +148,31 @@ def test_polls_wait_for_committed_offsets_however_long(cluster: ScriptedCluster)
         with pytest.raises(RequestTimedOut, match=r"position of t-0 was not found within 60 ms \(committed offsets: "):
             one.position(T0)
         loaded.set()
+        assert read(one, 23) == list(range(7, 30))
+
+
+def test_a_leader_older_than_the_commit_is_none(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behaviour 52. Epoch 1 was committed at offset 7; the broker that tells of leaders knows epoch 0 only, whose
+    leader ends at 5: out of range there, which must not begin the partition anew."""
+    cluster.committed_epoch = 1
+    whole, cluster.log = cluster.log, [batch(0, 5, epoch=0)]
+    fetched = []
+
+    def fetch(message: Any, version: int) -> Any:
+        fetched.append(message)
+        return cluster.brokers[1].answer_1(message, version)
+
+    cluster.brokers[1].answers[FETCH] = fetch
+    with make(cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as one:
+        before = cluster.brokers[1].count(METADATA)
+        eventually(lambda: (one.poll(0.02), cluster.brokers[1].count(METADATA) > before + 3)[1])
+        assert not fetched
+        cluster.leader_epoch, cluster.log = 1, whole
+        assert read(one, 23) == list(range(7, 30))
+    # A topic made anew has epochs of its own: so it is not waited for without end.
+    monkeypatch.setattr("odradek.client.consumer_fetcher._DEPOSED_GRACE_S", 0.2)
+    cluster.committed_epoch = 5
+    with make(cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as one:
         assert read(one, 23) == list(range(7, 30))
 
 

@@ -264,6 +264,7 @@ def test_a_batch_read_tells_what_it_was_asked_for_and_does_not_find(
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: ScriptedCluster, streaming: bool) -> None:
     """Offset 7 was committed in epoch 2; the leader of epoch 3 has records up to that epoch below 5 only."""
+    cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g"}
     told = "t-0: it was read up to offset 7, but the log of its new leader .epoch 3. parts from that at offset 5"
@@ -282,6 +283,7 @@ def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: Scripted
 
 def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: ScriptedCluster) -> None:  # claim 57 (part)
     """Offset 7 was committed in epoch 2; the leader of epoch 3 has it, and cannot serve it before its replicas say."""
+    cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end, cluster.high_watermark = 3, 30, 5
     query = Query(cluster, **{"startingOffsets": "committed", "kafka.group.id": "g"})
     first = query.next({})
@@ -359,6 +361,7 @@ def test_a_commit_that_a_later_partition_starts_from_is_held_against_its_log(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:  # claim 57 (part)
     """As when a query starts. Offset 7 was committed in epoch 2; of that the leader of epoch 3 has what is below 5."""
+    cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": str(fails).lower()}
     query, start = Query(cluster, **given), {"$odradek": {"ids": {"t": str(cluster.topic_id)}}}
@@ -383,7 +386,7 @@ def test_a_reset_to_an_offset_that_parted_is_told(cluster: ScriptedCluster, capl
         return {"throttle_time": 0, "topics": [{"name": "t", "partitions": [row]}]}
 
     cluster.brokers[1].answers[OFFSET_COMMIT] = commit
-    cluster.leader_epoch, cluster.epoch_0_end = 3, 5
+    cluster.leader_epoch, cluster.committed_epoch, cluster.epoch_0_end = 3, 2, 5
     query = Query(cluster, **{"kafka.group.id": "g", "commitOffsets": "true", "onGroupReset": "follow"})
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         end = query.next({"t": {"0": 30}})

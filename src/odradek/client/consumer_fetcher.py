@@ -34,6 +34,7 @@ _MOVED = frozenset({
     ErrorCode.offset_not_available,
 })  # fmt: skip
 _GLANCE_S = 0.1
+_DEPOSED_GRACE_S = 10.0
 RANGE_LOOKUP = "the log's range"
 MISSING_TOPICS = "missing topics"
 
@@ -105,6 +106,8 @@ class Fetcher:
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
         self._out_of_range: set[TopicPartition] = set()
         """Not fetched until what came before is returned, or the log's range was looked up."""
+        self._deposed: dict[TopicPartition, tuple[int, float]] = {}
+        """Since when a partition, as it was placed then, waits for its leader to be known."""
         self.in_hand: set[TopicPartition] = set()
         """Of which an iteration holds records that it has not yielded yet."""
         self._missing: set[str] = set()
@@ -134,6 +137,7 @@ class Fetcher:
         self.buffer.drop(tp)
         self._followers.pop(tp, None)
         self._out_of_range.discard(tp)
+        self._deposed.pop(tp, None)
 
     def _fail(self, error: Exception) -> None:
         if self.failure is None:
@@ -233,6 +237,9 @@ class Fetcher:
                 leaderless.add(tp.topic)
                 continue
             epoch = self._cluster.leader_epoch(tp)
+            if epoch < state.fetch_epoch and self._is_deposed(tp, state):
+                leaderless.add(tp.topic)
+                continue
             if state.fetch_epoch >= 0 and epoch > state.fetch_epoch and epoch != state.confirmed_epoch:
                 suspects.setdefault(leader, []).append(tp)
                 continue
@@ -276,6 +283,19 @@ class Fetcher:
             self._chore(f"offset reset at broker {node_id}", partial(self._reset, wanted_of))
         for node_id, suspected in suspects.items():
             self._chore(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
+
+    def _is_deposed(self, tp: TopicPartition, state: PartitionState) -> bool:
+        """Whether a leader is known that was one before the place to read from was committed: the broker that named it
+        lags behind, and its log may end earlier. Where no newer one shows up for a while, the topic was made anew."""
+        if not 0 <= self._cluster.leader_epoch(tp) < state.fetch_epoch:
+            self._deposed.pop(tp, None)
+            return False
+        now_s = time.monotonic()
+        placed, since_s = self._deposed.get(tp, (-1, 0.0))
+        if placed != state.placed:
+            self._deposed[tp] = state.placed, now_s
+            return True
+        return now_s < since_s + _DEPOSED_GRACE_S
 
     def _make_room(self) -> None:
         """Nobody takes of what paused partitions hold: where only that fills the memory, it is fetched again later."""
@@ -351,13 +371,14 @@ class Fetcher:
 
     async def _find_leaders(self, topics: set[str]) -> None:
         found = await self._cluster.topics(topics, self._cluster.deadline(), missing_ok=True)
-        wanted = [tp for tp in self._subscription.partitions if tp.topic in topics]
+        wanted = {tp: state for tp, state in self._subscription.partitions.items() if tp.topic in topics}
         if missing := {tp.topic for tp in wanted if tp.topic not in found}:
             self._missing |= missing
             self._chore(MISSING_TOPICS, self._wait_for_missing)
-        if any(self._cluster.leader(tp) < 0 for tp in wanted if tp.topic in found):
+        present = {tp: state for tp, state in wanted.items() if tp.topic in found}
+        if any(self._cluster.leader(tp) < 0 or self._is_deposed(tp, state) for tp, state in present.items()):
             self._pump_soon()  # others may have one
-            raise KafkaError(ErrorCode.leader_not_available, "a partition has no leader now")
+            raise KafkaError(ErrorCode.leader_not_available, "no leader of a partition is known, or none so new")
 
     async def _wait_for_missing(self) -> None:
         """Longer than others are waited for, which it must not keep waiting."""
