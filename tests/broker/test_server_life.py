@@ -544,7 +544,7 @@ def test_a_leader_epoch_begins_where_an_unclean_stop_may_have_cut_the_log(
         create(wire, topic)
     for number in range(3):
         with Wire(running.bootstrap) as wire:
-            produce(wire, topic, [b"%d" % number])
+            eventually(lambda: produce(wire, topic, [b"%d" % number]).error_code == 0)  # noqa: B023  at once
             epochs.append(epoch(wire))
         running.kill()
         running.start()
