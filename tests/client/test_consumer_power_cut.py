@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ from odradek import Consumer, TopicPartition
 from odradek.batches.arrow import RecordSet
 from odradek.client import LogTruncated
 
+before_4 = pytest.mark.skipif(
+    os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3."),
+    reason="Apache Kafka 3 begins no leader epoch when its only broker is back before its session has ended",
+)
 QUICK = {"fetch_max_wait_ms": 50, "retry_backoff_ms": 20, "enable_auto_commit": False}
 
 
@@ -50,6 +55,7 @@ def values(consumer: Consumer, count: int) -> list[bytes | None]:
     return found
 
 
+@before_4
 @pytest.mark.parametrize("reset", ["none", "latest"])
 def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(  # behaviour 52
     ten: tuple[RunningBroker, TopicPartition], reset: str
@@ -68,6 +74,7 @@ def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(  # behaviour 52
         assert values(one, 6) == [b"new %d" % n for n in range(6)]
 
 
+@before_4
 def test_who_starts_from_a_commit_sees_it_too(ten: tuple[RunningBroker, TopicPartition]) -> None:  # behaviour 52
     broker, tp = ten
     with Consumer(broker.bootstrap, group_id="g", auto_offset_reset="earliest", **QUICK) as one:
