@@ -24,6 +24,7 @@ MAX_FRAME_BYTES = 1 << 30
 KEPT_BYTES = 5 << 20
 KEPT_REPLIES = 4
 """So many buffers of at most so many bytes stay for the next large replies."""
+_MUCH = 1 << 20
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -46,7 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start = self._end = 0
         self._large: memoryview | None = None
         self._filled = 0
-        self._kept: list[bytearray] = []
+        self._kept: list[Any] = []
         self._lost: str | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -240,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         for kept in self._kept:
             if len(kept) >= size and held_by(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
-        memory = bytearray(size + size // 8)
+        memory = _fresh(size + size // 8)
         if len(memory) <= KEPT_BYTES:
             self._kept = [memory, *self._kept[: KEPT_REPLIES - 1]]
         return memoryview(memory)[:size]
@@ -264,6 +265,15 @@ class Connection(asyncio.BufferedProtocol):
         for future in waiting.values():
             if not future.done():
                 future.set_exception(ConnectionLost(f"{self.address} {reason}"))
+
+
+def _fresh(size: int) -> Any:
+    """Not cleared where it is much: a bytearray's making kept every other thread waiting for a millisecond or two."""
+    if size < _MUCH:
+        return bytearray(size)
+    import numpy as np  # whoever fetches so much decodes with it
+
+    return np.empty(size, np.uint8)
 
 
 def _plain_reason(error: BaseException) -> str:
