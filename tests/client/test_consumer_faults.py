@@ -239,9 +239,15 @@ def test_a_commit_waits_for_those_that_wait_for_the_coordinator(cluster: Scripte
     assert asked == [1, 2, 3, 4]
 
 
-def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: ScriptedCluster) -> None:
+@pytest.mark.parametrize("size", [1, 20_000])
+def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: ScriptedCluster, size: int) -> None:
+    """Checksums of much are compared where it is received, those of little where it is decoded."""
+    cluster.log = [
+        (first + 9, encode_batch([Record(None, b"v" * size)] * 10, now_ms=1, base_offset=first))
+        for first in (0, 10, 20)
+    ]
     last, data = cluster.log[1]
-    cluster.log[1] = (last, data[:-1] + b"\xff")
+    cluster.log[1] = (last, data[:-2] + b"w" + data[-1:])  # in a value: nothing but the checksum tells
     with make(cluster) as one:
         assert read(one, 10) == list(range(10))
         for _ in range(2):

@@ -82,6 +82,14 @@ class RecordSet:
             self.next_offset = int(last[BASE] + last[LAST_DELTA]) + 1
             self.leader_epoch = int(last[EPOCH])
 
+    def is_whole(self) -> bool:
+        """Whether the checksum of every batch is that of its bytes."""
+        try:
+            kernels.check_crcs(self._data, self._table)
+        except CorruptRecord:
+            return False
+        return True
+
     @property
     def batch_count(self) -> int:
         return len(self._table)

@@ -243,7 +243,7 @@ class Engine:
                     *chunk.tp,
                     start=chunk.start,
                     columns=wanted,
-                    check_crcs=self.config.check_crcs,
+                    check_crcs=self.config.check_crcs and not chunk.checked,
                     aborted=chunk.aborted,
                 )
             if columns is not None:

@@ -34,6 +34,7 @@ _MOVED = frozenset({
     ErrorCode.offset_not_available,
 })  # fmt: skip
 _GLANCE_S = 0.1
+_MUCH = 1 << 16
 _DEPOSED_GRACE_S = 10.0
 RANGE_LOOKUP = "the log's range"
 MISSING_TOPICS = "missing topics"
@@ -575,7 +576,9 @@ class Fetcher:
         aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted or ())
         after, epoch = records.next_offset, records.leader_epoch
         if state.fetched(version, one.offset, after, epoch):
-            self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, len(row.records)))
+            # Here, while it lies in this core's cache, and beside what another thread decodes.
+            checked = self.config.check_crcs and len(row.records) >= _MUCH and records.is_whole()
+            self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, len(row.records), checked))
             self._changed()
         return False
 

@@ -113,6 +113,8 @@ class Chunk:
     records: Any
     """A ``batches.arrow.RecordSet``."""
     size: int
+    checked: bool = False
+    """Whether its checksums were found right."""
     decoded: Iterator[Any] | None = None
     """RecordBatches that are left, once somebody has begun to take them."""
     columns: tuple[str, ...] = ()
