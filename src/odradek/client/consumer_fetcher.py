@@ -35,7 +35,7 @@ _MOVED = frozenset({
 })  # fmt: skip
 _GLANCE_S = 0.1
 _MUCH = 1 << 16
-_DEPOSED_GRACE_S = 10.0
+_DEPOSED_GRACE_S = 5.0
 RANGE_LOOKUP = "the log's range"
 MISSING_TOPICS = "missing topics"
 
@@ -107,8 +107,8 @@ class Fetcher:
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
         self._out_of_range: set[TopicPartition] = set()
         """Not fetched until what came before is returned, or the log's range was looked up."""
-        self._deposed: dict[TopicPartition, tuple[int, float]] = {}
-        """Since when a partition, as it was placed then, waits for its leader to be known."""
+        self._expected: dict[TopicPartition, tuple[int, float]] = {}
+        """How long a partition, as it was placed at a commit then, waits for a leader as new as that."""
         self.in_hand: set[TopicPartition] = set()
         """Of which an iteration holds records that it has not yielded yet."""
         self._missing: set[str] = set()
@@ -138,7 +138,7 @@ class Fetcher:
         self.buffer.drop(tp)
         self._followers.pop(tp, None)
         self._out_of_range.discard(tp)
-        self._deposed.pop(tp, None)
+        self._expected.pop(tp, None)
 
     def _fail(self, error: Exception) -> None:
         if self.failure is None:
@@ -238,7 +238,7 @@ class Fetcher:
                 leaderless.add(tp.topic)
                 continue
             epoch = self._cluster.leader_epoch(tp)
-            if epoch < state.fetch_epoch and self._is_deposed(tp, state):
+            if self._is_deposed(tp, state):
                 leaderless.add(tp.topic)
                 continue
             if state.fetch_epoch >= 0 and epoch > state.fetch_epoch and epoch != state.confirmed_epoch:
@@ -286,17 +286,16 @@ class Fetcher:
             self._chore(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
 
     def _is_deposed(self, tp: TopicPartition, state: PartitionState) -> bool:
-        """Whether a leader is known that was one before the place to read from was committed: the broker that named it
+        """Whether a leader is known that was one before the place to begin at was committed: the broker that named it
         lags behind, and its log may end earlier. Where no newer one shows up for a while, the topic was made anew."""
-        if not 0 <= self._cluster.leader_epoch(tp) < state.fetch_epoch:
-            self._deposed.pop(tp, None)
+        if (expected := self._expected.get(tp)) is None:
             return False
-        now_s = time.monotonic()
-        placed, since_s = self._deposed.get(tp, (-1, 0.0))
-        if placed != state.placed:
-            self._deposed[tp] = state.placed, now_s
-            return True
-        return now_s < since_s + _DEPOSED_GRACE_S
+        placed, until_s = expected
+        epoch = self._cluster.leader_epoch(tp)
+        if epoch < 0 or (state.placed == placed and epoch < state.fetch_epoch and time.monotonic() < until_s):
+            return epoch >= 0
+        del self._expected[tp]
+        return False
 
     def _make_room(self) -> None:
         """Nobody takes of what paused partitions hold: where only that fills the memory, it is fetched again later."""
@@ -401,6 +400,10 @@ class Fetcher:
                 await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
                 return
         missing = self._subscription.place_committed(committed, wanted)
+        until_s = time.monotonic() + _DEPOSED_GRACE_S
+        for tp, state in self._subscription.partitions.items():
+            if tp in committed and state.fetch_epoch > self._cluster.leader_epoch(tp):
+                self._expected[tp] = state.placed, until_s
         if not missing:
             return
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
