@@ -103,6 +103,7 @@ class Cluster:
         self._opening: dict[int, asyncio.Task[Connection]] = {}
         self._coordinators: dict[str, Node] = {}
         self._bootstrapped = False
+        self._turn = 0
 
     async def close(self) -> None:
         for task in self._opening.values():
@@ -229,7 +230,16 @@ class Cluster:
 
     async def refresh(self, topics: Iterable[str] | None) -> dict[str, ErrorCode]:
         """One Metadata request: for these topics, or all of them (None). Returns the topics' errors."""
-        connection = await self.any_connection()
+        return await self._refresh_at(await self.any_connection(), topics)
+
+    async def refresh_elsewhere(self, topics: Iterable[str]) -> None:
+        """The same at another broker each time, since the one that is asked as a rule may lag behind."""
+        nodes = sorted(self._metadata.nodes)
+        if nodes:
+            self._turn += 1
+            await self._refresh_at(await self.connection(nodes[self._turn % len(nodes)]), topics)
+
+    async def _refresh_at(self, connection: Connection, topics: Iterable[str] | None) -> dict[str, ErrorCode]:
         names = None if topics is None else [{"name": name, "topic_id": None} for name in dict.fromkeys(topics)]
         if names is None and connection.version(METADATA) == 0:
             names = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -236,8 +237,8 @@ class Connection(asyncio.BufferedProtocol):
             self._start, self._end = 0, left
 
     def _memory(self, size: int) -> memoryview:
-        """Memory of the large replies before, where nobody holds a view of it any more: fresh one has to be cleared,
-        page by page, which takes as long as receiving into it."""
+        """Memory of the large replies before, where nobody holds a view of it any more: fresh one the system has to
+        clear, page by page, which takes as long as receiving into it."""
         for kept in self._kept:
             if len(kept) >= size and held_by(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
@@ -269,11 +270,9 @@ class Connection(asyncio.BufferedProtocol):
 
 def _fresh(size: int) -> Any:
     """Not cleared where it is much: a bytearray's making kept every other thread waiting for a millisecond or two."""
-    if size < _MUCH:
+    if size < _MUCH or (numpy := sys.modules.get("numpy")) is None:  # whoever decodes records has it
         return bytearray(size)
-    import numpy as np  # whoever fetches so much decodes with it
-
-    return np.empty(size, np.uint8)
+    return numpy.empty(size, numpy.uint8)
 
 
 def _plain_reason(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -81,6 +82,15 @@ class _Asked(NamedTuple):
     wait_ms: int
 
 
+@dataclass(slots=True)
+class _Expected:
+    """A leader of ``epoch`` or a newer one, by a partition as it was ``placed``, from the first look for it on."""
+
+    placed: int
+    epoch: int
+    until_s: float = 0.0
+
+
 class Fetcher:
     """``pump`` starts whatever can be done now; ``changed`` is called when there is something new for a poll."""
 
@@ -107,8 +117,10 @@ class Fetcher:
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
         self._out_of_range: set[TopicPartition] = set()
         """Not fetched until what came before is returned, or the log's range was looked up."""
-        self._expected: dict[TopicPartition, tuple[int, float]] = {}
-        """How long a partition, as it was placed at a commit then, waits for a leader as new as that."""
+        self._expected: dict[TopicPartition, _Expected] = {}
+        """Partitions that begin at commits which are newer than the leaders known of them."""
+        self._in_vain: set[tuple[TopicPartition, int]] = set()
+        """Epochs of commits of which no leader was found."""
         self.in_hand: set[TopicPartition] = set()
         """Of which an iteration holds records that it has not yielded yet."""
         self._missing: set[str] = set()
@@ -286,14 +298,19 @@ class Fetcher:
             self._chore(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
 
     def _is_deposed(self, tp: TopicPartition, state: PartitionState) -> bool:
-        """Whether a leader is known that was one before the place to begin at was committed: the broker that named it
-        lags behind, and its log may end earlier. Where no newer one shows up for a while, the topic was made anew."""
-        if (expected := self._expected.get(tp)) is None:
-            return False
-        placed, until_s = expected
+        """Whether, of a partition that would be fetched now, a leader is known that was one before the place to begin
+        at was committed: the broker that named it lags behind, and its log may end earlier. Where no newer one shows
+        up for a while, the topic was made anew, and nobody waits for that epoch again."""
+        expected = self._expected.get(tp)
         epoch = self._cluster.leader_epoch(tp)
-        if epoch < 0 or (state.placed == placed and epoch < state.fetch_epoch and time.monotonic() < until_s):
-            return epoch >= 0
+        if expected is None or epoch < 0 or state.paused or not state.ready:
+            return False
+        now_s = time.monotonic()
+        if state.placed == expected.placed and epoch < expected.epoch:
+            expected.until_s = expected.until_s or now_s + _DEPOSED_GRACE_S
+            if now_s < expected.until_s:
+                return True
+            self._in_vain.add((tp, expected.epoch))
         del self._expected[tp]
         return False
 
@@ -376,6 +393,8 @@ class Fetcher:
             self._missing |= missing
             self._chore(MISSING_TOPICS, self._wait_for_missing)
         present = {tp: state for tp, state in wanted.items() if tp.topic in found}
+        if behind := {tp.topic for tp, state in present.items() if self._is_deposed(tp, state)}:
+            await self._cluster.refresh_elsewhere(behind)
         if any(self._cluster.leader(tp) < 0 or self._is_deposed(tp, state) for tp, state in present.items()):
             self._pump_soon()  # others may have one
             raise KafkaError(ErrorCode.leader_not_available, "no leader of a partition is known, or none so new")
@@ -400,10 +419,12 @@ class Fetcher:
                 await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
                 return
         missing = self._subscription.place_committed(committed, wanted)
-        until_s = time.monotonic() + _DEPOSED_GRACE_S
-        for tp, state in self._subscription.partitions.items():
-            if tp in committed and state.fetch_epoch > self._cluster.leader_epoch(tp):
-                self._expected[tp] = state.placed, until_s
+        for tp, commit in committed.items():
+            state = self._subscription.partitions.get(tp)
+            if state is None or (state.fetch_offset, state.fetch_epoch) != (commit.offset, commit.leader_epoch):
+                continue
+            if commit.leader_epoch > self._cluster.leader_epoch(tp) and (tp, commit.leader_epoch) not in self._in_vain:
+                self._expected[tp] = _Expected(state.placed, commit.leader_epoch)
         if not missing:
             return
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
@@ -578,9 +599,9 @@ class Fetcher:
             return True  # not one whole batch, or only what was read before: no broker should do that, so no hurry
         aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted or ())
         after, epoch = records.next_offset, records.leader_epoch
+        # Here, while it lies in this core's cache, and beside what another thread decodes.
+        checked = self.config.check_crcs and len(row.records) >= _MUCH and records.is_whole()
         if state.fetched(version, one.offset, after, epoch):
-            # Here, while it lies in this core's cache, and beside what another thread decodes.
-            checked = self.config.check_crcs and len(row.records) >= _MUCH and records.is_whole()
             self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, len(row.records), checked))
             self._changed()
         return False

@@ -1,0 +1,55 @@
+"""Memory for large replies: written again only once nobody sees what was received into it before."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from odradek.client.config import Address
+from odradek.client.connection import KEPT_REPLIES, Connection
+
+VIEWS: list[Callable[[memoryview], Any]] = [
+    lambda reply: reply,
+    lambda reply: reply.toreadonly()[100:200],
+    lambda reply: np.frombuffer(reply.toreadonly(), np.uint8)[7:].view(np.int8),
+    lambda reply: pa.Array.from_buffers(pa.uint8(), 64, [None, pa.py_buffer(reply.toreadonly()[64:])]),
+]
+
+
+def place(reply: memoryview) -> int:
+    return int(np.frombuffer(reply, np.uint8).__array_interface__["data"][0])
+
+
+@pytest.mark.parametrize("size", [100_000, 4 << 20])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("numpy_is_loaded", [True, False])
+def test_what_somebody_sees_is_not_written_again(
+    size: int, view: Callable[[memoryview], Any], numpy_is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def receive() -> None:
+        connection = Connection(Address("127.0.0.1", 1), "c", 1000)
+        if not numpy_is_loaded:
+            monkeypatch.delitem(sys.modules, "numpy")
+        first = place(connection._memory(size))
+        assert {place(connection._memory(size)) for _ in range(3)} == {first}
+        reply = connection._memory(size)
+        assert len(reply) == size
+        seen = view(reply)
+        del reply
+        others = {place(connection._memory(size)) for _ in range(3)}
+        assert len(others) == 1
+        assert first not in others
+        del seen
+        assert {place(connection._memory(size)) for _ in range(3)} <= {first, *others}
+        assert len(connection._kept) == 2
+        held = [connection._memory(size) for _ in range(KEPT_REPLIES + 3)]
+        assert len({place(one) for one in held}) == KEPT_REPLIES + 3
+        assert len(connection._kept) == KEPT_REPLIES
+
+    asyncio.run(receive())
