@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import threading
@@ -280,6 +281,29 @@ def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: Scripted
         assert one.position(T0) == 10
         one.seek(T0, 20)
         assert read(one, 10) == list(range(20, 30))
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_what_was_unpacked_ahead_is_not_written_over(cluster: ScriptedCluster, codec: str) -> None:
+    """More than there is room for ahead, taken in pieces and kept: all of it is as it was sent."""
+    sent = [random.Random(n).randbytes(100) + b"%d" % n * 10 for n in range(12_000)]
+    cluster.log = [
+        (first + 999, encode_batch([Record(b"k", value) for value in sent[first : first + 1000]], now_ms=1,
+                                   base_offset=first, compression=codec))
+        for first in range(0, len(sent), 1000)
+    ]  # fmt: skip
+    assert min(len(data) for _, data in cluster.log) > 1 << 16
+    kept: list[Any] = []
+    with make(cluster, max_poll_records=700, group_id=None, enable_auto_commit=False) as one:
+        one.seek(T0, 0)
+
+        def all_of_it() -> bool:
+            kept.extend(part for parts in one.poll(0.2).values() for part in parts)
+            return sum(part.num_rows for part in kept) >= len(sent)
+
+        eventually(all_of_it, within_s=30, every_s=0)
+        assert len(one._engine.fetcher._rooms) > 1  # type: ignore[attr-defined]
+    assert [value for part in kept for value in part.column("value").to_pylist()] == sent
 
 
 def test_read_committed_leaves_out_what_was_aborted(cluster: ScriptedCluster) -> None:

@@ -68,11 +68,12 @@ class RecordSet:
     batch (-1 where it is empty). Raises CorruptRecord.
     """
 
-    __slots__ = ("_array", "_attributes", "_data", "_table", "leader_epoch", "next_offset")
+    __slots__ = ("_array", "_attributes", "_data", "_plain", "_table", "leader_epoch", "next_offset")
 
     def __init__(self, data: Buffer) -> None:
         self._data = data
-        self._array = kernels.as_bytes(data)
+        self._array = self._plain = kernels.as_bytes(data)
+        """All of it, and where the records of batches lie that are not compressed."""
         self._table, in_order, self._attributes = kernels.survey(self._array)
         if not in_order:
             raise CorruptRecord("record batches that do not follow one another by their offsets")
@@ -89,6 +90,14 @@ class RecordSet:
         except CorruptRecord:
             return False
         return True
+
+    def unpack(self, room: Bytes) -> None:
+        """Before anything is decoded, on a thread that has time for it: unpacks into ``room`` what fits, to be decoded
+        from there. Nothing happens unless all batches are compressed, or with what cannot be unpacked."""
+        if len(self._table) and (self._table[:, ATTRIBUTES] & kernels.CODEC_BITS).all():
+            table = self._table.copy()
+            used = kernels.unpack_into(room, self._data, table)
+            self._plain, self._table = kernels.as_bytes(room[:used].data), table
 
     @property
     def batch_count(self) -> int:
@@ -188,7 +197,7 @@ class RecordSet:
             else:
                 sizes = np.cumsum(run[:, TO] - run[:, FROM])
                 count = max(1, int(np.searchsorted(sizes, room, side="right")))
-                buffer, taken = self._array, int(sizes[min(count, len(run)) - 1])
+                buffer, taken = self._plain, int(sizes[min(count, len(run)) - 1])
             run = run[:count]
             parts.append((buffer, run))
             room -= taken

@@ -228,6 +228,21 @@ def check_crcs(data: Buffer, table: Int64s) -> None:
             raise CorruptRecord(f"batch at offset {base}: its CRC does not match its bytes")
 
 
+def unpack_into(room: Bytes, data: Buffer, table: Int64s) -> int:
+    """Decompresses batches from the first on, as many as ``room`` takes and the usual decoders can; how many bytes that
+    made. Their rows then tell of uncompressed batches whose FROM and TO are positions in ``room``."""
+    view, out = memoryview(data), room.data
+    at = 0
+    for number, (start, end, attributes) in enumerate(table[:, (FROM, TO, ATTRIBUTES)].tolist()):
+        size = decompress_into(attributes & CODEC_BITS, view[start:end], out[at:])
+        if size < 0:
+            break
+        table[number, FROM], table[number, TO] = at, at + size
+        table[number, ATTRIBUTES] = attributes & ~CODEC_BITS
+        at += size
+    return at
+
+
 class Unpacked(threading.local):
     """Where batches are unpacked to, a thread's own: what lies there is read before the next ones come."""
 

@@ -25,6 +25,7 @@ from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
 from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_OFFSET, TopicPartition
+from odradek.core.references import held_by
 
 logger = logging.getLogger("odradek.consumer")
 
@@ -36,6 +37,9 @@ _MOVED = frozenset({
 })  # fmt: skip
 _GLANCE_S = 0.1
 _MUCH = 1 << 16
+_ROOM_BYTES = 4 << 20
+_SHARE_OF_A_ROOM = 16 << 20
+"""Of ``buffer_memory``: by default there are four, which comes on top of it."""
 _DEPOSED_GRACE_S = 5.0
 RANGE_LOOKUP = "the log's range"
 MISSING_TOPICS = "missing topics"
@@ -127,6 +131,7 @@ class Fetcher:
         """Topics that did not exist when they were looked for; after a while they are looked for again."""
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._record_set: Any = None
+        self._rooms: list[Any] = []
         self._closed = False
         self.will_pump = False
         """Whether somebody has asked for it."""
@@ -599,12 +604,30 @@ class Fetcher:
             return True  # not one whole batch, or only what was read before: no broker should do that, so no hurry
         aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted or ())
         after, epoch = records.next_offset, records.leader_epoch
-        # Here, while it lies in this core's cache, and beside what another thread decodes.
-        checked = self.config.check_crcs and len(row.records) >= _MUCH and records.is_whole()
+        checked = False
+        if len(row.records) >= _MUCH:
+            # Here, while it lies in this core's cache, and beside what another thread decodes.
+            checked = self.config.check_crcs and records.is_whole()
+            if records.is_compressed and (room := self._free_room()) is not None:
+                records.unpack(room)
         if state.fetched(version, one.offset, after, epoch):
             self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, len(row.records), checked))
             self._changed()
         return False
+
+    def _free_room(self) -> Any:
+        """Memory to unpack into ahead of those who decode; None where they have not caught up with what there is. Once
+        what was unpacked is returned it is used again."""
+        for room in self._rooms:
+            if held_by(room, 2):  # the list and this name
+                return room
+        if len(self._rooms) >= self.config.buffer_memory // _SHARE_OF_A_ROOM:
+            return None
+        import numpy as np
+
+        room = np.empty(_ROOM_BYTES, np.uint8)
+        self._rooms.append(room)
+        return room
 
     def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
