@@ -16,6 +16,7 @@ from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord
+from odradek.core.references import held_by
 
 
 def made(seed: int, codecs: tuple[str, ...]) -> tuple[bytes, int]:
@@ -81,3 +82,21 @@ def test_faulty_bytes_are_raised_as_ever() -> None:
         assert told[0] == told[1], seed
         seen.add(bool(told[0]))
     assert True in seen
+
+
+def test_a_room_of_which_nothing_was_used_is_free() -> None:
+    room = np.empty(1 << 20, np.uint8)
+    for codecs in (("gzip",), ("snappy",), ("none", "lz4"), ("none",)):
+        records = RecordSet(made(3, codecs)[0])
+        assert not records.can_be_unpacked
+        records.unpack(room)
+        assert held_by(room, 1)
+    large = RecordSet(encode_batch([Record(None, b"v" * (2 << 20))], now_ms=1, compression="zstd"))
+    assert large.can_be_unpacked
+    large.unpack(room)  # there is no room for it
+    assert held_by(room, 1)
+    small = RecordSet(made(3, ("zstd",))[0])
+    small.unpack(room)
+    assert not held_by(room, 1)
+    del small
+    assert held_by(room, 1)

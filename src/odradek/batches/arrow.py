@@ -13,6 +13,7 @@ import pyarrow as pa
 from odradek.batches import decode as kernels
 from odradek.batches.aborted import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
+from odradek.batches.compression import LZ4, ZSTD
 from odradek.batches.decode import (
     ATTRIBUTES,
     BASE,
@@ -93,11 +94,17 @@ class RecordSet:
 
     def unpack(self, room: Bytes) -> None:
         """Before anything is decoded, on a thread that has time for it: unpacks into ``room`` what fits, to be decoded
-        from there. Nothing happens unless all batches are compressed, or with what cannot be unpacked."""
-        if len(self._table) and (self._table[:, ATTRIBUTES] & kernels.CODEC_BITS).all():
+        from there. Nothing happens unless it ``can_be_unpacked``, or with what is faulty."""
+        if self.can_be_unpacked:
             table = self._table.copy()
-            used = kernels.unpack_into(room, self._data, table)
-            self._plain, self._table = kernels.as_bytes(room[:used].data), table
+            if used := kernels.unpack_into(room, self._data, table):
+                self._plain, self._table = kernels.as_bytes(room[:used].data), table
+
+    @property
+    def can_be_unpacked(self) -> bool:
+        """Whether all batches are compressed, by codecs that unpack into memory that is there: lz4 and zstd."""
+        codecs = self._table[:, ATTRIBUTES] & kernels.CODEC_BITS
+        return bool(len(codecs)) and bool(((codecs == LZ4) | (codecs == ZSTD)).all())
 
     @property
     def batch_count(self) -> int:

@@ -103,7 +103,7 @@ def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
         block = data[pos : pos + (size & ~_LZ4_STORED)]
         pos += len(block)
         room = out[at : at + block_bytes]
-        if not room or len(block) != size & ~_LZ4_STORED or len(block) > block_bytes:
+        if not room or not block or len(block) != size & ~_LZ4_STORED or len(block) > block_bytes:
             return -1
         if size & _LZ4_STORED:
             if len(block) > len(room):
@@ -111,7 +111,10 @@ def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
             room[: len(block)] = block
             at += len(block)
         else:
-            at += cramjam.lz4.decompress_block_into(block, room)
+            came = cramjam.lz4.decompress_block_into(block, room)
+            if not came:
+                return -1
+            at += came
 
 
 def _too_large(codec: str, max_bytes: int) -> CorruptRecord:

@@ -33,6 +33,10 @@ from odradek.client.consumer_group import OnPartitions
 from odradek.client.consumer_records import Polled, Record
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
+from odradek.core.references import can_tell_holders
+
+_SHARE_OF_A_ROOM, _MOST_ROOMS = 16 << 20, 8
+"""Rooms to unpack into ahead of the caller: one for so much of ``buffer_memory``, four by default."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -119,7 +123,10 @@ class Consumer:
         self._engine = loop.run(self._make())
 
     async def _make(self) -> Engine:
-        return Engine(self.config, self._on_caller)
+        engine = Engine(self.config, self._on_caller)
+        if can_tell_holders():
+            engine.fetcher.rooms_at_most = min(_MOST_ROOMS, self.config.buffer_memory // _SHARE_OF_A_ROOM)
+        return engine
 
     def __enter__(self) -> Self:
         return self

@@ -38,8 +38,8 @@ _MOVED = frozenset({
 _GLANCE_S = 0.1
 _MUCH = 1 << 16
 _ROOM_BYTES = 4 << 20
-_SHARE_OF_A_ROOM = 16 << 20
-"""Of ``buffer_memory``: by default there are four, which comes on top of it."""
+_SMALL_BATCH = 1 << 10
+"""Of smaller ones the loop would do little but take them up one by one."""
 _DEPOSED_GRACE_S = 5.0
 RANGE_LOOKUP = "the log's range"
 MISSING_TOPICS = "missing topics"
@@ -131,6 +131,8 @@ class Fetcher:
         """Topics that did not exist when they were looked for; after a while they are looked for again."""
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._record_set: Any = None
+        self.rooms_at_most = 0
+        """So many parts may be unpacked ahead. None where this loop is the user's, who has better things for it."""
         self._rooms: list[Any] = []
         self._closed = False
         self.will_pump = False
@@ -604,16 +606,23 @@ class Fetcher:
             return True  # not one whole batch, or only what was read before: no broker should do that, so no hurry
         aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted or ())
         after, epoch = records.next_offset, records.leader_epoch
-        checked = False
-        if len(row.records) >= _MUCH:
-            # Here, while it lies in this core's cache, and beside what another thread decodes.
-            checked = self.config.check_crcs and records.is_whole()
-            if records.is_compressed and (room := self._free_room()) is not None:
-                records.unpack(room)
+        checked = self._prepare(records, len(row.records))
         if state.fetched(version, one.offset, after, epoch):
             self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, len(row.records), checked))
             self._changed()
         return False
+
+    def _prepare(self, records: Any, size: int) -> bool:
+        """What of the work on much can be done here, while it lies in this core's cache, and beside what another thread
+        decodes; whether the checksums were found right."""
+        if size < _MUCH:
+            return False
+        checked = self.config.check_crcs and records.is_whole()
+        if (checked or not self.config.check_crcs) and size >= records.batch_count * _SMALL_BATCH:
+            room = self._free_room() if self.rooms_at_most and records.can_be_unpacked else None
+            if room is not None:
+                records.unpack(room)
+        return bool(checked)
 
     def _free_room(self) -> Any:
         """Memory to unpack into ahead of those who decode; None where they have not caught up with what there is. Once
@@ -621,7 +630,7 @@ class Fetcher:
         for room in self._rooms:
             if held_by(room, 2):  # the list and this name
                 return room
-        if len(self._rooms) >= self.config.buffer_memory // _SHARE_OF_A_ROOM:
+        if len(self._rooms) >= self.rooms_at_most:
             return None
         import numpy as np
 
