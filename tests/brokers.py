@@ -33,6 +33,29 @@ class RunningBroker(Protocol):
     def stop(self) -> None: ...
 
 
+begins_epochs = pytest.mark.skipif(
+    os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3."),
+    reason="Apache Kafka 3 begins no leader epoch when its only broker is back before its session has ended",
+)
+
+
+def cut_back(running: RunningBroker, topic: str, end: int) -> None:
+    """What an unclean election or a power cut leaves behind: partition 0's log without the records from ``end`` on,
+    which begin a batch. Kills the broker for it, and starts it again."""
+    running.kill()
+    log = running.directory / "data" / f"{topic}-0" / f"{0:020}.log"
+    data, at = log.read_bytes(), 0
+    while at < len(data) and int.from_bytes(data[at : at + 8], "big") < end:
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    assert at < len(data), "there is something to cut off"
+    assert int.from_bytes(data[at : at + 8], "big") == end
+    with log.open("rb+") as file:
+        file.truncate(at)
+    for made_of_it in [*log.parent.glob("*index"), *log.parent.glob("*.snapshot")]:
+        made_of_it.unlink()
+    running.start()
+
+
 def odradek_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
     """Odradek's own broker, not started yet."""
     from odradek.testing.cluster import BrokerProcess

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -539,12 +540,15 @@ def test_a_leader_epoch_begins_where_an_unclean_stop_may_have_cut_the_log(
         answer = wire.call(23, 4, message).topics[0].partitions[0]
         return answer.leader_epoch, answer.end_offset
 
+    def stored(wire: Wire, number: int) -> bool:
+        return int(produce(wire, topic, [b"%d" % number]).error_code) == 0
+
     epochs = []
     with Wire(running.bootstrap) as wire:
         create(wire, topic)
     for number in range(3):
         with Wire(running.bootstrap) as wire:
-            eventually(lambda: produce(wire, topic, [b"%d" % number]).error_code == 0)  # noqa: B023  at once
+            eventually(partial(stored, wire, number))
             epochs.append(epoch(wire))
         running.kill()
         running.start()

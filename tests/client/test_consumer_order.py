@@ -235,7 +235,7 @@ def test_a_deposed_leader_is_not_asked_where_the_log_parts() -> None:
             cluster.forget_topics(["t"])
             return Broker()
 
-        cluster.connection = connection  # type: ignore[method-assign]
+        cluster.connection = connection  # type: ignore[method-assign]  # watched
         assert await operations.parting_offset(cluster, FIRST, 9, 3) == (3, 8)
         assert asked == [{"partition": 0, "current_leader_epoch": 5, "leader_epoch": 3}]
 
@@ -257,7 +257,7 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
     async def go() -> list[int]:
         subscription = SubscriptionState()
         config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", "buffer_memory": 1})
-        fetcher = Fetcher(config, TwoBrokers(), subscription, lambda: None)  # type: ignore[arg-type]
+        fetcher = Fetcher(config, TwoBrokers(), subscription, lambda: None)  # type: ignore[arg-type]  # as much of a cluster as is asked
         subscription.set_assigned([FIRST, SECOND])
         for state in subscription.partitions.values():
             state.place(0)
@@ -456,7 +456,7 @@ class OneBroker:
 def one_fetcher(state: PartitionState) -> Fetcher:
     subscription = SubscriptionState(partitions={FIRST: state})
     config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1"})
-    return Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]
+    return Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # as much of a cluster as is asked
 
 
 def test_what_is_placed_while_a_cut_is_found_is_held_against_the_leader_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,7 +536,7 @@ def test_what_a_broker_leaves_out_of_its_answer_is_asked_for_again_after_a_while
         async def connection(node_id: int) -> Any:
             return Broker()
 
-        cluster.connection = connection  # type: ignore[method-assign]
+        cluster.connection = connection  # type: ignore[method-assign]  # watched
         found: dict[TopicPartition, Any] = {}
         for ask in (
             lambda: operations.try_list_offsets(cluster, {FIRST: EARLIEST}, 0, found, cluster.deadline()),

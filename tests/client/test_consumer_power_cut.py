@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
-from brokers import RunningBroker
+from brokers import RunningBroker, begins_epochs, cut_back
 from publish import publish
 
 from odradek import Consumer, TopicPartition
-from odradek.batches.arrow import RecordSet
 from odradek.client import LogTruncated
 
-before_4 = pytest.mark.skipif(
-    os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3."),
-    reason="Apache Kafka 3 begins no leader epoch when its only broker is back before its session has ended",
-)
 QUICK = {"fetch_max_wait_ms": 50, "retry_backoff_ms": 20, "enable_auto_commit": False}
-
-
-def lose_all_from(broker: RunningBroker, tp: TopicPartition, offset: int) -> None:
-    """What a power cut does to records that were never forced to disk. They begin a batch at ``offset``."""
-    path = broker.directory / "data" / str(tp) / "00000000000000000000.log"
-    data, at = path.read_bytes(), 0
-    while int.from_bytes(data[at : at + 8], "big") < offset:
-        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    assert RecordSet(data[at:]).first_offset == offset
-    path.write_bytes(data[:at])
 
 
 def cut_and_grown(broker: RunningBroker, tp: TopicPartition) -> None:
     """Of offsets 0 to 9 those from 6 on are lost, and 6 to 11 are other records then."""
-    broker.kill()
-    lose_all_from(broker, tp, 6)
-    broker.start()
+    cut_back(broker, tp.topic, 6)
     publish(broker.bootstrap, tp.topic, [b"new %d" % n for n in range(6)])
 
 
@@ -55,7 +37,7 @@ def values(consumer: Consumer, count: int) -> list[bytes | None]:
     return found
 
 
-@before_4
+@begins_epochs
 @pytest.mark.parametrize("reset", ["none", "latest"])
 def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(  # behaviour 52
     ten: tuple[RunningBroker, TopicPartition], reset: str
@@ -74,7 +56,7 @@ def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(  # behaviour 52
         assert values(one, 6) == [b"new %d" % n for n in range(6)]
 
 
-@before_4
+@begins_epochs
 def test_who_starts_from_a_commit_sees_it_too(ten: tuple[RunningBroker, TopicPartition]) -> None:  # behaviour 52
     broker, tp = ten
     with Consumer(broker.bootstrap, group_id="g", auto_offset_reset="earliest", **QUICK) as one:

@@ -36,7 +36,7 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         settings: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "isolation_level": isolation_level}
         config = ConsumerConfig.of(settings | {"max_partition_fetch_bytes": 1000, "buffer_memory": 8000})
         subscription = SubscriptionState()
-        fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]
+        fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # as much of a cluster as is asked
         asked: list[set[TopicPartition]] = []
         waits: list[int] = []
 

@@ -302,7 +302,7 @@ def remove(cluster: ScriptedCluster, start: int) -> None:
     def list_offsets(message: Any, version: int) -> Any:
         reply = broker.answer_2(message, version)
         if message.topics[0].partitions[0].timestamp == -2:
-            reply["topics"][0]["partitions"][0]["offset"] = start  # type: ignore[index]
+            reply["topics"][0]["partitions"][0]["offset"] = start  # type: ignore[index]  # a reply is JSON-like
         return reply
 
     def fetch(message: Any, version: int) -> Any:
@@ -312,7 +312,7 @@ def remove(cluster: ScriptedCluster, start: int) -> None:
 
     def configs(message: Any, version: int) -> Any:
         reply = broker.answer_32(message, version)
-        reply["results"][0]["error_code"] = ErrorCode.invalid_request.value  # type: ignore[index]
+        reply["results"][0]["error_code"] = ErrorCode.invalid_request.value  # type: ignore[index]  # as above
         return reply
 
     broker.answers |= {LIST_OFFSETS: list_offsets, FETCH: fetch, DESCRIBE_CONFIGS: configs}

@@ -5,13 +5,12 @@ Deletion is in test_spark_stream.py: ``test_a_topic_made_anew_is_data_loss``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, eventually
+from brokers import RunningBroker, begins_epochs, cut_back, eventually
 from publish import create_topic, numbers, publish
 from scripted import scripted
 from spark_runs import StreamingRun, span
@@ -25,12 +24,6 @@ from odradek.core.ids import TopicPartition
 from odradek.spark.errors import reason
 
 Made = Callable[..., StreamingRun]
-
-
-no_epoch_in_3 = pytest.mark.skipif(
-    os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3."),
-    reason="Apache Kafka 3 begins no leader epoch when its only broker is back before its session has ended",
-)
 
 
 @pytest.fixture
@@ -54,21 +47,6 @@ def loss(run: StreamingRun, **options: str) -> str:
     with pytest.raises(Exception, match="data may have been lost") as caught:
         run.run(**options)
     return reason(caught.value) or ""
-
-
-def cut_back(running: RunningBroker, directory: Path, topic: str, end: int) -> None:
-    """What an unclean election leaves behind: a log without the records from ``end`` on. Kills the broker for it."""
-    running.kill()
-    (log,) = directory.glob(f"**/{topic}-0/{0:020}.log")
-    data, at = log.read_bytes(), 0
-    while at < len(data) and int.from_bytes(data[at : at + 8], "big") < end:
-        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    assert at < len(data), "there is something to cut off"
-    with log.open("rb+") as file:
-        file.truncate(at)
-    for made_of_it in [*log.parent.glob("*index"), *log.parent.glob("*.snapshot")]:
-        made_of_it.unlink()
-    running.start()
 
 
 def end_of(run: StreamingRun) -> int:
@@ -101,14 +79,12 @@ def test_a_log_cut_and_grown_again_between_two_runs(spark: Any, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@no_epoch_in_3
-def test_a_log_file_cut_and_grown_again(
-    made: Made, own_broker: Callable[..., RunningBroker], tmp_path: Path
-) -> None:  # behaviour 52
+@begins_epochs
+def test_a_log_file_cut_and_grown_again(made: Made, own_broker: Callable[..., RunningBroker]) -> None:  # behaviour 52
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)
-    cut_back(running, tmp_path, run.topic, 20)
+    cut_back(running, run.topic, 20)
     publish(run.bootstrap, run.topic, numbers(15))
     assert end_of(run) == 35
     told = loss(run)
@@ -119,13 +95,13 @@ def test_a_log_file_cut_and_grown_again(
 
 
 @pytest.mark.slow
-@no_epoch_in_3
-def test_truncation(made: Made, own_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
+@begins_epochs
+def test_truncation(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
     """Noticed when a batch is planned, and by the worker that reads one that was planned before."""
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)
-    cut_back(running, tmp_path, run.topic, 20)
+    cut_back(running, run.topic, 20)
     assert end_of(run) == 20
     told = loss(run)
     assert "parts from that at offset 20, so offsets 20 to 29 as they were read are gone, and none are" in told

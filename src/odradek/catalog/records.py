@@ -115,7 +115,6 @@ MetadataRecord = (
 
 
 _LEADER_TAG, _NO_LEADER_CHANGE = 1, struct.pack(">i", -2)
-_NO_TAGS = b"\0"
 
 
 # --- writing ----------------------------------------------------------------------------------------------------
@@ -142,28 +141,35 @@ def _ints(values: tuple[int, ...]) -> bytes:
 
 
 def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
-    """(API key, version, fields with the tagged ones behind them)."""
+    """(API key, version, fields but for the tagged ones)."""
     match record:
         case TopicRecord(name, topic_id):
-            return TOPIC, 0, _string(name) + topic_id.bytes + _NO_TAGS
+            return TOPIC, 0, _string(name) + topic_id.bytes
         case PartitionRecord():
-            return PARTITION, 1, _partition_body(record) + _NO_TAGS
-        case PartitionChangeRecord(partition_id, topic_id, leader):
-            tags = _NO_TAGS if leader is None else struct.pack(">BBBi", 1, _LEADER_TAG, 4, leader)
-            return PARTITION_CHANGE, 0, struct.pack(">i", partition_id) + topic_id.bytes + tags
+            return PARTITION, 1, _partition_body(record)
+        case PartitionChangeRecord(partition_id, topic_id):
+            return PARTITION_CHANGE, 0, struct.pack(">i", partition_id) + topic_id.bytes
         case ConfigRecord(resource_type, resource_name, name, value):
             packed = struct.pack(">b", resource_type) + _string(resource_name) + _string(name) + _string(value)
-            return CONFIG, 0, packed + _NO_TAGS
+            return CONFIG, 0, packed
         case RemoveTopicRecord(topic_id):
-            return REMOVE_TOPIC, 0, topic_id.bytes + _NO_TAGS
+            return REMOVE_TOPIC, 0, topic_id.bytes
         case FeatureLevelRecord(name, level):
-            return FEATURE_LEVEL, 0, _string(name) + struct.pack(">h", level) + _NO_TAGS
+            return FEATURE_LEVEL, 0, _string(name) + struct.pack(">h", level)
         case ClientQuotaRecord(entity, key, value):
             named = b"".join(_string(kind) + _string(name) + b"\0" for kind, name in entity)
             packed = _uvarint(len(entity) + 1) + named + _string(key)
-            return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None) + _NO_TAGS
+            return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None)
         case ProducerIdsRecord(broker_id, broker_epoch, next_id):
-            return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id) + _NO_TAGS
+            return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id)
+
+
+def _tags(record: MetadataRecord) -> bytes:
+    match record:
+        case PartitionChangeRecord(leader=int(leader)):
+            return struct.pack(">BBBi", 1, _LEADER_TAG, 4, leader)
+        case _:
+            return b"\0"
 
 
 def _partition_body(record: PartitionRecord) -> bytes:
@@ -185,7 +191,7 @@ def _partition_body(record: PartitionRecord) -> bytes:
 def encode(record: MetadataRecord) -> bytes:
     """The value of one record of the metadata log."""
     api_key, version, body = _body(record)
-    return _uvarint(FRAME_VERSION) + _uvarint(api_key) + _uvarint(version) + body
+    return _uvarint(FRAME_VERSION) + _uvarint(api_key) + _uvarint(version) + body + _tags(record)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -231,9 +237,6 @@ class _Cursor:
 
     def ints(self) -> tuple[int, ...]:
         return self.fixed(f">{max(self.uvarint() - 1, 0)}i")
-
-    def skip_tags(self) -> None:
-        self.tags()
 
     def tags(self) -> dict[int, bytes]:
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
@@ -294,7 +297,7 @@ def _read_client_quota(cursor: _Cursor) -> ClientQuotaRecord:
     entity = []
     for _ in range(cursor.uvarint() - 1):
         entity.append((cursor.string(), cursor.nullable_string()))
-        cursor.skip_tags()
+        cursor.tags()
     key = cursor.string()
     value, removed = cursor.fixed(">d?")
     return ClientQuotaRecord(tuple(entity), key, None if removed else value)
