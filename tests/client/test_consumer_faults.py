@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 import sys
@@ -22,12 +23,13 @@ from scripted import (
     scripted,
 )  # fmt: skip
 
+import odradek.aio
 from odradek import Admin, Consumer, TopicPartition
-from odradek.batches.arrow import RecordSet
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
 from odradek.client.consumer_errors import IllegalState
 from odradek.client.errors import CorruptRecord, LogTruncated, RequestTimedOut
+from odradek.client.fetching import Chunk
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 
@@ -284,25 +286,42 @@ def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: Scripted
         assert read(one, 10) == list(range(20, 30))
 
 
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_what_was_unpacked_ahead_is_not_written_over(
-    cluster: ScriptedCluster, codec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More than there is room for ahead, taken in pieces and kept: all of it is as it was sent."""
-    unpacked: list[int] = []
-    unpack = RecordSet.unpack
-    monkeypatch.setattr(
-        RecordSet, "unpack", lambda records, room: (unpacked.append(id(room)), unpack(records, room))[1]
-    )
-    sent = [random.Random(n).randbytes(100) + b"%d" % n * 10 for n in range(12_000)]
-    cluster.log = [
+def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[tuple[int, bytes]]]:
+    """Values, and a log that holds them, each batch above what is worth decoding ahead."""
+    sent = [random.Random(n).randbytes(100) + b"%d" % n * 10 for n in range(count)]
+    log = [
         (first + 999, encode_batch([Record(b"k", value) for value in sent[first : first + 1000]], now_ms=1,
                                    base_offset=first, compression=codec))
-        for first in range(0, len(sent), 1000)
+        for first in range(0, count, 1000)
     ]  # fmt: skip
-    assert min(len(data) for _, data in cluster.log) > 1 << 16
+    assert min(len(data) for _, data in log) > 1 << 16
+    return sent, log
+
+
+@pytest.fixture
+def helped(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
+    """Where chunks begin that were decoded ahead, and whether the client's loop did it."""
+    found: set[tuple[int, bool]] = set()
+    help_with = Chunk.help
+
+    def help_and_tell(chunk: Chunk) -> None:
+        found.add((chunk.start, threading.current_thread().name == "odradek-client"))
+        help_with(chunk)
+
+    monkeypatch.setattr(Chunk, "help", help_and_tell)
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_what_was_decoded_ahead_is_what_was_sent(
+    cluster: ScriptedCluster, codec: str, helped: set[tuple[int, bool]]
+) -> None:
+    """More than may be ready ahead, taken in pieces and kept, by a caller who lets the loop get ahead."""
+    sent, cluster.log = in_batches_of_a_thousand(12_000, codec)
     kept: list[Any] = []
     with make(cluster, max_poll_records=700, group_id=None, enable_auto_commit=False) as one:
+        one.seek(T0, 0)
+        eventually(lambda: one.poll(0) and len(helped) > 2, within_s=30)
         one.seek(T0, 0)
 
         def all_of_it() -> bool:
@@ -310,8 +329,30 @@ def test_what_was_unpacked_ahead_is_not_written_over(
             return sum(part.num_rows for part in kept) >= len(sent)
 
         eventually(all_of_it, within_s=30, every_s=0)
-        assert len(unpacked) > len(set(unpacked)) > 1, "rooms were used again"
+    assert {on_loop for _, on_loop in helped} == {True}
     assert [value for part in kept for value in part.column("value").to_pylist()] == sent
+
+
+def test_on_the_users_loop_a_thread_decodes_ahead(cluster: ScriptedCluster, helped: set[tuple[int, bool]]) -> None:
+    sent, cluster.log = in_batches_of_a_thousand(12_000, "lz4")
+
+    async def go() -> list[bytes]:
+        kept: list[Any] = []
+        async with odradek.aio.Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", max_poll_records=700
+        ) as one:
+            await one.assign([T0])
+            await one.poll(10)
+            while len(helped) <= 2:
+                await one.poll(0)
+                await asyncio.sleep(0.01)
+            await one.seek(T0, 0)
+            while sum(part.num_rows for part in kept) < len(sent):
+                kept += (await one.poll(10)).record_batches()
+        return [value for part in kept for value in part.column("value").to_pylist()]
+
+    assert asyncio.run(go()) == sent
+    assert {on_loop for _, on_loop in helped} == {False}
 
 
 def test_read_committed_leaves_out_what_was_aborted(cluster: ScriptedCluster) -> None:

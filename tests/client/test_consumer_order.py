@@ -20,9 +20,11 @@ from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster, worth_retryi
 from odradek.client.config import ClientConfig
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_fetcher import Fetcher
+from odradek.client.consumer_flights import Flight
 from odradek.client.consumer_records import Record
 from odradek.client.errors import LogTruncated
-from odradek.client.fetching import FetchSession, Wanted
+from odradek.client.fetch import Wanted
+from odradek.client.fetching import FetchSession
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
 from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError
@@ -163,13 +165,13 @@ def test_a_deleted_topic_holds_up_the_start_of_no_other() -> None:
 def test_a_session_by_names_keeps_a_topic_that_was_made_anew() -> None:
     """A broker forgets what it shall after it has taken what is new: of one name that would be the new one."""
     old, new = (Wanted(UUID(int=number), 5, 0, 100) for number in (1, 2))
-    for by_id, forgotten in ((True, [{"topic": "t", "topic_id": UUID(int=1), "partitions": [0]}]), (False, [])):
+    for by_id, forgotten in ((True, [(FIRST, UUID(int=1))]), (False, [])):
         session = FetchSession()
         session.request({FIRST: old}, by_id=by_id)
         assert session.on_reply(ErrorCode.none, 7)
-        fields, _ = session.request({FIRST: new}, by_id=by_id)
-        assert [topic["topic_id"] for topic in fields["topics"]] == [UUID(int=2)]
-        assert fields["forgotten_topics_data"] == forgotten
+        asked = session.request({FIRST: new}, by_id=by_id)
+        assert [one.topic_id for one in asked.changed.values()] == [UUID(int=2)]
+        assert asked.forgotten == forgotten
 
 
 @pytest.mark.parametrize("versions", [{1: 12, 3: 99}, {1: 99, 3: 99}])
@@ -263,14 +265,16 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
             state.place(0)
         asked: list[int] = []
 
-        async def fetch(node_id: int, wanted: Any) -> None:
-            asked.append(node_id)
+        def begin(flight: Flight) -> None:
+            asked.append(flight.node_id)
             fetcher._closed = len(asked) == 6
+            fetcher.flights.under_way[flight.node_id] = flight
+            asyncio.get_running_loop().call_soon(fetcher.flights._end, flight)
 
-        fetcher._fetch = fetch  # type: ignore[method-assign]
+        fetcher.flights.begin = begin  # type: ignore[method-assign]
         fetcher.pump()
-        while fetcher._flights:
-            await asyncio.gather(*fetcher._flights.values())
+        while fetcher.flights.under_way:
+            await asyncio.sleep(0)
         return asked
 
     assert asyncio.run(go()) == [1, 2, 1, 2, 1, 2]

@@ -14,7 +14,8 @@ from odradek.client.commits import AutoCommit, commit_failure, commit_request
 from odradek.client.consumer_errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
 from odradek.client.consumer_protocol import decode_assignment, encode_assignment
 from odradek.client.errors import UnknownTopic
-from odradek.client.fetching import Chunk, FetchBuffer, FetchSession, Wanted
+from odradek.client.fetch import Wanted
+from odradek.client.fetching import Chunk, FetchBuffer, FetchSession
 from odradek.client.membership import Membership, Next, State
 from odradek.client.membership_wire import Subscription, decode_subscription, encode_subscription
 from odradek.client.model import LATEST
@@ -240,16 +241,15 @@ def test_a_session_names_what_changed() -> None:
     zero, one = Wanted(None, 0, 0, 100), Wanted(None, 7, 0, 100)
 
     def asked(wanted: dict[TopicPartition, Wanted]) -> tuple[int, list[int], list[Any]]:
-        fields, _ = session.request(wanted)
-        rows = [row["partition"] for topic in fields["topics"] for row in topic["partitions"]]
-        return fields["session_epoch"], rows, fields["forgotten_topics_data"]
+        found = session.request(wanted)
+        return found.session_epoch, [tp.partition for tp in found.changed], list(found.forgotten)
 
     assert asked({T0: zero, T1: one}) == (0, [0, 1], [])
     assert session.on_reply(ErrorCode.none, 55)
     assert asked({T0: zero, T1: one}) == (1, [], [])
     session.on_reply(ErrorCode.none, 55)
     epoch, rows, forgotten = asked({T1: one._replace(offset=9)})
-    assert (epoch, rows, forgotten[0]["partitions"]) == (2, [1], [0])
+    assert (epoch, rows, forgotten) == (2, [1], [(T0, None)])
     assert not session.on_reply(ErrorCode.fetch_session_id_not_found, 0)
     assert asked({T1: one})[:2] == (0, [1])
 

@@ -23,7 +23,8 @@ from odradek.batches.encode import encode_batch
 from odradek.client import fetch
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_engine import Engine
-from odradek.client.fetching import Wanted
+from odradek.client.consumer_flights import Flight
+from odradek.client.fetch import Wanted
 from odradek.core.errors import OdradekError
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
@@ -122,7 +123,7 @@ class Reader:
             fetcher.drop(tp)
             states[tp].place(START)
         wanted = {tp: Wanted(TOPIC_ID, START, 0, 1 << 20) for tp in PARTITIONS}
-        fetcher.on_reply(data, wanted, {tp: states[tp].version for tp in PARTITIONS})
+        fetcher.on_reply(Flight(1, wanted, {tp: states[tp].version for tp in PARTITIONS}, 1, 1), data)
         failed = isinstance(fetcher.failure, OdradekError)
         assert failed or fetcher.failure is None
         fetcher.failure = None

@@ -122,20 +122,31 @@ class Member:
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         for tp in partitions:
             owner = self.story.owners.get(tp)
-            assert owner is None or not owner.alive, f"{tp} was given to {self.name} while {owner.name} had it"
+            if owner is not None and owner.alive:
+                self.story.taken[owner.name, tp] = f"{tp} was given to {self.name} while {owner.name} had it"
             assert tp not in self.next
             self.story.owners[tp] = self
             self.next[tp] = -1
         self.story.handed_over += 1
 
     async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        done = {tp: self.next[tp] for tp in partitions if self.next[tp] >= 0}
+        done = self.done(partitions)
         if done and self.commits != "auto":
             await self.commit(done)
         self.give_up(partitions)
 
+    def done(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """What there is to commit of partitions that are asked back, and so cannot be another's yet."""
+        for tp in partitions:
+            taken = self.story.taken.pop((self.name, tp), None)
+            self.story.lost += taken is not None
+            assert taken is None or self.ends, taken  # who closes may not have heard yet
+        return {tp: self.next[tp] for tp in partitions if self.next[tp] >= 0}
+
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         self.story.lost += 1
+        for tp in partitions:
+            self.story.taken.pop((self.name, tp), None)
         self.give_up(partitions)
 
     def give_up(self, partitions: Sequence[TopicPartition]) -> None:
@@ -144,11 +155,17 @@ class Member:
             if self.story.owners.get(tp) is self:
                 del self.story.owners[tp]
 
+    def has_died(self) -> None:
+        self.alive = False
+        for name, tp in list(self.story.taken):
+            if name == self.name:
+                del self.story.taken[name, tp]  # nobody is there to be told
+
     async def die(self) -> None:
         """No last commit, no LeaveGroup: its connections are gone, and that is all."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        self.alive = False
+        self.has_died()
         if self.consumer._made is not None:
             await cut_off(self.consumer._made)
         self.next.clear()
@@ -183,7 +200,7 @@ class ThreadedMember(Member):
             self.has_closed()
 
     def on_revoked_here(self, partitions: Sequence[TopicPartition]) -> None:
-        done = {tp: self.next[tp] for tp in partitions if self.next[tp] >= 0}
+        done = self.done(partitions)
         if done and self.commits != "auto":
             self.commit_here(done)
         self.give_up(partitions)
@@ -201,7 +218,7 @@ class ThreadedMember(Member):
             self.dies = True
             self.consumer.wakeup()
         await asyncio.gather(self.task, return_exceptions=True)
-        self.alive = False
+        self.has_died()
         if not self.consumer._closed:
             self.consumer._closed = True
             await asyncio.wrap_future(loop.start(cut_off(self.consumer._engine)))
@@ -228,6 +245,9 @@ class Story:
         self.sent = dict.fromkeys(self.partitions, 0)
         self.processed: dict[TopicPartition, Counter[int]] = {tp: Counter() for tp in self.partitions}
         self.owners: dict[TopicPartition, Member] = {}
+        self.taken: dict[tuple[str, TopicPartition], str] = {}
+        """What was given to others before its owner gave it up. A session ends where a machine has no time for a
+        second: then the owner is told that it lost it, and nothing else."""
         self.members: list[Member] = []
         self.died = self.refused = self.lost = self.handed_over = 0
 
@@ -286,6 +306,7 @@ class Story:
         # A group that is completing a rebalance refuses commits, as Apache Kafka does: automatic ones with a warning.
         self.refused += sum(f"group {self.group}:" in line and "automatic commit" in line for line in self.warnings)
         twice = {tp: [n for n, times in seen.items() if times > 1] for tp, seen in self.processed.items()}
+        assert not self.taken, list(self.taken.values())
         if not self.died and not self.refused and not self.lost:
             assert not any(twice.values()), f"nobody died, and yet some were processed twice: {twice}"
 

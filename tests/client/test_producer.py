@@ -213,6 +213,8 @@ def test_a_broker_that_stays_away_is_an_error_in_time(own_broker: Callable[..., 
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
+    with Producer(broker.bootstrap) as patient:
+        patient.send(topic, b"the first one of a broker and a topic takes its time")
     told: list[Exception | None] = []
     producer = Producer(
         broker.bootstrap, delivery_timeout_ms=300, max_block_ms=300, buffer_memory=2_000, default_api_timeout_ms=500

@@ -52,7 +52,8 @@ def test_replies_in_pieces_arrive_whole_whatever_lay_there_before() -> None:
         for number in range(60):
             size = (SCRATCH_BYTES * (1 + number % 5)) + number
             body = number.to_bytes(4, "big") + bytes([number]) * (size - 4)
-            connection._waiting[number] = future = loop.create_future()
+            future = loop.create_future()
+            connection._waiting[number] = (future, loop.call_later(60, print))
             stream = memoryview(size.to_bytes(4, "big") + body)
             while stream:
                 room = connection.get_buffer(-1)

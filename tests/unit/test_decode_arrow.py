@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -258,3 +259,25 @@ assert found.column("topic")[19_999].as_py() == "t" and found.column("partition"
 print("pandas" in sys.modules)
 """
     assert run_python(program).strip() == "False"
+
+
+@pytest.mark.parametrize("count", [1, 30, 3_000])
+def test_nothing_but_the_records_goes_out_with_them(count: int) -> None:
+    """Memory is not cleared before it is used: what lay there must not travel behind the rows of another topic."""
+    some = batch(*(b"v%d" % number for number in range(count)))
+    part = {"start": count - 1} if count > 30 else {}
+
+    def sent() -> tuple[bytes, bytes, int]:
+        (one,) = RecordSet(some).record_batches("t", 0, columns=COLUMNS, **part)
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, one.schema) as writer:
+            writer.write_batch(one)
+        return stream.getvalue().to_pybytes(), pickle.dumps(one), one.get_total_buffer_size()
+
+    first = sent()
+    for _ in range(20):
+        list(RecordSet(batch(*(b"secret" * 5 for _ in range(count)))).record_batches("other", 0, columns=COLUMNS))
+        again = sent()
+        assert again[0] == first[0]
+        assert b"secret" not in again[1]
+        assert again[2] == first[2]

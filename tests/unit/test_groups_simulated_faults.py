@@ -167,10 +167,10 @@ def test_a_fetch_planned_just_before_partitions_go_fails_nothing() -> None:
         subscription.set_assigned([TopicPartition("t", 0)])
         subscription.state(TopicPartition("t", 0)).place(0)
         fetcher.pump()
-        (flight,) = fetcher._flights.values()
+        assert fetcher.flights.under_way
         subscription.set_assigned([])
-        await asyncio.wait([flight])
-        await asyncio.sleep(0)
+        while fetcher.flights.under_way:
+            await asyncio.sleep(0)
         failure = fetcher.take_failure()
         await fetcher.close()
         return failure

@@ -138,10 +138,27 @@ class Consumer:
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
-            is_little = engine.fetcher.buffer.is_little(_LITTLE_BYTES)
-            polled = engine.take(columns) if is_little else await asyncio.to_thread(engine.take, columns)
+            if engine.fetcher.buffer.is_little(_LITTLE_BYTES):
+                polled = engine.take(columns)
+            else:
+                polled = await self._take_in_thread(engine, columns)
             if polled or left <= 0:
                 return polled
+
+    async def _take_in_thread(self, engine: Engine, columns: tuple[str, ...] | None) -> Polled:
+        """A thread cannot be cancelled: who is gets away when it has done, and what it took is read again."""
+        taking = asyncio.get_running_loop().run_in_executor(None, engine.take, columns)
+        cancelled: asyncio.CancelledError | None = None
+        while not taking.done():
+            try:
+                await asyncio.wait([taking])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            taking.exception()  # what it met is met again
+            engine.give_back()
+            raise cancelled
+        return taking.result()
 
     def wakeup(self) -> None:
         """From any thread: the call that waits for a broker, or the next one, raises Wakeup, as

@@ -13,7 +13,6 @@ import pyarrow as pa
 from odradek.batches import decode as kernels
 from odradek.batches.aborted import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
-from odradek.batches.compression import LZ4, ZSTD
 from odradek.batches.decode import (
     ATTRIBUTES,
     BASE,
@@ -69,42 +68,23 @@ class RecordSet:
     batch (-1 where it is empty). Raises CorruptRecord.
     """
 
-    __slots__ = ("_array", "_attributes", "_data", "_plain", "_table", "leader_epoch", "next_offset")
+    __slots__ = ("_array", "_attributes", "_bounds", "_data", "_table", "leader_epoch", "next_offset")
 
     def __init__(self, data: Buffer) -> None:
         self._data = data
-        self._array = self._plain = kernels.as_bytes(data)
-        """All of it, and where the records of batches lie that are not compressed."""
+        self._array = kernels.as_bytes(data)
         self._table, in_order, self._attributes = kernels.survey(self._array)
         if not in_order:
             raise CorruptRecord("record batches that do not follow one another by their offsets")
         self.next_offset = self.leader_epoch = -1
+        self._bounds = (-1, -1, -1)
+        """The first batch's base offset and last one, and the last batch's base offset."""
         if len(self._table):
-            last = self._table[-1]
-            self.next_offset = int(last[BASE] + last[LAST_DELTA]) + 1
-            self.leader_epoch = int(last[EPOCH])
-
-    def is_whole(self) -> bool:
-        """Whether the checksum of every batch is that of its bytes."""
-        try:
-            kernels.check_crcs(self._data, self._table)
-        except CorruptRecord:
-            return False
-        return True
-
-    def unpack(self, room: Bytes) -> None:
-        """Before anything is decoded, on a thread that has time for it: unpacks into ``room`` what fits, to be decoded
-        from there. Nothing happens unless it ``can_be_unpacked``, or with what is faulty."""
-        if self.can_be_unpacked:
-            table = self._table.copy()
-            if used := kernels.unpack_into(room, self._data, table):
-                self._plain, self._table = kernels.as_bytes(room[:used].data), table
-
-    @property
-    def can_be_unpacked(self) -> bool:
-        """Whether all batches are compressed, by codecs that unpack into memory that is there: lz4 and zstd."""
-        codecs = self._table[:, ATTRIBUTES] & kernels.CODEC_BITS
-        return bool(len(codecs)) and bool(((codecs == LZ4) | (codecs == ZSTD)).all())
+            first = self._table[0].tolist()
+            last = self._table[-1].tolist() if len(self._table) > 1 else first
+            self.next_offset = last[BASE] + last[LAST_DELTA] + 1
+            self.leader_epoch = last[EPOCH]
+            self._bounds = (first[BASE], first[BASE] + first[LAST_DELTA], last[BASE])
 
     @property
     def batch_count(self) -> int:
@@ -118,7 +98,7 @@ class RecordSet:
     @property
     def first_offset(self) -> int:
         """The first batch's base offset, -1 where there is none."""
-        return int(self._table[0, BASE]) if len(self._table) else -1
+        return self._bounds[0]
 
     def spans(self, aborted: Sequence[AbortedTransaction] = ()) -> BatchSpans:
         """What the batches' headers tell of offsets. ``aborted``: as for ``record_batches``."""
@@ -139,34 +119,22 @@ class RecordSet:
         columns: tuple[str, ...] = DEFAULT_COLUMNS,
         check_crcs: bool = True,
         aborted: Sequence[AbortedTransaction] = (),
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> RecordBatches:
         """Records with ``start <= offset < end``; control records never, nor those of ``aborted`` transactions.
 
         Usually one RecordBatch, more where the bytes are many, none where no record qualifies. Timestamps that
-        microseconds cannot hold are clamped. Raises CorruptRecord.
+        microseconds cannot hold are clamped. Raises CorruptRecord when the first one is asked for, or a later one.
         """
         table = self._chosen(start, end, aborted)
-        if check_crcs:
-            kernels.check_crcs(self._data, table)
-        kept = _kept(columns) | (self._attributes >> 3 & 1 and TYPES)
-        at = 0
-        while at < len(table):
-            found, at = self._columns(table, at, start, end, kept)
-            if found.rows:
-                yield _record_batch(found, topic, partition, columns)
+        return RecordBatches(self, table, (topic, partition), (start, end), columns, check_crcs=check_crcs)
 
     def _chosen(self, start: int, end: int, aborted: Sequence[AbortedTransaction]) -> Int64s:
         """The batches that may hold such records."""
         table = self._table
         if not len(table):
             return table
-        first, last = table[0], table[-1]
-        if (
-            not aborted
-            and not self._attributes & CONTROL_BIT
-            and first[BASE] + first[LAST_DELTA] >= start
-            and last[BASE] < end
-        ):
+        _, first_end, last_begin = self._bounds
+        if not aborted and not self._attributes & CONTROL_BIT and first_end >= start and last_begin < end:
             return table
         last_offsets = table[:, BASE] + table[:, LAST_DELTA]
         chosen = (last_offsets >= start) & (table[:, BASE] < end) & (table[:, ATTRIBUTES] & CONTROL_BIT == 0)
@@ -182,8 +150,11 @@ class RecordSet:
             at = len(table)
         else:
             parts, at = self._parts(table, at)
-        sizes = [kernels.claims(run) for _, run in parts]
-        found = Columns(sum(count for count, _ in sizes), sum(size for _, size in sizes), kept)
+        count = size = 0
+        for _, run in parts:
+            claimed = kernels.claims(run)
+            count, size = count + claimed[0], size + claimed[1]
+        found = Columns(count, size, kept)
         for buffer, run in parts:
             found.read(buffer, run, start, end)
         found.finish()
@@ -204,13 +175,51 @@ class RecordSet:
             else:
                 sizes = np.cumsum(run[:, TO] - run[:, FROM])
                 count = max(1, int(np.searchsorted(sizes, room, side="right")))
-                buffer, taken = self._plain, int(sizes[min(count, len(run)) - 1])
+                buffer, taken = self._array, int(sizes[min(count, len(run)) - 1])
             run = run[:count]
             parts.append((buffer, run))
             room -= taken
             if room <= 0 or count < last - first:
                 break
         return parts, at + sum(len(run) for _, run in parts)
+
+
+class RecordBatches(Iterator["pa.RecordBatch"]):
+    """What ``RecordSet.record_batches`` found, decoded as it is asked for. Nothing of it lies in a thread's own memory
+    between two of them, so another thread may go on. After CorruptRecord, asking again raises it again."""
+
+    __slots__ = ("_at", "_columns", "_kept", "_offsets", "_place", "_records", "_table", "_unchecked")
+
+    def __init__(
+        self,
+        records: RecordSet,
+        table: Int64s,
+        place: tuple[str, int],
+        offsets: tuple[int, int],
+        columns: tuple[str, ...],
+        *,
+        check_crcs: bool,
+    ) -> None:
+        self._records, self._table, self._place, self._offsets, self._columns = records, table, place, offsets, columns
+        self._kept = _kept(columns) | (records._attributes >> 3 & 1 and TYPES)
+        self._unchecked = check_crcs
+        self._at = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all has been returned. False may still be followed by none."""
+        return self._at >= len(self._table)
+
+    def __next__(self) -> pa.RecordBatch:
+        records, table = self._records, self._table
+        if self._unchecked:
+            kernels.check_crcs(records._data, table)
+            self._unchecked = False
+        while self._at < len(table):
+            found, self._at = records._columns(table, self._at, *self._offsets, self._kept)
+            if found.rows:
+                return _record_batch(found, *self._place, self._columns)
+        raise StopIteration
 
 
 def _marks(table: Int64s) -> tuple[list[int], list[int], list[int]]:
@@ -229,14 +238,23 @@ def _validity(is_valid: Any) -> tuple[Any, int]:
     return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
 
 
+# Arrays are cut to their rows: what lies behind was never written, and would go out with a pickle or as padding.
+
+
+def _cut(numbers: Any, rows: int) -> Any:
+    return numbers if len(numbers) == rows else numbers[:rows]
+
+
 def _binary(blobs: Blobs, rows: int) -> pa.Array:
-    bitmap, nulls = _validity(blobs.is_there[:rows])
-    buffers = [bitmap, pa.py_buffer(blobs.ends[: rows + 1]), pa.py_buffer(blobs.data)]
-    return pa.Array.from_buffers(ARROW_TYPES["value"], rows, buffers, nulls)
+    bitmap = None
+    if blobs.nulls:
+        bitmap = pa.py_buffer(np.packbits(blobs.is_there[:rows], bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(_cut(blobs.ends, rows + 1)), pa.py_buffer(blobs.data)]
+    return pa.Array.from_buffers(_BINARY, rows, buffers, blobs.nulls)
 
 
 def _fixed(name: str, numbers: Any, rows: int) -> pa.Array:
-    return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(numbers[:rows])], 0)
+    return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(_cut(numbers, rows))], 0)
 
 
 def _headers(found: Columns) -> pa.Array:
@@ -256,7 +274,9 @@ def _headers(found: Columns) -> pa.Array:
     return pa.Array.from_buffers(_HEADERS, found.rows, [bitmap, pa.py_buffer(ends)], nulls, children=[pairs])
 
 
-_ALIKE = 1 << 14
+_BINARY = ARROW_TYPES["value"]
+_ALIKE = 1 << 15
+_FEW = 16
 
 
 def _repeated(value: str | int, rows: int) -> pa.Array:
@@ -280,7 +300,14 @@ def _numbers(number: int) -> pa.Array:
     return _repeated(number, _ALIKE)
 
 
+@lru_cache(maxsize=4096)
+def _few_alike(value: str | int, rows: int) -> pa.Array:
+    return _repeated(value, rows)
+
+
 def _alike(value: str | int, rows: int) -> pa.Array:
+    if rows <= _FEW:
+        return _few_alike(value, rows)
     if rows > _ALIKE:
         return _repeated(value, rows)
     return (_topics(value) if isinstance(value, str) else _numbers(value)).slice(0, rows)

@@ -1,8 +1,5 @@
-"""Record batches to columns: the numba kernels. ``arrow.py`` wraps their output.
-
-Two passes. The first walks every record once, checks each length against its record, its batch and the buffer, and
-notes where keys and values lie; hostile bytes end it with a status, before anything was read out of bounds. The
-second copies keys and values into the columns' buffers. No Python object is made per record.
+"""Fetched bytes to a table of their batches, checked and unpacked: the numba kernels. ``record_columns.py`` walks the
+records in them, ``arrow.py`` wraps what that makes.
 
 Loaded only when something is decoded (importing numba takes a quarter of a second). The kernels have explicit
 signatures and are compiled once per machine: numba keeps them beside this file, or in the user's cache directory
@@ -50,6 +47,8 @@ _WHY = {
 }
 
 CODEC_BITS = 7
+_FEW = 4
+"""Of so many rows all columns are sooner made numbers than four of them found."""
 SMALLEST_RECORD = 7
 _MAX_MS = (1 << 63) // 1000 - 1
 
@@ -223,24 +222,13 @@ def survey(data: Bytes) -> tuple[Int64s, bool, int]:
 def check_crcs(data: Buffer, table: Int64s) -> None:
     """Compares each batch's CRC32C with its bytes. Raises CorruptRecord."""
     view = memoryview(data)
-    for start, end, base, wanted in table[:, (POS, END, BASE, CRC)].tolist():
+    if len(table) <= _FEW:
+        rows = [(row[POS], row[END], row[BASE], row[CRC]) for row in table.tolist()]
+    else:
+        rows = table[:, (POS, END, BASE, CRC)].tolist()
+    for start, end, base, wanted in rows:
         if crc32c(view[start + 21 : end]) != wanted:
             raise CorruptRecord(f"batch at offset {base}: its CRC does not match its bytes")
-
-
-def unpack_into(room: Bytes, data: Buffer, table: Int64s) -> int:
-    """Decompresses batches from the first on, as many as ``room`` takes and the usual decoders can; how many bytes that
-    made. Their rows then tell of uncompressed batches whose FROM and TO are positions in ``room``."""
-    view, out = memoryview(data), room.data
-    at = 0
-    for number, (start, end, attributes) in enumerate(table[:, (FROM, TO, ATTRIBUTES)].tolist()):
-        size = decompress_into(attributes & CODEC_BITS, view[start:end], out[at:])
-        if size < 0:
-            break
-        table[number, FROM], table[number, TO] = at, at + size
-        table[number, ATTRIBUTES] = attributes & ~CODEC_BITS
-        at += size
-    return at
 
 
 class Unpacked(threading.local):

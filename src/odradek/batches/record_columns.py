@@ -7,6 +7,7 @@ the walk with a status. Keys and values are copied where they are met. No Python
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,7 @@ def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
 
 
 @_compiled(
-    types.UniTuple(types.int64, 5)(
+    types.UniTuple(types.int64, 7)(
         _RO, _TABLE, _I64, _I64, _I64, _I64, _I64S, _I64S, _I32S, _U8S, _I32S, _U8S, _U8S, _I32S, _U8S, _I64S, _I32S
     )
 )
@@ -197,7 +198,8 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
     keys: Any, key_ends: Any, key_is_there: Any, values: Any, value_ends: Any, value_is_there: Any,
     headers_at: Any, headers_ends: Any,
 ) -> Any:  # fmt: skip
-    """(status, batch, rows so far, bytes of header names, bytes of header values)."""
+    """(status, batch, rows so far, null keys and values, bytes of header names, bytes of header values)."""
+    no_keys = no_values = np.int64(0)
     name_bytes = np.int64(0)
     header_value_bytes = np.int64(0)
     for i in range(len(table)):
@@ -211,26 +213,26 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
             if at < 0:
                 size, at = _varint(buffer, start, end, 5)
                 if at < 0 or size < 6 or size > end - at:
-                    return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
+                    return np.int64(BAD_RECORD), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
                 record_end = at + size
                 delta_ms, at = _varint(buffer, at + 1, record_end, 10)
                 if at < 0:
-                    return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
+                    return np.int64(BAD_RECORD), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
                 delta, at = _varint(buffer, at, record_end, 5)
                 if at < 0:
-                    return np.int64(BAD_RECORD), np.int64(i), row, name_bytes, header_value_bytes
+                    return np.int64(BAD_RECORD), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
                 if delta < 0 or delta > last_delta:
-                    return np.int64(BAD_OFFSET), np.int64(i), row, name_bytes, header_value_bytes
+                    return np.int64(BAD_OFFSET), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
                 key_at, key_size, at = _field(buffer, at, record_end)
                 if at < 0:
-                    return np.int64(BAD_FIELD), np.int64(i), row, name_bytes, header_value_bytes
+                    return np.int64(BAD_FIELD), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
                 value_at, value_size, at = _field(buffer, at, record_end)
                 if at < 0:
-                    return np.int64(BAD_FIELD), np.int64(i), row, name_bytes, header_value_bytes
+                    return np.int64(BAD_FIELD), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
                 headers_start = at
                 headers, names, header_values, at = _measure_headers(buffer, at, record_end)
                 if at != record_end:
-                    return np.int64(BAD_HEADERS), np.int64(i), row, name_bytes, header_value_bytes
+                    return np.int64(BAD_HEADERS), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
             offset = base + delta
             if offset < first_offset or offset >= end_offset:
                 continue
@@ -239,11 +241,13 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
             times[row] = min(max(ms, -_MAX_MS), _MAX_MS) * 1000
             if kept & KEYS:
                 key_is_there[row] = key_at >= 0
+                no_keys += key_at < 0
                 target = np.int64(key_ends[row])
                 key_ends[row + 1] = target + key_size
                 _copy_bytes(keys, target, buffer, key_at, key_size)
             if kept & VALUES:
                 value_is_there[row] = value_at >= 0
+                no_values += value_at < 0
                 target = np.int64(value_ends[row])
                 value_ends[row + 1] = target + value_size
                 _copy_bytes(values, target, buffer, value_at, value_size)
@@ -256,8 +260,8 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
                 header_value_bytes += header_values
             row += 1
         if at != end:
-            return np.int64(LEFT_OVER), np.int64(i), row, name_bytes, header_value_bytes
-    return np.int64(OK), np.int64(-1), row, name_bytes, header_value_bytes
+            return np.int64(LEFT_OVER), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
+    return np.int64(OK), np.int64(-1), row, no_keys, no_values, name_bytes, header_value_bytes
 
 
 @_compiled(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
@@ -301,19 +305,23 @@ class _Scratch(threading.local):
 
 _SCRATCH = 4 << 20
 _scratch = _Scratch()
+_FEW, _LITTLE = 1 << 8, 4 << 10
+"""Of so few records no column is worth a block of memory, nor the keys being copied to be cut to length."""
 _NO_BYTES = np.empty(0, np.uint8)
 _NO_INT32S = np.empty(0, np.int32)
 _NO_INT64S = np.empty(0, np.int64)
 
 
 class Blobs:
-    """Keys or values of ``rows`` records: Arrow's offsets, a byte for each that is 1 unless it is null, the bytes."""
+    """Keys or values of ``rows`` records: Arrow's offsets, a byte for each that is 1 unless it is null, how many are,
+    the bytes."""
 
-    __slots__ = ("data", "ends", "is_there")
+    __slots__ = ("data", "ends", "is_there", "nulls")
 
-    def __init__(self, capacity: int, data: Bytes) -> None:
+    def __init__(self, capacity: int, data: Bytes, take: Callable[..., Any] = space.take) -> None:
         self.data = data
-        self.ends: Int32s = space.take(capacity + 1, np.int32)
+        self.nulls = 0
+        self.ends: Int32s = take(capacity + 1, np.int32)
         self.ends[0] = 0
         self.is_there: Bytes = np.empty(capacity, np.uint8)
 
@@ -329,6 +337,7 @@ class Columns:
     """
 
     __slots__ = (
+        "_fits",
         "_header_value_bytes",
         "_headers_at",
         "_kept",
@@ -348,15 +357,25 @@ class Columns:
         self._kept = kept
         self._name_bytes = self._header_value_bytes = 0
         self._runs: list[tuple[Bytes, int, int]] = []
-        self.offsets: Int64s = space.take(capacity, np.int64)
-        self.times: Int64s = space.take(capacity, np.int64)
+        is_little = capacity < _FEW and size <= _LITTLE
+        take: Callable[..., Any] = np.empty if is_little else space.take
+        self.offsets: Int64s = take(capacity, np.int64)
+        self.times: Int64s = take(capacity, np.int64)
         self.time_types: Int32s = np.empty(capacity, np.int32) if kept & TYPES else _NO_INT32S
         self._headers_at: Int64s = np.empty(capacity, np.int64) if kept & HEADERS else _NO_INT64S
-        self.headers_ends: Int32s = space.take(capacity + 1, np.int32) if kept & HEADERS else _NO_INT32S
+        self.headers_ends: Int32s = take(capacity + 1, np.int32) if kept & HEADERS else _NO_INT32S
         if kept & HEADERS:
             self.headers_ends[0] = 0
-        self.keys = Blobs(capacity, _scratch.take(size + STRIDE)) if kept & KEYS else _NO_BLOBS
-        self.values = _NO_BLOBS
+        self.keys = self.values = _NO_BLOBS
+        self._fits = is_little
+        if is_little:
+            if kept & KEYS:
+                self.keys = Blobs(capacity, np.empty(size + STRIDE, np.uint8), take)
+            if kept & VALUES:
+                self.values = Blobs(capacity, np.empty(size + STRIDE, np.uint8), take)
+            return
+        if kept & KEYS:
+            self.keys = Blobs(capacity, _scratch.take(size + STRIDE))
         if kept & VALUES:
             self.values = Blobs(capacity, _NO_BYTES)
             self.values.data = space.take(size + STRIDE, np.uint8)  # last: what stays empty is given back
@@ -365,7 +384,7 @@ class Columns:
         """Adds the records of batches whose records lie in ``buffer``. Raises CorruptRecord."""
         before = self.rows
         keys, values = self.keys, self.values
-        status, batch, self.rows, names, header_values = _walk(
+        status, batch, self.rows, no_keys, no_values, names, header_values = _walk(
             buffer, table, first_offset, end_offset, before, self._kept,
             self.offsets, self.times, self.time_types,
             keys.data, keys.ends, keys.is_there, values.data, values.ends, values.is_there,
@@ -373,6 +392,8 @@ class Columns:
         )  # fmt: skip
         if status != OK:
             raise CorruptRecord(f"batch at offset {table[batch, BASE]}: {_WHY[status]}")
+        keys.nulls += no_keys
+        values.nulls += no_values
         if self._kept & HEADERS:
             self._name_bytes += names
             self._header_value_bytes += header_values
@@ -380,6 +401,10 @@ class Columns:
 
     def finish(self) -> None:
         """After the last ``read``, before another thing of this thread's is decoded: makes the memory fit."""
+        if self._fits:
+            for blobs in (self.keys, self.values):
+                blobs.data = blobs.data[: int(blobs.ends[self.rows])] if blobs is not _NO_BLOBS else blobs.data
+            return
         if self._kept & VALUES:
             values = self.values
             used = int(values.ends[self.rows])

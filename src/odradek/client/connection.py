@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from odradek._version import __version__
 from odradek.client.config import Address
@@ -28,10 +28,19 @@ KEPT_REPLIES = 4
 _MUCH = 1 << 20
 
 
+class ReplySink(Protocol):
+    """What a reply, or why there is none, is left with: a future, as a rule."""
+
+    def done(self) -> bool: ...
+    def set_result(self, frame: memoryview, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
 class Connection(asyncio.BufferedProtocol):
     """Use ``await Connection.open(...)``; then ``call`` from the same event loop.
 
-    A request that times out closes the connection, since its late reply would otherwise have to be told apart.
+    A request that times out closes the connection, since its late reply would otherwise have to be told apart: also one
+    that nobody waits for any more, so that a broker gone silent is noticed.
     """
 
     def __init__(self, address: Address, client_id: str, request_timeout_ms: int) -> None:
@@ -41,7 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._next_id = 0
-        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._waiting: dict[int, tuple[ReplySink, asyncio.TimerHandle]] = {}
         self._versions: dict[int, tuple[int, int]] = {}
         self._scratch = bytearray(SCRATCH_BYTES)
         self._scratch_view = memoryview(self._scratch)
@@ -124,20 +133,25 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLost(f"{self.address} {self._lost}") from error
 
     async def exchange(
-        self, api_key: int, version: int, message: Mapping[str, Any], *, timeout_ms: int | None = None
+        self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, timeout_ms: int | None = None
     ) -> memoryview:
-        """Sends a request at a given version and returns the reply's bytes, correlation id first."""
+        """Sends a request, packed or not, at a given version and returns the reply's bytes, correlation id first."""
+        future: asyncio.Future[memoryview] = self._loop.create_future()
+        self.send(api_key, version, message, future, timeout_ms=timeout_ms)
+        return await future
+
+    def send(
+        self, api_key: int, version: int, message: Mapping[str, Any] | bytes, reply: ReplySink, *,
+        timeout_ms: int | None = None,
+    ) -> None:  # fmt: skip
+        """As ``exchange``, and leaves at once: ``reply`` gets the bytes, or why there are none, in a later turn. Raises
+        ConnectionLost where it cannot be sent; then ``reply`` hears nothing."""
         transport, correlation_id = self._next_request()
         data = frames.encode_request(api_key, version, correlation_id, self._client_id, message)
-        future: asyncio.Future[memoryview] = self._loop.create_future()
-        self._waiting[correlation_id] = future
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         timer = self._loop.call_later(limit_s, self._on_timeout, api_key, limit_s)
+        self._waiting[correlation_id] = (reply, timer)
         transport.write(data)
-        try:
-            return await future
-        finally:
-            timer.cancel()
 
     async def post(self, api_key: int, version: int, message: Mapping[str, Any]) -> None:
         """Sends a request that is not answered, and waits until the system has taken all of it.
@@ -249,11 +263,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _deliver(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        future = self._waiting.pop(correlation_id, None)
-        if future is None:
+        reply, timer = self._waiting.pop(correlation_id, (None, None))
+        if reply is None or timer is None:
             self._fail(f"answered a request that was never sent (correlation id {correlation_id})")
-        elif not future.done():
-            future.set_result(frame)
+            return
+        timer.cancel()
+        if not reply.done():
+            reply.set_result(frame)
 
     def _fail(self, reason: str) -> None:
         if self._lost is not None:
@@ -263,9 +279,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionLost(f"{self.address} {reason}"))
+        for reply, timer in waiting.values():
+            timer.cancel()
+            if not reply.done():
+                reply.set_exception(ConnectionLost(f"{self.address} {reason}"))
 
 
 def _fresh(size: int) -> Any:

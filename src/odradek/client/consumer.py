@@ -33,10 +33,6 @@ from odradek.client.consumer_group import OnPartitions
 from odradek.client.consumer_records import Polled, Record
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
-from odradek.core.references import can_tell_holders
-
-_SHARE_OF_A_ROOM, _MOST_ROOMS = 16 << 20, 8
-"""Rooms to unpack into ahead of the caller: one for so much of ``buffer_memory``, four by default."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -124,8 +120,7 @@ class Consumer:
 
     async def _make(self) -> Engine:
         engine = Engine(self.config, self._on_caller)
-        if can_tell_holders():
-            engine.fetcher.rooms_at_most = min(_MOST_ROOMS, self.config.buffer_memory // _SHARE_OF_A_ROOM)
+        engine.fetcher.helps_on_loop = True
         return engine
 
     def __enter__(self) -> Self:
@@ -237,11 +232,20 @@ class Consumer:
 
     def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         self._check()
+        self._engine.begin_poll()
+        try:
+            return self._poll_on(timeout, columns)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C: the caller never sees what was taken already, and may close with a commit
+            self._engine.give_back()
+            raise
+
+    def _poll_on(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         engine = self._engine
-        engine.begin_poll()
         end = time.monotonic() + check_timeout(timeout)
         engine.group.polled()
-        if not engine.quick():
+        if timeout > 0 and engine.must_wait():
             with self._called():
                 engine.listen(timeout)
         if engine.quick() and (polled := engine.take(columns)):

@@ -29,7 +29,7 @@ _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_m
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """Times in milliseconds, sizes in bytes. ``buffer_memory`` bounds what is fetched ahead and not returned yet; a
-    quarter of it may be added for what is unpacked ahead.
+    third of it may be added for what is decoded ahead.
 
     ``columns`` are those that RecordBatches have. Other than in Java, ``allow_auto_create_topics`` is false.
 

@@ -180,10 +180,13 @@ class Engine:
     def _has_some(self) -> bool:
         return self.fetcher.buffer.front(self.subscription.paused()) is not None
 
+    def must_wait(self) -> bool:
+        """Whether a poll has nothing to do or to take, and something is being fetched. From any thread."""
+        return self._is_quiet() and not self._has_some() and self.fetcher.is_fetching
+
     def listen(self, timeout_s: float) -> None:
-        """On the caller's thread: waits for what is being fetched, if a poll has nothing else to do."""
-        if timeout_s > 0 and self._is_quiet() and self.fetcher.is_fetching:
-            self._bell.listen(self._patience_s(timeout_s), lambda: self._has_some() or not self._is_quiet())
+        """On the caller's thread: returns when it need not wait any more, sometimes sooner."""
+        self._bell.listen(self._patience_s(timeout_s), lambda: not self.must_wait())
 
     async def poll(self, timeout_s: float) -> None:
         """Does the group's duties, then waits until there is something to ``take``, or the time has passed."""
@@ -231,21 +234,14 @@ class Engine:
         self._hands = {}
         left = self.config.max_poll_records
         paused = self.subscription.paused()
-        while left > 0 and (chunk := self.fetcher.buffer.front(paused)) is not None:
+        wanted = columns or self.config.columns
+        self.fetcher.columns = wanted
+        while left > 0 and (chunk := self.fetcher.buffer.front(paused, take=True)) is not None:
             state = self.subscription.partitions.get(chunk.tp)
             if state is None or state.version != chunk.version:
                 self.fetcher.buffer.done(chunk)
                 continue
-            wanted = columns or self.config.columns
-            if chunk.decoded is None or chunk.columns != wanted:
-                chunk.rest, chunk.columns = None, wanted
-                chunk.decoded = chunk.records.record_batches(
-                    *chunk.tp,
-                    start=chunk.start,
-                    columns=wanted,
-                    check_crcs=self.config.check_crcs and not chunk.checked,
-                    aborted=chunk.aborted,
-                )
+            chunk.begin(wanted, check_crcs=self.config.check_crcs)
             if columns is not None:
                 self.fetcher.in_hand.add(chunk.tp)
             try:
@@ -275,33 +271,33 @@ class Engine:
 
     def _take_from(self, chunk: Chunk, state: PartitionState, left: int, polled: Polled) -> int:
         if chunk.rest is None:
-            try:
-                chunk.rest = next(chunk.decoded, None) if chunk.decoded is not None else None
-            except OdradekError:
-                chunk.decoded = None  # decoded once more by the next poll: nothing is passed over
-                raise
+            chunk.rest = chunk.next()
         batch = chunk.rest
         if batch is None:
             self.fetcher.buffer.done(chunk)
             if state.stand(chunk.version, chunk.next_offset, chunk.leader_epoch) and chunk.tp in polled:
                 polled.next_offsets[chunk.tp] = OffsetAndMetadata(chunk.next_offset, chunk.leader_epoch)
             return 0
-        piece = batch.slice(0, left) if batch.num_rows > left else batch
+        rows = int(batch.num_rows)
+        is_last = rows <= left and chunk.is_over
+        piece = batch.slice(0, left) if rows > left else batch
+        before, before_epoch = state.position, state.position_epoch
         # A producer may have numbered the records of a batch as it liked: that must not lead back.
-        before, position = state.position, max(state.position, int(piece.column("offset")[-1].as_py()) + 1)
-        before_epoch = state.position_epoch
+        position = chunk.next_offset if is_last else max(before, int(piece.column("offset")[-1].as_py()) + 1)
+        known = self.unfinished.get(chunk.tp)
+        if known is None or state.placed > known[0]:
+            self.unfinished[chunk.tp] = (chunk.version, before, before_epoch)  # first: it may be broken off here
         if not state.stand(chunk.version, position, chunk.leader_epoch):
             self.fetcher.buffer.done(chunk)  # placed anew while this was decoded
             return 0
-        chunk.rest = batch.slice(left) if batch.num_rows > left else None
-        known = self.unfinished.get(chunk.tp)
-        if known is None or state.placed > known[0]:
-            self.unfinished[chunk.tp] = (chunk.version, before, before_epoch)
+        chunk.rest = batch.slice(left) if rows > left else None
         self._hands[chunk.tp] = (state, chunk.version)
         polled.setdefault(chunk.tp, []).append(piece)
         polled.next_offsets[chunk.tp] = OffsetAndMetadata(position, chunk.leader_epoch)
         chunk.start = position
-        return int(piece.num_rows)
+        if is_last:
+            self.fetcher.buffer.done(chunk)
+        return min(rows, left)
 
     @contextmanager
     def record_by_record(self, polled: Polled) -> Iterator[Iterator[Record]]:
@@ -492,6 +488,14 @@ class Engine:
             state = self.subscription.partitions.get(tp)
             if state is not None:
                 state.settle(version, position, epoch)
+
+    def give_back(self) -> None:
+        """A poll was broken off, anywhere: what it took never reached the caller, and is read again."""
+        self.take_back()
+        self.unfinished.clear()
+        for state in self.subscription.partitions.values():
+            state.fetch_again()  # of all of them: a batch may have been in no one's hands
+        self._pump_soon()
 
     async def enforce_rebalance(self, reason: str) -> None:
         if not self.subscription.subscribed:

@@ -6,26 +6,25 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek.batches.aborted import AbortedTransaction
 from odradek.client import fetch, operations
 from odradek.client.admin import isolation
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.config import Address
-from odradek.client.connection import Connection
 from odradek.client.consumer_config import ConsumerConfig, reset_timestamp
 from odradek.client.consumer_errors import NoOffsetForPartition
+from odradek.client.consumer_flights import Flight, Flights
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic, error_for
-from odradek.client.fetch import FetchedPartition
-from odradek.client.fetching import Chunk, FetchBuffer, FetchSession, Wanted
+from odradek.client.fetch import FetchedPartition, Wanted
+from odradek.client.fetching import Chunk, FetchBuffer
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
 from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_OFFSET, TopicPartition
-from odradek.core.references import held_by
 
 logger = logging.getLogger("odradek.consumer")
 
@@ -37,53 +36,11 @@ _MOVED = frozenset({
 })  # fmt: skip
 _GLANCE_S = 0.1
 _MUCH = 1 << 16
-_ROOM_BYTES = 4 << 20
-_SMALL_BATCH = 1 << 10
-"""Of smaller ones the loop would do little but take them up one by one."""
+_READY_BYTES = 8 << 20
+"""For so much of ``buffer_memory`` one RecordBatch may be ready that nobody has asked for; it takes about a third."""
 _DEPOSED_GRACE_S = 5.0
 RANGE_LOOKUP = "the log's range"
 MISSING_TOPICS = "missing topics"
-
-
-class NodeConnections:
-    """Connections of one purpose: a broker answers a connection's requests in order, so whatever waits there long (a
-    fetch, a join) has one of its own. Raises BrokerUnreachable, ConnectionLost."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._open: dict[int, Connection] = {}
-        self._locks: dict[int, asyncio.Lock] = {}
-
-    async def get(self, node_id: int) -> Connection:
-        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a silent broker holds up no other
-            known = self._open.get(node_id)
-            if known is not None and not known.closed:
-                return known
-            node = self._cluster.node(node_id)
-            if node is None:
-                raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
-            config = self._cluster.config
-            self._open[node_id] = await Connection.open(
-                Address(node.host, node.port),
-                client_id=config.client_id,
-                request_timeout_ms=config.request_timeout_ms,
-                setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-            )
-            return self._open[node_id]
-
-    def close(self) -> None:
-        for connection in self._open.values():
-            connection.close()
-        self._open.clear()
-
-
-class _Asked(NamedTuple):
-    """One fetch: of what, how the partitions stood then, how much at most, and how long the broker may hold it."""
-
-    wanted: dict[TopicPartition, Wanted]
-    versions: dict[TopicPartition, int]
-    max_bytes: int
-    wait_ms: int
 
 
 @dataclass(slots=True)
@@ -112,9 +69,15 @@ class Fetcher:
         self._subscription = subscription
         self._changed = changed
         self._isolation = isolation(config.isolation_level)
-        self._connections = NodeConnections(cluster)
-        self._sessions: dict[int, FetchSession] = {}
-        self._flights: dict[int, asyncio.Task[None]] = {}
+        self.flights = Flights(
+            config,
+            cluster,
+            prepare=self._load_kernel,
+            on_reply=self.on_reply,
+            on_lost=self._on_lost,
+            on_end=self._on_end,
+            fail=self._fail,
+        )
         self._flown: dict[int, int] = {}
         """When each broker was last asked, by the count of all fetches."""
         self._fetches = 0
@@ -131,15 +94,20 @@ class Fetcher:
         """Topics that did not exist when they were looked for; after a while they are looked for again."""
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._record_set: Any = None
-        self.rooms_at_most = 0
-        """So many parts may be unpacked ahead. None where this loop is the user's, who has better things for it."""
-        self._rooms: list[Any] = []
+        self.helps_on_loop = False
+        """Whether this loop decodes what the thread that polls has not come to. Where it is the user's own, a thread
+        does that."""
+        self.columns = config.columns
+        """Those that were wanted last."""
+        self._will_help = False
         self._closed = False
         self.will_pump = False
         """Whether somebody has asked for it."""
         self._room_at: dict[TopicPartition, int] = {}
         """Of partitions that wait until less of them is held: until it is no more than so many bytes."""
         self._is_full = False
+        self._shall_tell = False
+        """Whether a poll is to be woken for what came."""
         self._glanced: dict[int, float] = {}
         self._glance: asyncio.TimerHandle | None = None
 
@@ -147,11 +115,10 @@ class Fetcher:
         self._closed = True
         if self._glance is not None:
             self._glance.cancel()
-        tasks = [*self._flights.values(), *self._chores.values()]
-        for task in tasks:
+        chores = list(self._chores.values())
+        for task in chores:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._connections.close()
+        await asyncio.gather(self.flights.close(), *chores, return_exceptions=True)
 
     def drop(self, tp: TopicPartition) -> None:
         self.buffer.drop(tp)
@@ -216,7 +183,7 @@ class Fetcher:
     @property
     def is_fetching(self) -> bool:
         """Whether something may come without a poll's doing."""
-        return bool(self._flights) or self.will_pump
+        return bool(self.flights.under_way) or self.will_pump
 
     def pump(self) -> None:
         self.will_pump = False
@@ -257,7 +224,7 @@ class Fetcher:
                 leaderless.add(tp.topic)
                 continue
             epoch = self._cluster.leader_epoch(tp)
-            if self._is_deposed(tp, state):
+            if tp in self._expected and self._is_deposed(tp, state):
                 leaderless.add(tp.topic)
                 continue
             if state.fetch_epoch >= 0 and epoch > state.fetch_epoch and epoch != state.confirmed_epoch:
@@ -267,10 +234,12 @@ class Fetcher:
             wanted = Wanted(topic.topic_id if topic else None, state.fetch_offset, epoch,
                             self.config.max_partition_fetch_bytes)  # fmt: skip
             per_node.setdefault(self._source(tp, leader), {})[tp] = wanted
-        self._look_up(leaderless, resets, suspects)
-        for node_id in sorted(per_node, key=lambda node_id: self._flown.get(node_id, 0)):  # each in its turn
+        if leaderless or resets or suspects or self._missing:
+            self._look_up(leaderless, resets, suspects)
+        in_turn = sorted(per_node, key=lambda node_id: self._flown.get(node_id, 0)) if len(per_node) > 1 else per_node
+        for node_id in in_turn:
             found = per_node[node_id]
-            if node_id in self._flights:
+            if node_id in self.flights.under_way:
                 continue
             if self.buffer.room() <= 0:
                 is_full = True
@@ -283,7 +252,7 @@ class Fetcher:
                     continue
                 wait_ms = 0
             self._fly(node_id, found, max(1, len(per_node)), wait_ms)
-        if is_full and not self._flights:
+        if is_full and not self.flights.under_way:
             self._make_room()
         self._room_at, self._is_full = room_at, is_full
 
@@ -366,6 +335,8 @@ class Fetcher:
         return 0 <= end <= state.fetch_offset
 
     def _source(self, tp: TopicPartition, leader: int) -> int:
+        if not self._followers:
+            return leader
         follower, until_s = self._followers.get(tp, (leader, float("inf")))
         if time.monotonic() > until_s or self._cluster.node(follower) is None:
             self._followers.pop(tp, None)
@@ -377,19 +348,24 @@ class Fetcher:
         self.buffer.reserved += max_bytes
         self._fetches += 1
         self._flown[node_id] = self._fetches
-        versions = {tp: self._subscription.partitions[tp].version for tp in wanted}  # now: before it runs, some may go
-        asked = _Asked(wanted, versions, max_bytes, wait_ms)
-        self._flights[node_id] = asyncio.ensure_future(self._flight(node_id, asked))
+        versions = {tp: self._subscription.partitions[tp].version for tp in wanted}
+        self.flights.begin(Flight(node_id, wanted, versions, max_bytes, wait_ms))
 
-    async def _flight(self, node_id: int, asked: _Asked) -> None:
+    async def _load_kernel(self) -> None:
+        """numba takes a second to load: not on the loop, which has heartbeats to send."""
+        self._record_set = await asyncio.to_thread(_record_set)
+
+    def _on_lost(self, flight: Flight) -> None:
+        for tp in flight.wanted:
+            self._followers.pop(tp, None)
+
+    def _on_end(self, flight: Flight) -> None:
+        self.buffer.reserved -= flight.max_bytes
         try:
-            await self._fetch(node_id, asked)
-        except Exception as error:
+            self.pump()
+        except Exception as error:  # in the callback of a socket it would close the connection, and be told to nobody
             self._fail(error)
-        finally:
-            self.buffer.reserved -= asked.max_bytes
-            del self._flights[node_id]
-        self.pump()
+        self._tell()
 
     # --- positions --------------------------------------------------------------------------------------------
 
@@ -511,32 +487,10 @@ class Fetcher:
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
-    async def _fetch(self, node_id: int, asked: _Asked) -> None:
-        session = self._sessions.setdefault(node_id, FetchSession())
-        try:
-            if self._record_set is None:
-                self._record_set = await asyncio.to_thread(_load_kernel)
-            reply = await self._exchange(node_id, session, asked)
-            if not session.on_reply(reply.error_code, reply.session_id):
-                raise error_for(reply.error_code, f"broker {node_id} refused the fetch")
-        except (OdradekError, ValueError) as error:
-            session.reset()
-            self._cluster.forget_topics({tp.topic for tp in asked.wanted})
-            for tp in asked.wanted:
-                self._followers.pop(tp, None)
-            logger.info("fetching from broker %d: %s", node_id, error)
-            await asyncio.sleep(self.config.retry_backoff_ms / 1000)
-            return
-        if moved := self.on_reply(reply, asked.wanted, asked.versions):
-            session.reset()
-            self._cluster.forget_topics(moved)
-            await asyncio.sleep(self.config.retry_backoff_ms / 1000)
-
-    def on_reply(
-        self, reply: fetch.FetchReply, wanted: dict[TopicPartition, Wanted], versions: dict[TopicPartition, int]
-    ) -> set[str]:
-        """Keeps what came for partitions that still stand where they stood (``versions``); returns the topics that
-        have to be looked for anew."""
+    def on_reply(self, flight: Flight, reply: fetch.FetchReply) -> set[str]:
+        """Keeps what came for partitions that still stand where they stood; returns the topics that have to be looked
+        for anew."""
+        wanted, versions = flight.wanted, flight.versions
         by_id = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id is not None}
         moved: set[str] = set()
         for row in reply.partitions:
@@ -548,27 +502,15 @@ class Fetcher:
                 continue
             if self._on_row(tp, state, versions[tp], one, row):
                 moved.add(tp.topic)
+        if moved:
+            self._tell()
         return moved
 
-    async def _exchange(self, node_id: int, session: FetchSession, asked: _Asked) -> fetch.FetchReply:
-        connection = await self._connections.get(node_id)
-        ceiling = None if all(one.topic_id is not None for one in asked.wanted.values()) else fetch.IDS_FROM - 1
-        version = connection.version(fetch.FETCH, ceiling)
-        fields, _ = session.request(asked.wanted, by_id=version >= fetch.IDS_FROM)
-        message = fields | {
-            "replica_id": -1,
-            "max_wait": asked.wait_ms,
-            "min_bytes": self.config.fetch_min_bytes,
-            "max_bytes": asked.max_bytes,
-            "isolation_level": self._isolation,
-            "rack_id": self.config.client_rack,
-        }
-        data = await connection.exchange(fetch.FETCH, version, message)
-        try:
-            return fetch.parse_reply(version, data)
-        except ValueError:
-            connection.close()
-            raise
+    def _tell(self) -> None:
+        """Who is woken before the next fetch is sent would wait for the interpreter, and be woken a second time."""
+        if self._shall_tell:
+            self._shall_tell = False
+            self._changed()
 
     def _on_row(
         self, tp: TopicPartition, state: PartitionState, version: int, one: Wanted, row: FetchedPartition
@@ -604,39 +546,63 @@ class Fetcher:
             return False
         if records.next_offset <= one.offset:
             return True  # not one whole batch, or only what was read before: no broker should do that, so no hurry
-        aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted or ())
+        aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted) if row.aborted else ()
         after, epoch = records.next_offset, records.leader_epoch
-        checked = self._prepare(records, len(row.records))
+        size = len(row.records)
         if state.fetched(version, one.offset, after, epoch):
-            self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, len(row.records), checked))
-            self._changed()
+            self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, size))
+            if size < _MUCH:
+                self._shall_tell = True
+            else:
+                self._changed()
+                if not self._will_help:
+                    self._help_soon()
         return False
 
-    def _prepare(self, records: Any, size: int) -> bool:
-        """What of the work on much can be done here, while it lies in this core's cache, and beside what another thread
-        decodes; whether the checksums were found right."""
-        if size < _MUCH:
+    # --- decoding ahead ---------------------------------------------------------------------------------------
+
+    def _help_soon(self) -> None:
+        self._will_help = True
+        loop = asyncio.get_running_loop()
+        if self.helps_on_loop:
+            loop.call_soon(self._help)
+        else:
+            loop.run_in_executor(None, self._help_on, loop).add_done_callback(self._helped)
+
+    def _help(self) -> None:
+        """A RecordBatch at a time, since others wait for the loop."""
+        self._will_help = False
+        if self._help_once():
+            self._changed()
+            self._help_soon()
+
+    def _help_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread of its own: as long as there is something to do."""
+        while self._help_once():
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._changed)
+
+    def _helped(self, done: asyncio.Future[None]) -> None:
+        self._will_help = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _help_once(self) -> bool:
+        """Decodes a RecordBatch while another thread decodes, or works on, what came before; whether there was one."""
+        if self._closed:
             return False
-        checked = self.config.check_crcs and records.is_whole()
-        if (checked or not self.config.check_crcs) and size >= records.batch_count * _SMALL_BATCH:
-            room = self._free_room() if self.rooms_at_most and records.can_be_unpacked else None
-            if room is not None:
-                records.unpack(room)
-        return bool(checked)
+        most = self.config.buffer_memory // _READY_BYTES
+        chunk = self.buffer.begin_help(self._subscription.paused(), least_bytes=_MUCH, most_ready=most)
+        if chunk is None:
+            return False
+        try:
+            chunk.begin(self.columns, check_crcs=self.config.check_crcs)
+            chunk.help()
+        finally:
+            self.buffer.end_help(chunk)
+        return True
 
-    def _free_room(self) -> Any:
-        """Memory to unpack into ahead of those who decode; None where they have not caught up with what there is. Once
-        what was unpacked is returned it is used again."""
-        for room in self._rooms:
-            if held_by(room, 2):  # the list and this name
-                return room
-        if len(self._rooms) >= self.rooms_at_most:
-            return None
-        import numpy as np
-
-        room = np.empty(_ROOM_BYTES, np.uint8)
-        self._rooms.append(room)
-        return room
+    # --- the ends of a log ------------------------------------------------------------------------------------
 
     def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
@@ -661,8 +627,7 @@ class Fetcher:
         await asyncio.sleep(self.config.retry_backoff_ms / 1000)
 
 
-def _load_kernel() -> Any:
-    """numba takes a second to load: not on the loop, which has heartbeats to send."""
+def _record_set() -> Any:
     from odradek.batches.arrow import RecordSet
 
     return RecordSet

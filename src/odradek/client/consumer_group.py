@@ -22,7 +22,7 @@ from odradek.client.consumer_errors import (
     RetriableCommitFailed,
     Wakeup,
 )
-from odradek.client.consumer_fetcher import NodeConnections
+from odradek.client.node_connections import NodeConnections
 from odradek.client.subscription import SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition

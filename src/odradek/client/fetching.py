@@ -10,55 +10,36 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 from odradek.batches.aborted import AbortedTransaction
-from odradek.core.errors import ErrorCode
+from odradek.client.fetch import Asked, Wanted
+from odradek.core.errors import ErrorCode, OdradekError
 from odradek.core.ids import TopicPartition
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 
 
-class Wanted(NamedTuple):
-    """One partition of a fetch."""
-
-    topic_id: UUID | None
-    offset: int
-    leader_epoch: int
-    max_bytes: int
-
-
 @dataclass(slots=True)
 class FetchSession:
     session_id: int = NO_SESSION
     epoch: int = INITIAL_EPOCH
-    _known: dict[TopicPartition, Wanted] = field(default_factory=dict)
+    _known: Mapping[TopicPartition, Wanted] = field(default_factory=dict)
 
-    def request(
-        self, wanted: Mapping[TopicPartition, Wanted], *, by_id: bool = True
-    ) -> tuple[dict[str, Any], dict[TopicPartition, Wanted]]:
-        """The request's fields that sessions rule, and what the reply will be about. ``by_id``: it names topics so."""
+    def request(self, wanted: Mapping[TopicPartition, Wanted], *, by_id: bool = True) -> Asked:
+        """What to ask, where ``wanted`` is all there is to read. ``by_id``: the request names topics so."""
+        known, self._known = self._known, wanted
         if self.epoch == INITIAL_EPOCH:
-            changed: Mapping[TopicPartition, Wanted] = wanted
-            forgotten: list[tuple[TopicPartition, UUID | None]] = []
-        else:
-            changed = {tp: one for tp, one in wanted.items() if self._known.get(tp) != one}
-            # A broker forgets after it has taken what is new: by its name, a topic made anew would be forgotten, too.
-            forgotten = [
-                (tp, known.topic_id)
-                for tp, known in self._known.items()
-                if tp not in wanted or (by_id and wanted[tp].topic_id != known.topic_id)
-            ]
-        self._known = dict(wanted)
-        fields = {
-            "session_id": self.session_id,
-            "session_epoch": self.epoch,
-            "topics": _grouped((tp, one.topic_id, _row(tp, one)) for tp, one in changed.items()),
-            "forgotten_topics_data": _grouped((tp, topic_id, tp.partition) for tp, topic_id in forgotten),
-        }
-        return fields, dict(wanted)
+            return Asked(wanted, (), self.session_id, INITIAL_EPOCH)
+        changed = {tp: one for tp, one in wanted.items() if known.get(tp) != one}
+        # A broker forgets after it has taken what is new: by its name, a topic made anew would be forgotten, too.
+        forgotten = [
+            (tp, one.topic_id)
+            for tp, one in known.items()
+            if tp not in wanted or (by_id and wanted[tp].topic_id != one.topic_id)
+        ]
+        return Asked(changed, forgotten, self.session_id, self.epoch)
 
     def on_reply(self, error_code: ErrorCode, session_id: int) -> bool:
         """Whether the reply counts; after a refusal the next request begins a session anew."""
@@ -79,30 +60,19 @@ class FetchSession:
         self._known = {}
 
 
-def _row(tp: TopicPartition, one: Wanted) -> dict[str, Any]:
-    return {
-        "partition": tp.partition,
-        "current_leader_epoch": one.leader_epoch,
-        "fetch_offset": one.offset,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": one.max_bytes,
-    }
-
-
-def _grouped(rows: Iterable[tuple[TopicPartition, UUID | None, Any]]) -> list[dict[str, Any]]:
-    topics: dict[tuple[str, UUID | None], list[Any]] = {}
-    for tp, topic_id, row in rows:
-        topics.setdefault((tp.topic, topic_id), []).append(row)
-    return [{"topic": name, "topic_id": topic_id, "partitions": found} for (name, topic_id), found in topics.items()]
-
-
 # --- what came ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+FREE, HELPED, TAKEN = range(3)
+
+
+@dataclass(slots=True, eq=False)
 class Chunk:
-    """One partition's part of one reply, waiting to be returned. ``start`` is the offset that was asked for."""
+    """One partition's part of one reply, waiting to be returned. ``start`` is the offset that was asked for.
+
+    Decoding it belongs to whoever has it: nobody (FREE), who decodes ahead, for a while (HELPED), or who returns it,
+    from then on (TAKEN). ``FetchBuffer`` says who.
+    """
 
     tp: TopicPartition
     version: int
@@ -113,14 +83,61 @@ class Chunk:
     records: Any
     """A ``batches.arrow.RecordSet``."""
     size: int
-    checked: bool = False
-    """Whether its checksums were found right."""
-    decoded: Iterator[Any] | None = None
-    """RecordBatches that are left, once somebody has begun to take them."""
+    state: int = FREE
     columns: tuple[str, ...] = ()
-    """Which those have: an iteration wants all of them, a poll perhaps fewer."""
+    """Which of them were decoded: an iteration wants all, a poll perhaps fewer."""
+    decoded: Any = None
+    """``batches.arrow.RecordBatches`` that are left, once somebody has begun to decode."""
+    ready: deque[Any] = field(default_factory=deque)
+    """RecordBatches that come before those."""
     rest: Any = None
     """What is left of a RecordBatch that was returned in part."""
+
+    def begin(self, columns: tuple[str, ...], *, check_crcs: bool) -> None:
+        """Decodes from its start, or from what was returned last; goes on where these columns were begun already."""
+        if self.decoded is not None and self.columns == columns:
+            return
+        self.ready.clear()
+        self.rest, self.columns = None, columns
+        self.decoded = self.records.record_batches(
+            *self.tp, start=self.start, columns=columns, check_crcs=check_crcs, aborted=self.aborted
+        )  # fmt: skip
+
+    def next(self) -> Any:
+        """The next RecordBatch, None behind the last one. After CorruptRecord all that was not returned is decoded once
+        more: nothing is passed over."""
+        if self.ready:
+            return self.ready.popleft()
+        try:
+            return next(self.decoded, None)
+        except OdradekError:
+            self.decoded = None
+            raise
+
+    def help(self) -> None:
+        """Decodes one more RecordBatch ahead of who returns it, who is to meet what is broken there himself."""
+        try:
+            batch = next(self.decoded, None)
+        except Exception:
+            self.ready.clear()
+            self.decoded, self.state = None, TAKEN
+            return
+        if batch is not None:
+            self.ready.append(batch)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether ``next`` has no more to return than it has."""
+        return not self.ready and bool(self.decoded is not None and self.decoded.is_over)
+
+
+def _in_turn(partitions: Iterable[deque[Chunk]]) -> Iterator[Chunk]:
+    """As they will be returned: of each partition the first, then of each the second."""
+    depth, left = 0, list(partitions)
+    while left:
+        left = [chunks for chunks in left if len(chunks) > depth]
+        yield from (chunks[depth] for chunks in left)
+        depth += 1
 
 
 class FetchBuffer:
@@ -133,11 +150,12 @@ class FetchBuffer:
         self.size = 0
         self.reserved = 0
         self._chunks: dict[TopicPartition, deque[Chunk]] = {}
+        self._held: dict[TopicPartition, int] = {}
         self._lock = threading.Lock()
 
     def held(self, tp: TopicPartition) -> int:
-        with self._lock:
-            return sum(chunk.size for chunk in self._chunks.get(tp, ()))
+        """How many bytes."""
+        return self._held.get(tp, 0)
 
     def is_little(self, most_bytes: int) -> bool:
         """Whether all of it is no more than so many bytes, and not compressed."""
@@ -152,22 +170,54 @@ class FetchBuffer:
     def put(self, chunk: Chunk) -> None:
         with self._lock:
             self._chunks.setdefault(chunk.tp, deque()).append(chunk)
+            self._held[chunk.tp] = self._held.get(chunk.tp, 0) + chunk.size
             self.size += chunk.size
 
     def drop(self, tp: TopicPartition) -> None:
         with self._lock:
-            for chunk in self._chunks.pop(tp, ()):
-                self.size -= chunk.size
+            self._chunks.pop(tp, None)
+            self.size -= self._held.pop(tp, 0)
 
     def holders(self) -> list[TopicPartition]:
         """The partitions of which something is held."""
         with self._lock:
             return list(self._chunks)
 
-    def front(self, paused: Iterable[TopicPartition] = ()) -> Chunk | None:
+    def front(self, paused: Iterable[TopicPartition] = (), *, take: bool = False) -> Chunk | None:
+        """What is to be returned next, and not being decoded now; who is to ``take`` it has it from then on."""
         skip = set(paused)
         with self._lock:
-            return next((chunks[0] for tp, chunks in self._chunks.items() if tp not in skip), None)
+            for tp, chunks in self._chunks.items():
+                chunk = chunks[0]
+                if chunk.state != HELPED and (not skip or tp not in skip):
+                    if take:
+                        chunk.state = TAKEN
+                    return chunk
+        return None
+
+    def begin_help(self, paused: Iterable[TopicPartition], *, least_bytes: int, most_ready: int) -> Chunk | None:
+        """A chunk of at least so many bytes to decode of, but never the one to be returned next, which
+        would have to be waited for. None where so many RecordBatches are ready."""
+        skip = set(paused)
+        chosen = None
+        with self._lock:
+            waiting = 0
+            for chunk in _in_turn(self._chunks.values()):
+                most_ready -= len(chunk.ready)
+                if chunk.state != FREE or chunk.tp in skip or (chunk.decoded is not None and chunk.decoded.is_over):
+                    continue
+                waiting += 1
+                if waiting > 1 and chosen is None and chunk.size >= least_bytes:
+                    chosen = chunk
+            if chosen is None or most_ready <= 0:
+                return None
+            chosen.state = HELPED
+        return chosen
+
+    def end_help(self, chunk: Chunk) -> None:
+        with self._lock:
+            if chunk.state == HELPED:
+                chunk.state = FREE
 
     def done(self, chunk: Chunk) -> None:
         """``chunk`` has been returned whole: the next partition has its turn."""
@@ -180,3 +230,6 @@ class FetchBuffer:
             self.size -= chunk.size
             if chunks:
                 self._chunks[chunk.tp] = chunks
+                self._held[chunk.tp] -= chunk.size
+            else:
+                del self._held[chunk.tp]

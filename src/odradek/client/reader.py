@@ -439,18 +439,15 @@ class _Source:
         connection = await self.cluster.connection(leader if self._follower is None else self._follower)
         ceiling = None if topic_id is not None else fetch.IDS_FROM - 1
         version = connection.version(fetch.FETCH, ceiling)
-        message = fetch.request(
-            self.partition,
-            topic_id,
-            offset,
-            leader_epoch=epoch,
-            max_bytes=self.max_bytes,
+        limits = fetch.Limits(
+            min(self.max_wait_ms, max(deadline.left_ms, 1)),
             min_bytes=1,
-            max_wait_ms=min(self.max_wait_ms, max(deadline.left_ms, 1)),
+            max_bytes=self.max_bytes,
             isolation_level=self.isolation_level,
             rack="" if self._leader_only else self.cluster.config.client_rack,
         )
-        data = await connection.exchange(fetch.FETCH, version, message)
+        asked = fetch.Asked({self.partition: fetch.Wanted(topic_id, offset, epoch, self.max_bytes)})
+        data = await connection.exchange(fetch.FETCH, version, fetch.pack(version, limits, asked))
         try:
             reply = fetch.parse_reply(version, data)
         except ValueError as error:

@@ -130,14 +130,15 @@ def frame(*chunks: bytes) -> bytes:
 
 
 def encode_request(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Mapping[str, Any]
+    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Mapping[str, Any] | bytes
 ) -> bytes:
-    """A whole request, length prefix included."""
+    """A whole request, length prefix included; ``message`` may be packed already."""
     name = b"" if client_id is None else client_id.encode()
     head = _HEAD.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
     if schemas.is_flexible(api_key, version):
         head += b"\0"
-    return frame(head, schemas.encode(api_key, version, Kind.REQUEST, message))
+    body = message if isinstance(message, bytes) else schemas.encode(api_key, version, Kind.REQUEST, message)
+    return frame(head, body)
 
 
 def decode_response(api_key: int, version: int, data: bytes) -> tuple[int, Any]:

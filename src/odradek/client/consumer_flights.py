@@ -1,0 +1,177 @@
+"""Fetches under way, one at a time per broker: how they are sent, and what becomes of their sessions.
+
+A fetch is sent, and its reply read, in the turn of the loop in which that becomes possible: with a task for each, a
+record would be three turns on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from odradek.client import fetch
+from odradek.client.admin import isolation
+from odradek.client.cluster import Cluster
+from odradek.client.connection import Connection
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.errors import ConnectionLost, error_for
+from odradek.client.fetch import Wanted
+from odradek.client.fetching import FetchSession
+from odradek.client.node_connections import NodeConnections
+from odradek.core.errors import OdradekError
+from odradek.core.ids import TopicPartition
+
+logger = logging.getLogger("odradek.consumer")
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """One fetch: of what, how the partitions stood then, how much at most, and how long the broker may hold it."""
+
+    node_id: int
+    wanted: dict[TopicPartition, Wanted]
+    versions: dict[TopicPartition, int]
+    max_bytes: int
+    wait_ms: int
+
+
+class _Reply:
+    """Where a connection leaves a fetch's reply, or why there is none."""
+
+    __slots__ = ("_flight", "_flights", "_version")
+
+    def __init__(self, flights: Flights, flight: Flight, version: int) -> None:
+        self._flights, self._flight, self._version = flights, flight, version
+
+    def done(self) -> bool:
+        return self._flights.under_way.get(self._flight.node_id) is not self._flight
+
+    def set_result(self, frame: memoryview) -> None:
+        self._flights.landed(self._flight, self._version, frame)
+
+    def set_exception(self, error: Exception) -> None:
+        self._flights.lost(self._flight, error)
+
+
+class Flights:
+    """``prepare`` is awaited before the first one; ``on_reply`` takes what came and returns the topics that have to be
+    looked for anew; ``on_lost`` is told of those that failed, ``on_end`` of each when another may follow, ``fail`` of
+    errors that are for the user."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        *,
+        prepare: Callable[[], Awaitable[None]],
+        on_reply: Callable[[Flight, fetch.FetchReply], set[str]],
+        on_lost: Callable[[Flight], None],
+        on_end: Callable[[Flight], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self.under_way: dict[int, Flight] = {}
+        self._config = config
+        self._cluster = cluster
+        self._prepare, self._on_reply, self._on_lost, self._on_end, self._fail = (
+            prepare, on_reply, on_lost, on_end, fail
+        )  # fmt: skip
+        self._isolation = isolation(config.isolation_level)
+        self._connections = NodeConnections(cluster)
+        self._sessions: dict[int, FetchSession] = {}
+        self._departures: set[asyncio.Task[None]] = set()
+        self._prepared = False
+
+    async def close(self) -> None:
+        self.under_way.clear()
+        departures = list(self._departures)
+        for task in departures:
+            task.cancel()
+        await asyncio.gather(*departures, return_exceptions=True)
+        self._connections.close()
+
+    def begin(self, flight: Flight) -> None:
+        """Sends it, at once where a connection is open."""
+        self.under_way[flight.node_id] = flight
+        connection = self._connections.known(flight.node_id)
+        if connection is not None and self._prepared:
+            self._send(flight, connection)
+            return
+        task = asyncio.ensure_future(self._depart(flight))
+        self._departures.add(task)
+        task.add_done_callback(self._departures.discard)
+
+    async def _depart(self, flight: Flight) -> None:
+        try:
+            if not self._prepared:
+                await self._prepare()
+                self._prepared = True
+            connection = await self._connections.get(flight.node_id)
+        except asyncio.CancelledError:
+            self._end_later(flight)  # on the user's loop anybody may cancel it: the next one departs anew
+            raise
+        except Exception as error:
+            self.lost(flight, error)
+        else:
+            self._send(flight, connection)
+
+    def _send(self, flight: Flight, connection: Connection) -> None:
+        session = self._sessions.get(flight.node_id)
+        if session is None:
+            session = self._sessions[flight.node_id] = FetchSession()
+        config = self._config
+        try:
+            ceiling = fetch.IDS_FROM - 1 if any(one.topic_id is None for one in flight.wanted.values()) else None
+            version = connection.version(fetch.FETCH, ceiling)
+            asked = session.request(flight.wanted, by_id=version >= fetch.IDS_FROM)
+            limits = fetch.Limits(
+                flight.wait_ms, config.fetch_min_bytes, flight.max_bytes, self._isolation, config.client_rack
+            )
+            connection.send(fetch.FETCH, version, fetch.pack(version, limits, asked), _Reply(self, flight, version))
+        except Exception as error:
+            self.lost(flight, error)
+
+    def landed(self, flight: Flight, version: int, frame: memoryview) -> None:
+        """Its reply is here."""
+        session = self._sessions[flight.node_id]
+        try:
+            reply = fetch.parse_reply(version, frame)
+        except ValueError as error:
+            if (connection := self._connections.known(flight.node_id)) is not None:
+                connection.close()
+            self.lost(flight, ConnectionLost(f"broker {flight.node_id} sent a reply that cannot be read: {error}"))
+            return
+        if not session.on_reply(reply.error_code, reply.session_id):
+            self.lost(flight, error_for(reply.error_code, f"broker {flight.node_id} refused the fetch"))
+            return
+        try:
+            moved = self._on_reply(flight, reply)
+        except Exception as error:
+            self._fail(error)
+            moved = set()
+        if moved:
+            session.reset()
+            self._cluster.forget_topics(moved)
+            self._end_later(flight)
+        else:
+            self._end(flight)
+
+    def lost(self, flight: Flight, error: Exception) -> None:
+        """It failed: after a while another one may be tried. What no broker can be blamed for is the user's to see."""
+        if not isinstance(error, OdradekError):
+            self._fail(error)
+        if (session := self._sessions.get(flight.node_id)) is not None:
+            session.reset()
+        self._cluster.forget_topics({tp.topic for tp in flight.wanted})
+        self._on_lost(flight)
+        logger.info("fetching from broker %d: %s", flight.node_id, error)
+        self._end_later(flight)
+
+    def _end_later(self, flight: Flight) -> None:
+        asyncio.get_running_loop().call_later(self._config.retry_backoff_ms / 1000, self._end, flight)
+
+    def _end(self, flight: Flight) -> None:
+        if self.under_way.get(flight.node_id) is flight:
+            del self.under_way[flight.node_id]
+            self._on_end(flight)

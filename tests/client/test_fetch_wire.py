@@ -1,0 +1,92 @@
+"""Fetch requests packed by hand say what the schemas say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.client import fetch
+from odradek.client.fetch import Asked, Limits, Wanted
+from odradek.core.ids import TopicPartition
+from odradek.wire import schemas
+from odradek.wire.schemas import Kind
+
+VERSIONS = range(4, schemas.known_versions(fetch.FETCH)[1] + 1)
+INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+IDS = {name: UUID(int=number << 90) for number, name in enumerate(("a", "b", "ü" * 100), 1)}
+PARTITION = st.builds(TopicPartition, st.sampled_from(list(IDS)), INT32)
+WANTED = st.dictionaries(PARTITION, st.tuples(INT64, INT32, INT32), max_size=9)
+LIMITS = st.builds(Limits, INT32, INT32, INT32, st.integers(0, 1), st.text(max_size=9))
+
+
+def by_topic(rows: Iterable[tuple[TopicPartition, UUID | None, Any]]) -> list[dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = {}
+    for tp, topic_id, row in rows:
+        topic = topics.setdefault(tp.topic, {"topic": tp.topic, "topic_id": topic_id, "partitions": []})
+        topic["partitions"].append(row)
+    return list(topics.values())
+
+
+def message(limits: Limits, asked: Asked) -> dict[str, Any]:
+    """For the schemas."""
+    return {
+        "replica_id": -1,
+        "max_wait": limits.max_wait_ms,
+        "min_bytes": limits.min_bytes,
+        "max_bytes": limits.max_bytes,
+        "isolation_level": limits.isolation_level,
+        "session_id": asked.session_id,
+        "session_epoch": asked.session_epoch,
+        "topics": by_topic(
+            (tp, one.topic_id, {
+                "partition": tp.partition,
+                "current_leader_epoch": one.leader_epoch,
+                "fetch_offset": one.offset,
+                "last_fetched_epoch": -1,
+                "log_start_offset": -1,
+                "partition_max_bytes": one.max_bytes,
+            })
+            for tp, one in asked.changed.items()
+        ),
+        "forgotten_topics_data": by_topic((tp, topic_id, tp.partition) for tp, topic_id in asked.forgotten),
+        "rack_id": limits.rack,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(limits=LIMITS, rows=WANTED, forgotten=st.lists(PARTITION, max_size=5), session=st.tuples(INT32, INT32))
+def test_a_packed_request_is_what_the_schema_makes_of_it(
+    version: int,
+    limits: Limits,
+    rows: dict[TopicPartition, tuple[int, int, int]],
+    forgotten: list[TopicPartition],
+    session: tuple[int, int],
+) -> None:
+    wanted = {tp: Wanted(IDS[tp.topic], *row) for tp, row in rows.items()}
+    asked = Asked(wanted, [(tp, IDS[tp.topic]) for tp in forgotten], *session)
+    encoded = schemas.encode(fetch.FETCH, version, Kind.REQUEST, message(limits, asked))
+    assert fetch.pack(version, limits, asked) == encoded
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_more_topics_and_partitions_than_one_byte_counts(version: int) -> None:
+    wanted = {
+        TopicPartition(f"t{topic}", number): Wanted(UUID(int=topic), number, 1, 9)
+        for topic in range(300)
+        for number in range(200 if topic == 7 else 1)
+    }
+    limits, asked = Limits(500, 1, 1 << 20, 0), Asked(wanted)
+    assert asked.session_epoch == -1
+    encoded = schemas.encode(fetch.FETCH, version, Kind.REQUEST, message(limits, asked))
+    assert fetch.pack(version, limits, asked) == encoded
+
+
+def test_a_topic_without_an_id_is_sent_without() -> None:
+    limits, asked = Limits(500, 1, 1 << 20, 0), Asked({TopicPartition("t", 0): Wanted(None, 5, 1, 9)})
+    assert fetch.pack(17, limits, asked) == schemas.encode(fetch.FETCH, 17, Kind.REQUEST, message(limits, asked))

@@ -1,0 +1,178 @@
+"""Two threads decode what was fetched: the same records come as when one does, and what is broken is met as ever."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from odradek.batches import arrow
+from odradek.batches.aborted import AbortedTransaction
+from odradek.batches.arrow import RecordSet
+from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
+from odradek.batches.compression import NAMES
+from odradek.batches.encode import encode_batch
+from odradek.client.fetching import FREE, HELPED, TAKEN, Chunk, FetchBuffer
+from odradek.core.effects import Record
+from odradek.core.errors import CorruptRecord
+from odradek.core.ids import TopicPartition
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+def made(seed: int, codecs: tuple[str, ...]) -> tuple[bytes, int]:
+    """Record batches, and the offset behind them."""
+    chance, parts, offset = random.Random(seed), [], 0
+    for _ in range(chance.randrange(1, 12)):
+        records = [
+            Record(chance.choice([None, b"key"]), chance.randbytes(4) * chance.choice((0, 1, 30, 2000)), offset)
+            for _ in range(chance.randrange(1, 40))
+        ]
+        more = {"producer_id": 9, "producer_epoch": 0, "transactional": True} if chance.random() < 0.3 else {}
+        codec = chance.choice(codecs)
+        parts.append(encode_batch(records, now_ms=1, base_offset=offset, compression=codec, **more))
+        offset += len(records) + chance.choice((0, 0, 5))
+    return b"".join(parts), offset
+
+
+def rows(batches: list[Any]) -> list[dict[str, object]]:
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+@pytest.mark.parametrize("codecs", [("none",), ("lz4",), ("zstd",), ("gzip", "lz4"), NAMES])
+def test_a_thread_goes_on_where_another_one_stopped(codecs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "CHUNK_BYTES", 20_000)  # so that a part is several RecordBatches
+    switches = 0
+    with ThreadPoolExecutor(1) as other:
+        for seed in range(40):
+            chance = random.Random(seed)
+            data, end = made(seed, codecs)
+            for how in (
+                {},
+                {"start": chance.randrange(end), "end": chance.randrange(end + 1)},
+                {"aborted": (AbortedTransaction(9, chance.randrange(end)),)},
+            ):
+                expected = list(RecordSet(data).record_batches("t", 1, columns=COLUMNS, **how))  # type: ignore[arg-type]
+                batches = RecordSet(data).record_batches("t", 1, columns=COLUMNS, **how)  # type: ignore[arg-type]
+                found = []
+                while True:
+                    ahead = chance.random() < 0.5
+                    switches += ahead
+                    batch = other.submit(next, batches, None).result() if ahead else next(batches, None)
+                    if batch is None:
+                        break
+                    batch.validate(full=True)
+                    found.append(batch)
+                assert batches.is_over
+                assert rows(found) == rows(expected), (seed, how)
+    assert switches > 50
+
+
+def chunk(tp: TopicPartition, data: bytes, **more: Any) -> Chunk:
+    records = RecordSet(data)
+    return Chunk(tp, 1, 0, records.next_offset, 0, (), records, len(data), **more)
+
+
+def test_what_is_broken_is_left_to_who_returns_it() -> None:
+    sent = [encode_batch([Record(None, b"v" * 30_000)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
+    broken = bytearray(b"".join(sent))
+    broken[-5] ^= 1
+    one = chunk(T0, bytes(broken))
+    one.state = HELPED
+    one.begin(DEFAULT_COLUMNS, check_crcs=False)
+    one.help()
+    assert (len(one.ready), one.state, one.is_over) == (1, HELPED, False)
+    one = chunk(T0, bytes(broken))
+    one.state = HELPED
+    one.begin(DEFAULT_COLUMNS, check_crcs=True)
+    one.help()
+    assert (len(one.ready), one.state, one.decoded) == (0, TAKEN, None)
+    for _ in range(2):
+        one.begin(DEFAULT_COLUMNS, check_crcs=True)
+        with pytest.raises(CorruptRecord, match="batch at offset 200: its CRC"):
+            one.next()
+
+
+def test_what_comes_before_the_broken_one_is_returned_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "CHUNK_BYTES", 20_000)
+    sent = [encode_batch([Record(None, b"v" * 300)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
+    broken = bytearray(b"".join(sent))
+    broken[len(sent[0]) + len(sent[1]) + 61] = 0xFF  # the third one's first record claims to be longer than it is
+    one = chunk(T0, bytes(broken))
+    one.begin(DEFAULT_COLUMNS, check_crcs=False)
+    for _ in range(3):
+        one.help()
+    assert not one.ready, "all of it is decoded once more by who returns it"
+    one.begin(DEFAULT_COLUMNS, check_crcs=False)
+    assert [one.next().num_rows for _ in range(2)] == [100, 100]
+    with pytest.raises(CorruptRecord, match="batch at offset 200"):
+        one.next()
+
+
+def test_other_columns_than_were_decoded_ahead() -> None:
+    data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
+    one = chunk(T0, data)
+    one.begin(DEFAULT_COLUMNS, check_crcs=True)
+    one.help()
+    one.begin(COLUMNS, check_crcs=True)
+    assert (one.next().schema.names, one.next()) == (list(COLUMNS), None)
+    assert one.is_over
+
+
+def helper(buffer: FetchBuffer, **how: Any) -> Callable[[], Chunk | None]:
+    return lambda: buffer.begin_help(
+        how.get("paused", ()), least_bytes=how.get("least", 1), most_ready=how.get("most", 9)
+    )
+
+
+def test_help_is_for_what_comes_after_the_next() -> None:
+    data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
+    buffer = FetchBuffer(1 << 20)
+    first, second, third, deep = (chunk(tp, data) for tp in (T0, T1, T2, T1))
+    assert helper(buffer)() is None
+    buffer.put(first)
+    assert helper(buffer)() is None, "who polls would have to wait for it"
+    for one in (second, third, deep):
+        buffer.put(one)
+    assert buffer.held(T1) == 2 * len(data)
+    assert helper(buffer, least=1 << 16)() is None, "little is decoded sooner than handed over"
+    assert helper(buffer)() is second
+    assert helper(buffer)() is third
+    assert helper(buffer)() is deep
+    assert helper(buffer)() is None
+    assert buffer.front() is first
+    assert buffer.front(take=True) is first
+    buffer.done(first)
+    assert buffer.front() is None, "all are being decoded"
+    buffer.end_help(third)
+    assert buffer.front(take=True) is third
+    buffer.end_help(second)
+    buffer.end_help(deep)
+    assert (second.state, third.state, deep.state) == (FREE, TAKEN, FREE)
+    assert buffer.front() is second
+    assert buffer.front(paused=[T1]) is third
+    assert helper(buffer)() is deep
+    buffer.end_help(deep)
+    assert helper(buffer, paused=[T1])() is None
+    buffer.drop(T1)
+    assert (buffer.held(T1), buffer.size) == (0, len(data))
+
+
+def test_no_more_is_ready_than_may_be() -> None:
+    data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
+    buffer = FetchBuffer(1 << 20)
+    for _ in range(5):
+        buffer.put(chunk(T0, data))
+    helped = []
+    while (one := helper(buffer, most=2)()) is not None:
+        one.begin(DEFAULT_COLUMNS, check_crcs=True)
+        one.help()
+        buffer.end_help(one)
+        helped.append(one)
+    assert len(helped) == 2
+    assert helper(buffer, most=0)() is None
+    assert helper(buffer, most=3)() not in (None, *helped), "what is decoded to its end needs no more help"
