@@ -74,7 +74,7 @@ class Rig:
             on_end=lambda flight: self.heard.append("end"),
             fail=self.heard.append,
         )
-        self.flights._connections = SimpleNamespace(known=self._known, get=self._get, close=self.line.close)  # type: ignore[assignment]
+        self.flights._connections = SimpleNamespace(known=self._known, get=self._get, close=self.line.close)  # type: ignore[assignment]  # played here
         self.is_open = False
 
     async def _prepare(self) -> None:

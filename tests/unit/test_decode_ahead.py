@@ -56,8 +56,8 @@ def test_a_thread_goes_on_where_another_one_stopped(codecs: tuple[str, ...], mon
                 {"start": chance.randrange(end), "end": chance.randrange(end + 1)},
                 {"aborted": (AbortedTransaction(9, chance.randrange(end)),)},
             ):
-                expected = list(RecordSet(data).record_batches("t", 1, columns=COLUMNS, **how))  # type: ignore[arg-type]
-                batches = RecordSet(data).record_batches("t", 1, columns=COLUMNS, **how)  # type: ignore[arg-type]
+                expected = list(RecordSet(data).record_batches("t", 1, columns=COLUMNS, **how))  # type: ignore[arg-type]  # of several kinds
+                batches = RecordSet(data).record_batches("t", 1, columns=COLUMNS, **how)  # type: ignore[arg-type]  # likewise
                 found = []
                 while True:
                     ahead = chance.random() < 0.5

@@ -76,16 +76,6 @@ def test_what_kio_does_not_know() -> None:
     assert [schemas.is_flexible(8, version) for version in (7, 8)] == [False, True]
 
 
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16_383, 16_384, (1 << 28) - 1, (1 << 32) - 1])
-def test_uvarints(value: int) -> None:
-    out: list[bytes] = []
-    schemas.write_uvarint(out, value)
-    packed = b"".join(out)
-    assert sum((byte & 0x7F) << 7 * n for n, byte in enumerate(packed)) == value
-    assert [byte >> 7 for byte in packed] == [1] * (len(packed) - 1) + [0]
-    assert len(packed) == max(1, (value.bit_length() + 6) // 7)
-
-
 def test_null_where_an_array_is_due_is_refused() -> None:
     # Kafka closes the connection; a handler must not meet it.
     nulls = {

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from odradek.core.varints import read_uvarint, uvarint
+
 FRAME_VERSION = 1
 TOPIC = 2
 PARTITION = 3
@@ -120,24 +122,15 @@ _LEADER_TAG, _NO_LEADER_CHANGE = 1, struct.pack(">i", -2)
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def _uvarint(value: int) -> bytes:
-    packed = bytearray()
-    while value > 0x7F:
-        packed.append(value & 0x7F | 0x80)
-        value >>= 7
-    packed.append(value)
-    return bytes(packed)
-
-
 def _string(value: str | None) -> bytes:
     if value is None:
         return b"\0"
     packed = value.encode()
-    return _uvarint(len(packed) + 1) + packed
+    return uvarint(len(packed) + 1) + packed
 
 
 def _ints(values: tuple[int, ...]) -> bytes:
-    return _uvarint(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
+    return uvarint(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
 
 
 def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
@@ -158,7 +151,7 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
             return FEATURE_LEVEL, 0, _string(name) + struct.pack(">h", level)
         case ClientQuotaRecord(entity, key, value):
             named = b"".join(_string(kind) + _string(name) + b"\0" for kind, name in entity)
-            packed = _uvarint(len(entity) + 1) + named + _string(key)
+            packed = uvarint(len(entity) + 1) + named + _string(key)
             return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None)
         case ProducerIdsRecord(broker_id, broker_epoch, next_id):
             return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id)
@@ -182,7 +175,7 @@ def _partition_body(record: PartitionRecord) -> bytes:
             _ints(()),  # being removed
             _ints(()),  # being added
             struct.pack(">iii", record.leader, record.leader_epoch, record.partition_epoch),
-            _uvarint(len(record.directories) + 1),
+            uvarint(len(record.directories) + 1),
             *(directory.bytes for directory in record.directories),
         )
     )
@@ -191,7 +184,7 @@ def _partition_body(record: PartitionRecord) -> bytes:
 def encode(record: MetadataRecord) -> bytes:
     """The value of one record of the metadata log."""
     api_key, version, body = _body(record)
-    return _uvarint(FRAME_VERSION) + _uvarint(api_key) + _uvarint(version) + body + _tags(record)
+    return uvarint(FRAME_VERSION) + uvarint(api_key) + uvarint(version) + body + _tags(record)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -217,13 +210,11 @@ class _Cursor:
         return packed.unpack(self.take(packed.size))
 
     def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
+        try:
+            value, self.at = read_uvarint(self.data, self.at)
+        except IndexError as error:
+            raise ValueError("metadata record ends too soon") from error
+        return value
 
     def nullable_string(self) -> str | None:
         size = self.uvarint()

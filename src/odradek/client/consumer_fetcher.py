@@ -224,7 +224,7 @@ class Fetcher:
                 leaderless.add(tp.topic)
                 continue
             epoch = self._cluster.leader_epoch(tp)
-            if tp in self._expected and self._is_deposed(tp, state):
+            if self._is_deposed(tp, state):
                 leaderless.add(tp.topic)
                 continue
             if state.fetch_epoch >= 0 and epoch > state.fetch_epoch and epoch != state.confirmed_epoch:
@@ -278,8 +278,10 @@ class Fetcher:
         at was committed: the broker that named it lags behind, and its log may end earlier. Where no newer one shows
         up for a while, the topic was made anew, and nobody waits for that epoch again."""
         expected = self._expected.get(tp)
+        if expected is None:
+            return False
         epoch = self._cluster.leader_epoch(tp)
-        if expected is None or epoch < 0 or state.paused or not state.ready:
+        if epoch < 0 or state.paused or not state.ready:
             return False
         now_s = time.monotonic()
         if state.placed == expected.placed and epoch < expected.epoch:

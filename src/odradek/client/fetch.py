@@ -16,6 +16,7 @@ from uuid import UUID
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
+from odradek.core.varints import read_uvarint, uvarint
 
 FETCH = 1
 IDS_FROM = 13
@@ -23,7 +24,6 @@ IDS_FROM = 13
 _EMPTY = memoryview(b"")
 _NO_TAGS = b"\0"
 _NO_ID = bytes(16)
-_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 class Wanted(NamedTuple):
@@ -144,22 +144,11 @@ def _packed_topic(version: int, name: str, topic_id: UUID | None) -> bytes:
 @lru_cache(maxsize=1024)
 def _packed_text(text: str, flexible: bool) -> bytes:
     packed = text.encode()
-    return (_packed_uvarint(len(packed) + 1) if flexible else len(packed).to_bytes(2, "big")) + packed
+    return (uvarint(len(packed) + 1) if flexible else len(packed).to_bytes(2, "big")) + packed
 
 
 def _packed_count(count: int, flexible: bool) -> bytes:
-    return _packed_uvarint(count + 1) if flexible else count.to_bytes(4, "big")
-
-
-def _packed_uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
 
 
 # --- replies --------------------------------------------------------------------------------------------------------
@@ -275,19 +264,6 @@ def _view(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
     return data[at:end], end
 
 
-def _read_uvarint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise ValueError("fetch reply: malformed length")
-
-
 def _length(data: memoryview, at: int, flexible: bool, legacy: struct.Struct = _INT32) -> tuple[int, int]:
     """-1 for null."""
     if not flexible:
@@ -295,7 +271,7 @@ def _length(data: memoryview, at: int, flexible: bool, legacy: struct.Struct = _
     byte = data[at]
     if byte < 0x80:
         return byte - 1, at + 1
-    value, at = _read_uvarint(data, at)
+    value, at = read_uvarint(data, at)
     return value - 1, at
 
 
@@ -311,9 +287,9 @@ def _tags(data: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
     if not data[at]:
         return _NOTHING, at + 1
     found: dict[int, memoryview] = {}
-    count, at = _read_uvarint(data, at)
+    count, at = read_uvarint(data, at)
     for _ in range(count):
-        tag, at = _read_uvarint(data, at)
-        size, at = _read_uvarint(data, at)
+        tag, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
         found[tag], at = _view(data, at, size)
     return found, at

@@ -189,7 +189,7 @@ class FetchBuffer:
         with self._lock:
             for tp, chunks in self._chunks.items():
                 chunk = chunks[0]
-                if chunk.state != HELPED and (not skip or tp not in skip):
+                if chunk.state != HELPED and tp not in skip:
                     if take:
                         chunk.state = TAKEN
                     return chunk

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from odradek.core.varints import read_uvarint, uvarint
+
 Fields = dict[str, Any]
 Read = Callable[[bytes, int], tuple[Any, int]]
 Write = Callable[[list[bytes], Any], None]
@@ -239,7 +241,7 @@ def _decode(schema: str, data: bytes, name: str) -> Fields:
         fields, end = _codec(schema)[0](data, 2)
     except struct.error as error:
         raise MalformedRecord(f"{name}: it is cut off") from error
-    except (IndexError, UnicodeDecodeError, OverflowError) as error:
+    except (IndexError, ValueError, OverflowError) as error:
         raise MalformedRecord(f"{name}: {error}") from error
     if end != len(data):
         raise MalformedRecord(f"{name}: {len(data) - end} bytes too many")
@@ -258,28 +260,6 @@ def _codec(schema: str) -> tuple[Read, Write]:
 
 
 # --- primitives -------------------------------------------------------------------------------------------------
-
-
-def write_uvarint(out: list[bytes], value: int) -> None:
-    packed = bytearray()
-    while value > 0x7F:
-        packed.append(value & 0x7F | 0x80)
-        value >>= 7
-    packed.append(value)
-    out.append(bytes(packed))
-
-
-def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise MalformedRecord("varint longer than 5 bytes")
 
 
 def _fixed(code: str) -> tuple[Read, Write]:
@@ -327,7 +307,7 @@ def _length(flexible: bool, code: str) -> tuple[Read, Write]:
         return value - 1, at
 
     def write(out: list[bytes], value: int) -> None:
-        write_uvarint(out, value + 1)
+        out.append(uvarint(value + 1))
 
     return read, write
 
@@ -486,13 +466,13 @@ def _structure(
             write_field(out, fields[name])
         if flexible:
             present = [(tag, *row) for tag, row in sorted(tagged.items()) if fields.get(row[0]) != defaults[row[0]]]
-            write_uvarint(out, len(present))
+            out.append(uvarint(len(present)))
             for tag, name, _, write_field in present:
                 content: list[bytes] = []
                 write_field(content, fields[name])
                 packed = b"".join(content)
-                write_uvarint(out, tag)
-                write_uvarint(out, len(packed))
+                out.append(uvarint(tag))
+                out.append(uvarint(len(packed)))
                 out.append(packed)
 
     return read, write

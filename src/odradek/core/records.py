@@ -23,8 +23,8 @@ from odradek.core.record_schemas import (
     decode_key,
     decode_value,
     encode_value,
-    write_uvarint,
 )
+from odradek.core.varints import uvarint
 
 __all__ = [
     "CoordinatorRecord",
@@ -168,7 +168,7 @@ def offset_value(value: OffsetCommitValue) -> bytes:
             )
         )
     out = [_VALUE_4_HEAD.pack(4, value.offset, value.leader_epoch)]
-    write_uvarint(out, len(metadata) + 1)
+    out.append(uvarint(len(metadata) + 1))
     out.append(metadata)
     out.append(_INT64.pack(value.commit_timestamp_ms))
     out.append(_TOPIC_ID_UNKNOWN if value.topic_id is None else _topic_id_tag(value.topic_id))

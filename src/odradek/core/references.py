@@ -32,8 +32,3 @@ def held_by(thing: object, holders: int) -> bool:
     Never, where Python's count does not tell.
     """
     return ALONE >= 0 and sys.getrefcount(thing) == ALONE + holders - 1
-
-
-def can_tell_holders() -> bool:
-    """Whether ``held_by`` ever says so."""
-    return ALONE >= 0

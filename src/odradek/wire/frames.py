@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from odradek.core.varints import read_uvarint
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
@@ -87,29 +88,16 @@ def read_request_head(frame: bytes) -> RequestHead:
             return RequestHead(api_key, version, correlation_id, client_id, at)
         if flexible:
             at = _skip_tags(frame, at)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, ValueError) as error:
         raise FrameError(f"malformed request header: {error}") from error
     return RequestHead(api_key, version, correlation_id, client_id, at)
 
 
-def _read_uvarint(frame: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise FrameError("varint longer than 5 bytes")
-
-
 def _skip_tags(frame: bytes, at: int) -> int:
-    count, at = _read_uvarint(frame, at)
+    count, at = read_uvarint(frame, at)
     for _ in range(count):
-        _, at = _read_uvarint(frame, at)
-        size, at = _read_uvarint(frame, at)
+        _, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
         at += size
         if at > len(frame):
             raise FrameError("tagged field runs past the frame")

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from odradek.wire.schemas import write_uvarint
+from odradek.core.varints import uvarint
 
 
 class CommittedTopic(NamedTuple):
@@ -39,10 +39,7 @@ def _name(name: str, flexible: bool) -> bytes:
     packed = name.encode()
     if not flexible:
         return len(packed).to_bytes(2, "big") + packed
-    out: list[bytes] = []
-    write_uvarint(out, len(packed) + 1)
-    out.append(packed)
-    return b"".join(out)
+    return uvarint(len(packed) + 1) + packed
 
 
 def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> bytes:
@@ -53,7 +50,7 @@ def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> by
     if version >= 3:
         out.append(_NO_THROTTLE)
     if flexible:
-        write_uvarint(out, len(topics) + 1)
+        out.append(uvarint(len(topics) + 1))
     else:
         out.append(len(topics).to_bytes(4, "big"))
     for name, topic_id, codes in topics:
@@ -63,7 +60,7 @@ def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> by
             out.append(_name(name, flexible))
         count = len(codes) // 2
         if flexible:
-            write_uvarint(out, count + 1)
+            out.append(uvarint(count + 1))
             out.append(_rows(count, True).pack(*codes))
             out.append(b"\0")
         else:
@@ -109,7 +106,7 @@ def offset_fetch_rows(partitions: Iterable[int], values: Iterable[Sequence[Any]]
 def _row_with_metadata(partition: int, value: Sequence[Any]) -> bytes:
     metadata = value[2].encode()
     out: list[bytes] = [_ROW_HEAD.pack(partition, value[0], value[1])]
-    write_uvarint(out, len(metadata) + 1)
+    out.append(uvarint(len(metadata) + 1))
     return b"".join((*out, metadata, _END_OF_ROW[1:]))
 
 
@@ -123,17 +120,17 @@ def offset_fetch_response(version: int, groups: Sequence[FetchedGroup]) -> bytes
     """The message, without its header; before version 8 of the one group there is."""
     out: list[bytes] = [_NO_THROTTLE]
     if version >= 8:
-        write_uvarint(out, len(groups) + 1)
+        out.append(uvarint(len(groups) + 1))
     for group_id, error_code, topics in groups:
         if version >= 8:
             out.append(_name(group_id, True))
-        write_uvarint(out, len(topics) + 1)
+        out.append(uvarint(len(topics) + 1))
         for name, topic_id, count, rows in topics:
             if version >= 10:
                 out.append(_NO_ID if topic_id is None else topic_id.bytes)
             else:
                 out.append(_name(name, True))
-            write_uvarint(out, count + 1)
+            out.append(uvarint(count + 1))
             out += (rows, b"\0")
         out += (_CODE.pack(error_code), b"\0")
     if version >= 8:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from odradek.core.varints import read_uvarint
+
 OFFSET_COMMIT = b"\0\x08"
 NEWEST = 10
 _HEAD_END = 8  # api key, version, correlation id
@@ -72,7 +74,7 @@ def positions_in(frame: bytes) -> tuple[int, ...] | None:
         if not 2 <= version <= NEWEST or frame[:2] != OFFSET_COMMIT:
             return None
         positions, end = _walk(frame, version)
-    except (IndexError, struct.error):
+    except (IndexError, ValueError, struct.error):
         return None
     return tuple(positions) if end == len(frame) and positions else None
 
@@ -117,7 +119,7 @@ def _walk(frame: bytes, version: int) -> tuple[list[int], int]:
 
 def _length(frame: bytes, at: int, flexible: bool) -> tuple[int, int]:
     """An array's length and the position behind it; IndexError for one that cannot be."""
-    count, at = _uvarint(frame, at) if flexible else (_INT32(frame, at)[0] + 1, at + 4)
+    count, at = read_uvarint(frame, at) if flexible else (_INT32(frame, at)[0] + 1, at + 4)
     if count < 1 or count > len(frame) - at + 1:
         raise IndexError(count)
     return count - 1, at
@@ -126,20 +128,7 @@ def _length(frame: bytes, at: int, flexible: bool) -> tuple[int, int]:
 def _skip(frame: bytes, at: int, flexible: bool) -> int:
     """The position behind a string, which may be null."""
     if flexible:
-        size, at = _uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
         return at + size - 1 if size else at
     size = int(_INT16(frame, at)[0])
     return at + 2 + max(size, 0)
-
-
-def _uvarint(frame: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise IndexError(at)

@@ -15,6 +15,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from odradek.core.varints import uvarint
+
 
 class FilePart(Protocol):
     """Bytes of an open file that are not read before they are sent, perhaps never into this process."""
@@ -70,20 +72,6 @@ _FETCHED_4 = struct.Struct(">ihqq").pack
 _FETCHED_5 = struct.Struct(">ihqqq").pack
 _ABORTED = struct.Struct(">qq").pack
 _DIVERGING = struct.Struct(">iq").pack
-
-
-def uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return _BYTES[value]
-    packed = bytearray()
-    while value > 0x7F:
-        packed.append(value & 0x7F | 0x80)
-        value >>= 7
-    packed.append(value)
-    return bytes(packed)
-
-
-_BYTES = [bytes([n]) for n in range(256)]
 
 
 def _short_text(value: str | None) -> bytes:

@@ -25,6 +25,8 @@ import odradek.core.kio_alone  # noqa: F401  # isort: skip  (before kio)
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.static.constants import EntityType
 
+from odradek.core.varints import read_uvarint
+
 Walk = Callable[[Any, int, int], int]
 _CountingWalk = Callable[[Any, int, int, list[int]], int]
 
@@ -62,17 +64,6 @@ def _counted(entity: Any, walk: _CountingWalk) -> Walk:
 
 def _too_many() -> None:
     raise ValueError(f"it holds more than {MAX_ELEMENTS:,} elements; ask for fewer at a time")
-
-
-def _uvarint(data: Any, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in (0, 7, 14, 21, 28):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a length takes more than 5 bytes")
 
 
 def _refuse(name: str, count: int, left: int) -> None:
@@ -119,7 +110,7 @@ class _Code:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"uvarint": _uvarint, "int16": _INT16, "int32": _INT32}
+        self.names: dict[str, Any] = {"uvarint": read_uvarint, "int16": _INT16, "int32": _INT32}
         self.names |= {"refuse": _refuse, "too_many": _too_many}
         self._pending = 0
 
@@ -234,10 +225,10 @@ def _walk_of_tag(field: Field[Any]) -> _CountingWalk:
 
 def _tags(data: Any, at: int, end: int, walks: dict[int, _CountingWalk], left: list[int]) -> int:
     """Over tagged fields, into those that hold arrays: these have to take as many bytes as they say."""
-    count, at = _uvarint(data, at)
+    count, at = read_uvarint(data, at)
     for _ in range(count):
-        tag, at = _uvarint(data, at)
-        size, at = _uvarint(data, at)
+        tag, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
         if size > end - at:
             raise ValueError(f"tagged field {tag} claims {size} bytes of {end - at}")
         walk = walks.get(tag)

@@ -23,6 +23,7 @@ from kio.serial import entity_reader
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.static.constants import EntityType
 
+from odradek.core.varints import uvarint
 from odradek.wire.lengths import length_check
 
 Writer = Callable[[list[bytes], Any], None]
@@ -111,21 +112,6 @@ def encode(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -
 # --- primitives -------------------------------------------------------------------------------------------------
 
 
-def write_uvarint(out: list[bytes], value: int) -> None:
-    if value < 0x80:
-        out.append(_ONE_BYTE[value])
-        return
-    packed = bytearray()
-    while value > 0x7F:
-        packed.append(value & 0x7F | 0x80)
-        value >>= 7
-    packed.append(value)
-    out.append(bytes(packed))
-
-
-_ONE_BYTE = [bytes([n]) for n in range(256)]
-
-
 def _fixed(code: str) -> Writer:
     pack = struct.Struct(code).pack
 
@@ -149,7 +135,7 @@ def _text(value: str | bytes | memoryview) -> bytes:
 
 def _write_compact_text(out: list[bytes], value: str | bytes) -> None:
     packed = _text(value)
-    write_uvarint(out, len(packed) + 1)
+    out.append(uvarint(len(packed) + 1))
     out.append(packed)
 
 
@@ -200,7 +186,7 @@ def _array(item: Writer, flexible: bool) -> Writer:
         if value is None:
             out.append(b"\0")
             return
-        write_uvarint(out, len(value) + 1)
+        out.append(uvarint(len(value) + 1))
         for element in value:
             item(out, element)
 
@@ -312,10 +298,10 @@ def _write_tags(
         content = b"".join(packed)
         if content != default:
             present.append((tag, content))
-    write_uvarint(out, len(present))
+    out.append(uvarint(len(present)))
     for tag, content in present:
-        write_uvarint(out, tag)
-        write_uvarint(out, len(content))
+        out.append(uvarint(tag))
+        out.append(uvarint(len(content)))
         out.append(content)
 
 
