@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from publish import publish as publish_values
 from scripted import ScriptedCluster, scripted
 
 from odradek import Admin, Consumer, TopicPartition, aio
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
 from odradek.client.consumer_engine import Engine
+from odradek.client.consumer_errors import IllegalState
+from odradek.client.consumer_records import Polled
 from odradek.client.fetching import Chunk
 from odradek.client.subscription import PartitionState
 from odradek.core.effects import Record
@@ -93,42 +96,168 @@ def test_the_poll_after_ctrl_c_goes_on_there(
         assert found == list(range(200))
 
 
-def test_a_cancelled_poll_loses_nothing_that_a_thread_was_decoding(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Gate:
+    """Holds the thread that has taken something for a poll, until it may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        take = Engine.take
+        self._begun, self._may_go_on = threading.Event(), threading.Event()
+
+        def slow(engine: Engine, columns: tuple[str, ...] | None = None) -> Any:
+            polled = take(engine, columns)
+            if polled and threading.current_thread() is not threading.main_thread():
+                self._begun.set()
+                self._may_go_on.wait(20)
+            return polled
+
+        monkeypatch.setattr(Engine, "take", slow)
+
+    async def poll(self, one: aio.Consumer) -> asyncio.Task[Polled]:
+        """A poll whose thread stands at the gate."""
+        while one._engine.fetcher.buffer.size < 1 << 15:  # so much is decoded in a thread
+            one._engine.fetcher.pump()
+            await asyncio.sleep(0.01)
+        polling = asyncio.ensure_future(one.poll(10))
+        while not self._begun.is_set():
+            await asyncio.sleep(0.001)
+        return polling
+
+    def open(self) -> None:
+        self._may_go_on.set()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+async def rest(one: aio.Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < count and (polled := await one.poll(10)):
+        found += [record.offset for record in polled.records()]
+    return found
+
+
+def test_a_cancelled_poll_loses_nothing_that_a_thread_was_decoding(cluster: ScriptedCluster, gate: Gate) -> None:
     """As asyncio.wait_for cancels it, once or twice; the thread goes on to its end."""
-    take = Engine.take
-    begun, may_go_on = threading.Event(), threading.Event()
-
-    def slow(engine: Engine, columns: tuple[str, ...] | None = None) -> Any:
-        polled = take(engine, columns)
-        if polled and threading.current_thread() is not threading.main_thread():
-            begun.set()
-            may_go_on.wait(20)
-        return polled
-
-    monkeypatch.setattr(Engine, "take", slow)
 
     async def go() -> list[int]:
         async with aio.Consumer(settings(cluster)) as one:
             await one.assign([T0])
-            while one._engine.fetcher.buffer.size < 1 << 15:  # so much is decoded in a thread
-                one._engine.fetcher.pump()
-                await asyncio.sleep(0.01)
-            polling = asyncio.ensure_future(one.poll(10))
-            while not begun.is_set():
-                await asyncio.sleep(0.001)
+            polling = await gate.poll(one)
             for _ in range(2):
                 polling.cancel()
                 await asyncio.sleep(0.01)
             assert not polling.done(), "the thread has not"
-            may_go_on.set()
+            gate.open()
             with pytest.raises(asyncio.CancelledError):
                 await polling
             assert await one.position(T0) == 0
-            found: list[int] = []
-            while len(found) < 200 and (polled := await one.poll(10)):
-                found += [record.offset for record in polled.records()]
-            return found
+            return await rest(one, 200)
 
     assert asyncio.run(go()) == list(range(200))
+
+
+@pytest.mark.parametrize("way", ["commit", "commit of an offset", "commit_async", "close"])
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_no_commit_covers_what_a_poll_under_way_is_taking(
+    bootstrap: str, admin: Admin, topic: str, group: str, gate: Gate, way: str, cancelled: bool
+) -> None:  # claim 23
+    """Another task commits while a thread decodes: none of that has been returned, and it may yet be cancelled."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    publish_values(bootstrap, topic, ["v" * 400] * 200)
+    tp = TopicPartition(topic, 0)
+    committed = 3 if way == "commit of an offset" else 5
+
+    async def commit(one: aio.Consumer) -> None:
+        if way == "commit":
+            await one.commit()
+        elif way == "commit of an offset":
+            await one.commit({tp: 3})
+        elif way == "commit_async":
+            await one.commit_async()
+            while admin.list_group_offsets(group, [tp]).get(tp) is None:
+                await asyncio.sleep(0.01)
+        else:
+            await one.close()
+
+    async def go() -> list[int]:
+        async with aio.Consumer(bootstrap, group_id=group) as one:
+            await one.assign([tp])
+            await one.seek(tp, 5)
+            polling = await gate.poll(one)
+            if way != "close":
+                assert await one.position(tp) == 5
+            await commit(one)
+            assert admin.list_group_offsets(group, [tp])[tp].offset == committed
+            if cancelled:
+                polling.cancel()
+                gate.open()
+                with pytest.raises(asyncio.CancelledError):
+                    await polling
+                found = []
+            else:
+                gate.open()
+                found = [record.offset for record in (await polling).records()]
+            return found if way == "close" else found + await rest(one, 195 - len(found))
+
+    assert asyncio.run(go()) == ([] if way == "close" and cancelled else list(range(5, 200)))
+
+
+def test_a_seek_while_a_poll_takes_is_where_it_goes_on(cluster: ScriptedCluster, gate: Gate) -> None:
+    async def go() -> list[int]:
+        async with aio.Consumer(settings(cluster)) as one:
+            await one.assign([T0])
+            polling = await gate.poll(one)
+            await one.seek(T0, 150)
+            gate.open()
+            found = [record.offset for record in (await polling).records()]
+            return found + await rest(one, 50 - len(found))
+
+    assert asyncio.run(go()) == list(range(150, 200))
+
+
+def test_of_two_tasks_that_poll_the_second_is_refused(cluster: ScriptedCluster, gate: Gate) -> None:
+    """Both would take from the same batches."""
+
+    async def go() -> list[int]:
+        async with aio.Consumer(settings(cluster)) as one:
+            await one.assign([T0])
+            polling = await gate.poll(one)
+            with pytest.raises(IllegalState, match="another task polls"):
+                await one.poll(1)
+            with pytest.raises(IllegalState, match="another task polls"):
+                async for _ in one:
+                    pass
+            gate.open()
+            found = [record.offset for record in (await polling).records()]
+            return found + await rest(one, 200 - len(found))
+
+    assert asyncio.run(go()) == list(range(200))
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_polls_that_need_not_wait_let_others_have_their_turn(cluster: ScriptedCluster, there: bool) -> None:
+    """Records by tens from what is there, or polls of no time at all: a loop of them must not stop the program."""
+
+    async def go() -> int:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with aio.Consumer(settings(cluster), max_poll_records=1) as one:
+            await one.assign([T0])
+            if there:
+                await one.poll(10)
+            ticking = asyncio.ensure_future(others())
+            before = turns
+            for _ in range(20):
+                await one.poll(10 if there else 0)
+            ticking.cancel()
+            return turns - before
+
+    assert asyncio.run(go()) >= 20

@@ -55,7 +55,7 @@ class Consumer:
         self.config = ConsumerConfig.of({**(settings or {}), **more})
         self._made: Engine | None = None
         self._woken_first = False
-        self._closing = self._closed = False
+        self._closing = self._closed = self._polling = False
 
     @property
     def _engine(self) -> Engine:
@@ -126,15 +126,29 @@ class Consumer:
                     yield record
 
     async def poll(self, timeout: float = 1.0) -> Polled:
-        """As ``odradek.Consumer.poll``; decoding much runs in a thread, so that the loop stays free."""
+        """As ``odradek.Consumer.poll``; decoding much runs in a thread, so that the loop stays free. Raises
+        IllegalState where another task polls.
+
+        Meanwhile other tasks may commit, seek or pause: until it returns, none of what it brings has been returned.
+        """
         return await self._poll(timeout, None)
 
     async def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         if self._closing:
             raise IllegalState("this Consumer is being closed")
-        engine = self._engine
+        if self._polling:
+            raise IllegalState("another task polls this Consumer: give each task one of its own")
+        self._polling = True
+        try:
+            return await self._poll_on(self._engine, timeout, columns)
+        finally:
+            self._polling = False
+
+    async def _poll_on(self, engine: Engine, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         engine.begin_poll()
         end = time.monotonic() + check_timeout(timeout)
+        if timeout <= 0 or engine.has_some():
+            await asyncio.sleep(0)  # it may wait nowhere else, and others have to have their turn
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
@@ -147,18 +161,21 @@ class Consumer:
 
     async def _take_in_thread(self, engine: Engine, columns: tuple[str, ...] | None) -> Polled:
         """A thread cannot be cancelled: who is gets away when it has done, and what it took is read again."""
-        taking = asyncio.get_running_loop().run_in_executor(None, engine.take, columns)
-        cancelled: asyncio.CancelledError | None = None
-        while not taking.done():
-            try:
-                await asyncio.wait([taking])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            taking.exception()  # what it met is met again
-            engine.give_back()
-            raise cancelled
-        return taking.result()
+        with engine.taking_in_a_thread():
+            taking = asyncio.get_running_loop().run_in_executor(None, engine.take, columns)
+            cancelled: asyncio.CancelledError | None = None
+            while not taking.done():
+                try:
+                    await asyncio.wait([taking])
+                except asyncio.CancelledError as error:
+                    cancelled = error
+            if cancelled is not None:
+                taking.exception()  # what it met is met again
+                engine.give_back()
+                raise cancelled
+            polled = taking.result()
+            engine.drop_stale(polled)
+            return polled
 
     def wakeup(self) -> None:
         """From any thread: the call that waits for a broker, or the next one, raises Wakeup, as

@@ -26,7 +26,7 @@ from odradek.client.consumer_records import Polled, Record, records_of
 from odradek.client.errors import RequestTimedOut
 from odradek.client.fetching import Chunk
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
-from odradek.client.subscription import PartitionState, SubscriptionState
+from odradek.client.subscription import Before, PartitionState, SubscriptionState
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
@@ -67,8 +67,8 @@ class Engine:
         self.group.wakeable = self._wakeable
         if config.group_protocol == "consumer":
             self.fetcher.member_of = self._member_of
-        self.unfinished: dict[TopicPartition, tuple[int, int, int]] = {}
-        """Of the partitions in the last poll's answer: version, position and its epoch as they were before it."""
+        self.unfinished: dict[TopicPartition, Before] = {}
+        """Of the partitions in the last poll's answer: as they were before it."""
         self._hands: dict[TopicPartition, tuple[PartitionState, int]] = {}
         """Of the partitions in the last ``take``: what they were taken from, and under which version."""
         self._end_iteration: Callable[[], None] | None = None
@@ -170,19 +170,20 @@ class Engine:
 
     def quick(self) -> bool:
         """Whether a poll need only ``take`` what is there. From any thread."""
-        return self._is_quiet() and self._has_some()
+        return self._is_quiet() and self.has_some()
 
     def _is_quiet(self) -> bool:
         if self._woken or self.fetcher.failure is not None or not self.subscription.partitions:
             return False
         return time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet
 
-    def _has_some(self) -> bool:
+    def has_some(self) -> bool:
+        """Whether there is anything to ``take``."""
         return self.fetcher.buffer.front(self.subscription.paused()) is not None
 
     def must_wait(self) -> bool:
         """Whether a poll has nothing to do or to take, and something is being fetched. From any thread."""
-        return self._is_quiet() and not self._has_some() and self.fetcher.is_fetching
+        return self._is_quiet() and not self.has_some() and self.fetcher.is_fetching
 
     def listen(self, timeout_s: float) -> None:
         """On the caller's thread: returns when it need not wait any more, sometimes sooner."""
@@ -204,7 +205,7 @@ class Engine:
                     await self._match_within(deadline_s)
                 await self.group.step()
             self.fetcher.pump()
-            if self._has_some():
+            if self.has_some():
                 return
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
@@ -256,6 +257,22 @@ class Engine:
         self.fetcher.in_hand.intersection_update(polled)
         return polled
 
+    @contextmanager
+    def taking_in_a_thread(self) -> Iterator[None]:
+        """While one takes, the loop goes on: to whoever asks or commits there, none of it has been returned."""
+        self.subscription.taking = self.unfinished
+        try:
+            yield
+        finally:
+            self.subscription.taking = {}
+
+    def drop_stale(self, polled: Polled) -> None:
+        """Takes out what is of a partition that was placed anew, or given up, while it was being taken."""
+        for tp in list(polled):
+            state, version = self._hands[tp]
+            if state.placed > version or self.subscription.partitions.get(tp) is not state:
+                del polled[tp], polled.next_offsets[tp]
+
     def _fetch_again(self, chunk: Chunk, state: PartitionState) -> None:
         """What was broken on its way comes whole the next time; what is broken on the disk is raised again."""
         self.fetcher.buffer.done(chunk)  # whatever follows it is of an old version now
@@ -285,8 +302,8 @@ class Engine:
         # A producer may have numbered the records of a batch as it liked: that must not lead back.
         position = chunk.next_offset if is_last else max(before, int(piece.column("offset")[-1].as_py()) + 1)
         known = self.unfinished.get(chunk.tp)
-        if known is None or state.placed > known[0]:
-            self.unfinished[chunk.tp] = (chunk.version, before, before_epoch)  # first: it may be broken off here
+        if known is None or state.placed > known.version:
+            self.unfinished[chunk.tp] = Before(chunk.version, before, before_epoch)  # first: it may be broken off here
         if not state.stand(chunk.version, position, chunk.leader_epoch):
             self.fetcher.buffer.done(chunk)  # placed anew while this was decoded
             return 0
@@ -422,7 +439,7 @@ class Engine:
                     f"the position of {TopicPartition(*tp)} was not found within {deadline.limit_ms} ms{why}"
                 )
             await asyncio.sleep(0.002)
-        return state.position
+        return self.subscription.position(TopicPartition(*tp), state).offset
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         if self.config.group_id is None:
@@ -474,20 +491,21 @@ class Engine:
         self.group.commit_async(self._to_commit(offsets), callback)
 
     def _to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
+        found = self.subscription.positions() if offsets is None else as_offsets(offsets)
+        if self.subscription.taking is self.unfinished:
+            return found  # of what earlier polls have returned; what one is taking is as unfinished as before
         if offsets is None:
             self.unfinished.clear()
-            return self.subscription.positions()
-        chosen = as_offsets(offsets)
-        for tp in self.unfinished.keys() & chosen.keys():
-            self.unfinished[tp] = (self.unfinished[tp][0], chosen[tp].offset, chosen[tp].leader_epoch)
-        return chosen
+        for tp in self.unfinished.keys() & found.keys():
+            self.unfinished[tp] = Before(self.unfinished[tp].version, found[tp].offset, found[tp].leader_epoch)
+        return found
 
     def take_back(self) -> None:
         """The caller failed at what the last poll returned: it counts as not returned, so that no commit covers it."""
-        for tp, (version, position, epoch) in self.unfinished.items():
+        for tp, before in self.unfinished.items():
             state = self.subscription.partitions.get(tp)
             if state is not None:
-                state.settle(version, position, epoch)
+                state.settle(*before)
 
     def give_back(self) -> None:
         """A poll was broken off, anywhere: what it took never reached the caller, and is read again."""

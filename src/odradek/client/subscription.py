@@ -17,6 +17,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from odradek.client.consumer_errors import IllegalState
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
@@ -134,6 +135,14 @@ class PartitionState:
             return True
 
 
+class Before(NamedTuple):
+    """Where a partition stood before something was taken from it, and under which version that was."""
+
+    version: int
+    offset: int
+    leader_epoch: int
+
+
 @dataclass(slots=True)
 class SubscriptionState:
     topics: frozenset[str] = frozenset()
@@ -144,6 +153,8 @@ class SubscriptionState:
     by_hand: bool = False
     change: int = 0
     """Rises whenever the set of partitions, or of topics, changes."""
+    taking: Mapping[TopicPartition, Before] = field(default_factory=dict)
+    """Of the partitions that a poll takes from just now, in a thread, while others may ask where they stand."""
 
     # --- what to read -----------------------------------------------------------------------------------------
 
@@ -230,11 +241,23 @@ class SubscriptionState:
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a commit of "all that was returned" says."""
-        return {
-            tp: OffsetAndMetadata(found.position, found.position_epoch)
-            for tp, found in self.partitions.items()
-            if found.ready
+        found = {
+            tp: OffsetAndMetadata(state.position, state.position_epoch)
+            for tp, state in self.partitions.items()
+            if state.ready
         }
+        for tp in list(self.taking):  # looked at after the positions, and noted before they move
+            if tp in found:
+                found[tp] = self.position(tp, self.partitions[tp])
+        return found
+
+    def position(self, tp: TopicPartition, state: PartitionState) -> OffsetAndMetadata:
+        """Behind what was returned: of what a poll under way has taken, where that begins."""
+        here = OffsetAndMetadata(state.position, state.position_epoch)
+        noted = self.taking.get(tp)
+        if noted is None or state.placed > noted.version:
+            return here
+        return OffsetAndMetadata(noted.offset, noted.leader_epoch)
 
     def unplaced(self) -> list[TopicPartition]:
         """Partitions that need a committed offset, or else the reset."""
