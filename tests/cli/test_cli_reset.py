@@ -131,7 +131,7 @@ def test_before_and_after_are_shown_and_asked_about(
     rows = [row.split() for row in said.splitlines()]
     assert [filled, "0", "5", "6", "skips", "1"] in rows
     assert [filled, "1", "7", "6", "reads", "1", "again"] in rows
-    assert "In all: 1 records read again, 1 skipped." in said
+    assert "In all: 1 record read again, 1 skipped." in said
     assert "Nothing was changed." in said
     assert max(map(len, said.splitlines())) <= 80
     assert list(tmp_path.iterdir()) == []
@@ -188,9 +188,45 @@ def test_a_group_that_never_was_gets_offsets(bootstrap: str, admin: Admin, fille
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["group"], found["reset"]) == (group, True)
     assert found["partitions"][0] | {"topic": ""} == {
-        "topic": "", "partition": 1, "before": None, "after": 10, "distance": 0, "clamped_from": None,
+        "topic": "", "partition": 1, "before": None, "after": 10, "distance": 10, "clamped_from": None,
     }  # fmt: skip
     assert offsets(admin, group) == {1: 10}
+
+
+def test_what_a_first_offset_leaves_out_is_shown(
+    bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
+) -> None:
+    """Records before it: a group without an offset had nothing behind it, and would have begun anywhere."""
+    admin.delete_records({admin.partitions(filled)[0]: 4})
+    line = ["groups", "reset", "--group", group, "--topic", filled, "--dry-run", "-b", bootstrap]
+    assert run([*line, "--to-latest"]) == 0
+    said = capsys.readouterr().out
+    rows = [row.split() for row in said.splitlines()]
+    assert [filled, "0", "-", "10", "first,", "skips", "6"] in rows
+    assert [filled, "1", "-", "10", "first,", "skips", "10"] in rows
+    assert "In all: 0 records read again, 16 skipped." in said
+    assert max(map(len, said.splitlines())) <= 80
+    assert run([*line, "--to-earliest"]) == 0
+    said = capsys.readouterr().out
+    assert [filled, "0", "-", "4", "first", "offset"] in [row.split() for row in said.splitlines()]
+    assert "In all: 0 records read again, 0 skipped." in said
+
+
+def test_many_groups_are_counted(
+    bootstrap: str, admin: Admin, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    groups = [unique("group-of-many") for _ in range(8)]
+    file = tmp_path / "plan.csv"
+    file.write_text("".join(f"{group},{filled},0,4\n" for group in groups))
+    monkeypatch.chdir(tmp_path)
+    answer = io.StringIO("y\n")
+    answer.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdin", answer)
+    assert run(["groups", "reset", "--from-file", str(file), "--undo-file", "u.csv", "-b", bootstrap]) == 0
+    said = capsys.readouterr().out
+    assert "Reset 8 groups? [y/N] Reset 8 groups.\n" in said
+    assert [admin.list_group_offsets(group)[TopicPartition(filled, 0)].offset for group in groups] == [4] * 8
+    assert max(len(line) for line in said.splitlines() if "delete-offsets" not in line) <= 80
 
 
 def test_all_groups_from_a_file_with_groups(

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.options import fitting, parse_partitions
-from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, note, progress
+from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, error_line, note, progress
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.core.ids import TopicPartition
     from odradek.lag.reset import GroupReset, ResetRow, Scenario
+
+NAMES_WIDTH = 60
 
 
 class ResetOptions(NamedTuple):
@@ -150,12 +152,12 @@ def _show(plans: list[GroupReset]) -> None:
         again = -sum(row.distance for row in plan.rows if row.distance < 0)
         skipped = sum(row.distance for row in plan.rows if row.distance > 0)
         note(f"\nGroup {plan.group}\n{fitting(head, lines, right=frozenset({1, 2, 3}))}")
-        note(f"In all: {again:,} records read again, {skipped:,} skipped.")
+        note(f"In all: {counted(again, 'record')} read again, {skipped:,} skipped.")
 
 
 def _effect(row: ResetRow) -> str:
     if row.before is None:
-        return "first offset"
+        return f"first, skips {row.distance:,}" if row.distance else "first offset"
     if row.distance < 0:
         return f"reads {-row.distance:,} again"
     return f"skips {row.distance:,}" if row.distance else "unchanged" if row.before == row.after else "none"
@@ -177,12 +179,17 @@ def _wanted(ready: list[GroupReset], options: ResetOptions) -> bool:
         return False
     if options.as_json or not sys.stdin.isatty():
         raise CommandError("groups reset: nobody to ask: add --execute to do it, --dry-run to only show it")
-    names = ", ".join(plan.group for plan in ready)
-    print(f"Reset {names}? [y/N] ", end="", flush=True)
+    print(f"Reset {_named([plan.group for plan in ready])}? [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
     note("Nothing was changed.")
     return False
+
+
+def _named(groups: list[str]) -> str:
+    """Their names, or how many they are where the names would not fit into a line of a terminal."""
+    names = ", ".join(groups)
+    return names if len(groups) == 1 or len(names) <= NAMES_WIDTH else counted(len(groups), "group")
 
 
 def _write_undo(ready: list[GroupReset], wished: Path | None) -> Path:
@@ -227,7 +234,7 @@ def _commit(admin: Admin, ready: list[GroupReset], undo: Path, *, quiet: bool) -
             advance(1)
     if quiet:
         return
-    note(f"Reset {', '.join(done)}.")
+    note(f"Reset {_named(done)}.")
     single = f" --group {ready[0].group}" if len(ready) == 1 else ""
     if any(row.before is not None for plan in ready for row in plan.rows):
         note(f"Undo: odradek groups reset{single} --from-file {undo} --execute -b …")

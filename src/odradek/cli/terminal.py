@@ -65,6 +65,11 @@ def note(message: str) -> None:
     print(message, flush=True)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 record``, ``2,000 records``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def heading(message: str) -> None:
     """Prints the heading of a step, underlined so that it is found without colour."""
     print(f"\n{message}\n{'-' * len(message)}", flush=True)

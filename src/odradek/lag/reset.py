@@ -42,6 +42,7 @@ class ResetRow(NamedTuple):
     """``before`` is None where nothing was committed. ``clamped_from`` is the wish that lay outside of the log.
 
     ``distance`` counts offsets inside the log between the two: negative ones are read again, positive ones skipped.
+    Where nothing was committed, it counts from the log start.
     """
 
     topic: str
@@ -105,7 +106,7 @@ def rows(
         # A committed offset that stays is not moved, wherever it lies: Kafka's tool does not, either.
         after = wish if scenario.kind == "to-current" else _into(wish, log)
         before = committed[tp].offset if tp in committed else None
-        distance = 0 if before is None else _into(after, log) - _into(before, log)
+        distance = _into(after, log) - (log.start if before is None else _into(before, log))
         made.append(ResetRow(*tp, before, after, distance, None if after == wish else wish, log.start))
     return tuple(made)
 
