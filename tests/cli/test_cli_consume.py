@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from brokers import eventually, unique
 
+from odradek import Producer
+from odradek.batches.arrow import schema
 from odradek.cli.main import run
-from odradek.client import Admin
+from odradek.cli.record_lines import JSON_COLUMNS, json_lines
+from odradek.client import Admin, NewTopic
 
 Publish = Callable[..., None]
 Capture = pytest.CaptureFixture[str]
@@ -36,6 +42,107 @@ def test_terminal_json_and_parquet(bootstrap: str, filled: str, tmp_path: Path, 
     assert pq.read_table(nothing).num_rows == 0
     assert pq.read_schema(nothing) == pq.read_schema(tmp_path / "f")
     assert run(["consume", filled, "--from", "soon", "-b", bootstrap]) == 2
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_values_that_are_no_text_are_lines_as_they_are(
+    bootstrap: str, admin: Admin, topic: str, capsysbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    with Producer(bootstrap) as producer:
+        producer.send_batch(topic, pa.record_batch({"value": [b"\xff\xfe", "é".encode(), b"", None, b"\xe2\x82"]}))
+    assert run(["consume", topic, "-b", bootstrap]) == 0
+    assert capsysbinary.readouterr().out == b"\xff\xfe\n\xc3\xa9\n\nnull\n\xe2\x82\n"
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert run(["consume", topic, "-b", bootstrap]) == 0
+    assert terminal.getvalue() == "\ufffd\ufffd\né\n\nnull\n\ufffd\n"
+
+
+def test_json_is_made_by_columns() -> None:
+    """Of a part of a batch, too: what ``--max-records`` leaves of one."""
+    headers = [None, [{"key": "n", "value": b"1"}, {"key": "n", "value": None}], None, [{"key": "ü", "value": b"\xff"}]]
+    times = [1_700_000_000_000_000, 1_700_000_000_007_000, -1000, 1_700_000_000_000_000]
+    columns: dict[str, list[object]] = {
+        "key": [b"k", None, b"\xff", b'"'], "value": [None, b"{}", b"", b"\xf0\x9f\x98\x80"], "topic": ["t"] * 4,
+        "partition": [3] * 4, "offset": [7, 8, 10, 11], "timestamp": times, "headers": headers,
+    }  # fmt: skip
+    batch = pa.RecordBatch.from_pydict(columns, schema(JSON_COLUMNS))
+    expected = [
+        {"key": "k", "value": None, "offset": 7, "timestamp": "2023-11-14T22:13:20+00:00", "headers": None},
+        {"key": None, "value": "{}", "offset": 8, "timestamp": "2023-11-14T22:13:20.007000+00:00",
+         "headers": [{"key": "n", "value": "1"}, {"key": "n", "value": None}]},
+        {"key": {"base64": "/w=="}, "value": "", "offset": 10, "timestamp": "1969-12-31T23:59:59.999000+00:00",
+         "headers": None},
+        {"key": '"', "value": "\N{GRINNING FACE}", "offset": 11, "timestamp": "2023-11-14T22:13:20+00:00",
+         "headers": [{"key": "ü", "value": {"base64": "/w=="}}]},
+    ]  # fmt: skip
+    for begin in range(5):
+        for count in range(5 - begin):
+            lines = json_lines(batch.slice(begin, count)).splitlines()
+            found = [json.loads(line) for line in lines]
+            assert found == [{**row, "topic": "t", "partition": 3} for row in expected[begin : begin + count]]
+    assert list(found or json.loads(json_lines(batch).splitlines()[0])) == list(JSON_COLUMNS)
+
+
+def test_an_offset_behind_the_end_is_said(bootstrap: str, filled: str, publish: Publish, capsys: Capture) -> None:
+    told = f"Warning: offset 99 of {filled}-1 is outside of the log, which ends at 10: "
+    assert run(["consume", f"{filled}:1", "--from", "99", "-b", bootstrap]) == 0
+    assert capsys.readouterr() == ("", told + "nothing is read.\n")
+    command = [sys.executable, "-m", "odradek.cli.main", "consume", f"{filled}:1", "--from", "99", "--follow"]
+    process = subprocess.Popen([*command, "--max", "1", "-b", bootstrap], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == told + "10 is taken.\n"
+        publish(filled, {1: 11})
+        assert process.communicate(timeout=30) == ("1:0\n", ""), "from the end on, not the log once more"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_short_output_that_nobody_reads_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits in the buffer until the end."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "")
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        command = [sys.executable, "-m", "odradek.cli.main", "--version"]
+        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("options", [[], ["--json"], ["--follow"], ["--group"]], ids=str)
+def test_it_ends_quietly_when_nobody_reads_on(
+    bootstrap: str, admin: Admin, topic: str, group: str, options: list[str], unbuffered: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    with Producer(bootstrap) as producer:
+        producer.send_batch(topic, pa.record_batch({"value": [b"x" * 1000] * 2000}))
+    command = [sys.executable, "-m", "odradek.cli.main", "consume", topic, "-b", bootstrap, *options]
+    command += [group] if options == ["--group"] else []
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"xxx" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 1
+    finally:
+        process.kill()
+        process.wait()
+    if options == ["--group"]:
+        assert committed(bootstrap, group, topic) == {}, "what was not written is not committed"
 
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from brokers import eventually
 
+from odradek import Producer
 from odradek.batches.rows import Row
 from odradek.cli.main import run
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
@@ -60,6 +61,16 @@ def test_cells_of_csv_are_text_and_empty_ones_null(
         assert said.count("\n") == 1
 
 
+def test_one_record_is_one(bootstrap: str, admin: Admin, topic: str, tmp_path: Path,
+                           capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    (tmp_path / "one").write_text("one\n")
+    assert run(["produce", topic, "--file", str(tmp_path / "one"), "-b", bootstrap]) == 0
+    assert capsys.readouterr().out == f"1 record sent to {topic}, each acknowledged.\n"
+    assert run(["consume", topic, "--output", str(tmp_path / "out"), "-b", bootstrap]) == 0
+    assert capsys.readouterr().out.startswith("1 record of ")
+
+
 def test_an_ill_destination_is_told_though_there_is_nothing_to_send(
     bootstrap: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +104,54 @@ def test_what_was_consumed_can_be_sent_again(
     assert len(kept[0]) == 10
 
 
+def test_bytes_that_are_no_text_survive_json(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again, file = f"{topic}-again", tmp_path / "kept"
+    admin.create_topics([NewTopic(topic, 1, 1), NewTopic(again, 1, 1)])
+    values = [
+        b"\xff",
+        b"\xed\xa0\x80",
+        b'{"base64": "aGk="}',
+        "é\N{GRINNING FACE}\n".encode(),
+        b"",
+        None,
+        b"a\0\xe2\x82",
+    ]
+    headers = [[{"key": "h", "value": value}] for value in values]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    with Producer(bootstrap) as producer:
+        rows = {"key": pa.array(values[::-1], pa.binary()), "value": values, "headers": pa.array(headers, kind)}
+        producer.send_batch(topic, pa.record_batch(rows))
+    assert run(["consume", topic, "--json", "-b", bootstrap]) == 0
+    file.write_text(capsys.readouterr().out)
+    assert run(["produce", again, "--file", str(file), "--format", "json", "-b", bootstrap]) == 0
+    kept = [[(r.key, r.value, r.headers) for r in records(bootstrap, name, 7)] for name in (topic, again)]
+    assert kept[0] == kept[1] == [(k, v, (("h", v),)) for k, v in zip(values[::-1], values, strict=True)]
+
+
+def test_an_object_with_base64_alone_is_bytes_or_refused(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    file = tmp_path / "rows"
+    file.write_text(
+        '{"value": {"base64": "/w=="}, "headers": {"h": {"base64": "/g=="}}}\n'
+        '{"value": {"base64": "/w==", "more": 1}}\n{"value": [{"base64": "/w=="}]}\n'
+    )
+    line = ["produce", topic, "--file", str(file), "--format", "json", "-b", bootstrap]
+    assert run(line) == 0
+    found = [(r.value, r.headers) for r in records(bootstrap, topic, 3)]
+    assert found == [
+        (b"\xff", (("h", b"\xfe"),)), (b'{"base64":"/w==","more":1}', ()), (b'[{"base64":"/w=="}]', ()),
+    ]  # fmt: skip
+    capsys.readouterr()
+    for wrong in ('"/w"', '"é"', '"/w==\\n"', "7", "null", "{}"):
+        file.write_text(f'{{"value": {{"base64": {wrong}}}}}\n')
+        assert run(line) == 2
+        assert "no base64: to send this object as JSON, give it as a text" in capsys.readouterr().err
+
+
 def test_json_has_headers_partitions_and_times(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     (tmp_path / "json").write_text(
@@ -106,24 +165,64 @@ def test_json_has_headers_partitions_and_times(bootstrap: str, admin: Admin, top
     assert [r.timestamp for r in found[:2]] == [1_700_000_000_000, 1_700_000_000_007]
 
 
-def test_lines_are_sent_as_they_come(bootstrap: str, admin: Admin, topic: str) -> None:
+@pytest.mark.parametrize("form", ["lines", "csv"])
+def test_lines_are_sent_as_they_come(bootstrap: str, admin: Admin, topic: str, form: str) -> None:
     """Standard input that stays open: nobody waits for its end, nor for a number of lines."""
     admin.create_topics([NewTopic(topic, 1, 1)])
-    command = [sys.executable, "-m", "odradek.cli.main", "produce", topic, "-b", bootstrap]
+    command = [sys.executable, "-m", "odradek.cli.main", "produce", topic, "--format", form, "-b", bootstrap]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdin is not None
         partition = TopicPartition(topic, 0)
+        if form == "csv":
+            process.stdin.write("value\n")
         for number in (1, 2):
             process.stdin.write(f"line {number}\n")
             process.stdin.flush()
             eventually(lambda: admin.list_offsets({partition: LATEST})[partition].offset == number)  # noqa: B023
-        out, _ = process.communicate("line 3, without an end", timeout=30)
+        out, _ = process.communicate("line 3 without an end", timeout=30)
         assert "3 records" in out
-        assert [r.value for r in records(bootstrap, topic, 3)] == [b"line 1", b"line 2", b"line 3, without an end"]
+        assert [r.value for r in records(bootstrap, topic, 3)] == [b"line 1", b"line 2", b"line 3 without an end"]
     finally:
         process.kill()
         process.wait()
+
+
+def test_csv_is_cut_behind_rows_only(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Wherever the pieces end that it comes in: inside of quotes, of a mark of UTF-8, of a letter."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    file = tmp_path / "rows.csv"
+    file.write_bytes(
+        b'\xef\xbb\xbf"key",value,partition\r\n\r\n'
+        b'a,"one, ""two""\r\n\nthree",0\r\n5" pipe,x"y,0\n"","\xc3\xa9\n",0\n,last,0'
+    )
+    expected = [(b"a", b'one, "two"\r\n\nthree'), (b'5" pipe', b'x"y'), (b"", "é\n".encode()), (None, b"last")]
+    line = ["produce", topic, "--file", str(file), "--format", "csv", "-b", bootstrap]
+    pieces = (1, 2, 3, 7, 1000)
+    for piece in pieces:
+        monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", piece)
+        assert run(line) == 0
+    assert [(r.key, r.value) for r in records(bootstrap, topic, 20)] == expected * len(pieces)
+    assert "4 records sent" in capsys.readouterr().out
+    for rows, told in (
+        ("value,partition\na,0\nb,x\nc,0\n", "Row #3: CSV conversion error to int64: invalid value 'x' (1 record "),
+        ("value,partition\na,0\nb,0\nc\n", "Row #4: Expected 2 columns, got 1: c (2 records before it were sent)"),
+        ("", "no header: expected a line with the names of columns, of key, value"),
+    ):
+        monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1)
+        file.write_text(rows)
+        assert run(line) == 2
+        assert told in capsys.readouterr().err
+    monkeypatch.setattr("odradek.cli.produce.LONGEST_ROW", 1 << 20)
+    monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1 << 18)
+    file.write_text('value\na\n"b' + "\nc" * (1 << 20))
+    assert run(line) == 2
+    assert "a row is longer than 1 MiB: is there a quote that nothing closes? (1 record before it was sent)" in (
+        capsys.readouterr().err
+    )
 
 
 def test_bad_input_is_one_line(bootstrap: str, filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ As a member it commits what it has written, after it was written: whoever kills 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.batches.columns import COLUMNS
 from odradek.cli.options import parse_partitions, read_properties
-from odradek.cli.terminal import EXIT_FAILED, CommandError, note, progress
+from odradek.cli.record_lines import JSON_COLUMNS, VALUE_COLUMNS, json_lines, value_lines
+from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +48,13 @@ class Asked:
     as_json: bool
     bootstrap: str
     command_config: Path | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is read of records: no more than is written."""
+        if self.output is not None:
+            return COLUMNS
+        return JSON_COLUMNS if self.as_json else VALUE_COLUMNS
 
 
 class Sink(Protocol):
@@ -85,7 +92,7 @@ def _alone(asked: Asked) -> int:
             batch
             for tp, (first, end) in ranges.items()
             if first < end
-            for batch in read_range(config, tp, first, end, columns=COLUMNS, isolation_level=level)
+            for batch in read_range(config, tp, first, end, columns=asked.columns, isolation_level=level)
         )
         for batch in _at_most(batches, asked.most):
             sink.write(batch)
@@ -112,11 +119,23 @@ def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]
         ) from None
     chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
     starts = admin.list_offsets(dict.fromkeys(chosen, moment))
-    ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
+    ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(chosen, LATEST)).items()}
+    if exact is not None:
+        _warn_of_ends(asked, {tp: ends[tp] for tp in chosen if exact > ends[tp]})
     return {
-        tp: (ends[tp].offset if starts[tp].offset == NO_OFFSET else max(exact or 0, starts[tp].offset), ends[tp].offset)
+        tp: (
+            ends[tp] if starts[tp].offset == NO_OFFSET else min(max(exact or 0, starts[tp].offset), ends[tp]),
+            ends[tp],
+        )
         for tp in chosen
     }
+
+
+def _warn_of_ends(asked: Asked, ends: Mapping[TopicPartition, int]) -> None:
+    for tp, end in ends.items():
+        what = f"{end} is taken" if asked.follow else "nothing is read"
+        said = f"offset {asked.start} of {tp} is outside of the log, which ends at {end}: {what}."
+        print(f"Warning: {said}", file=sys.stderr, flush=True)
 
 
 def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, int]) -> int:
@@ -147,7 +166,7 @@ def _settings(asked: Asked) -> dict[str, Any]:
     given = read_properties(asked.command_config) if asked.command_config is not None else {}
     own = {
         "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
-        "bootstrap_timeout_ms": 0, "columns": COLUMNS,
+        "bootstrap_timeout_ms": 0, "columns": asked.columns,
     }  # fmt: skip
     return (
         own | {name.replace(".", "_"): value for name, value in given.items()} | {"bootstrap_servers": asked.bootstrap}
@@ -261,7 +280,7 @@ def _at_most(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa
 @contextmanager
 def _sink(asked: Asked, total: int) -> Iterator[Sink]:
     if asked.output is None:
-        yield _Lines(_json_line if asked.as_json else _value_line)
+        yield _Lines(json_lines if asked.as_json else value_lines)
         return
     import pyarrow.parquet as pq
 
@@ -276,20 +295,26 @@ def _sink(asked: Asked, total: int) -> Iterator[Sink]:
             yield file
     except OSError as error:
         raise CommandError(f"--output {asked.output}: {error.strerror or error}") from error
-    note(f"{file.count:,} records of {asked.topic} written to {asked.output}.")
+    note(f"{counted(file.count, 'record')} of {asked.topic} written to {asked.output}.")
 
 
 class _Lines:
-    """A line per record on standard output."""
+    """A line per record on standard output, each batch at once: who follows sees it, and who is gone is noticed."""
 
-    def __init__(self, line: Callable[[dict[str, Any]], str]) -> None:
-        self._line = line
+    def __init__(self, lines: Callable[[pa.RecordBatch], bytes]) -> None:
+        self._lines = lines
 
     def write(self, batch: pa.RecordBatch) -> None:
-        sys.stdout.write("".join([self._line(row) for row in batch.to_pylist()]))
+        lines = self._lines(batch)
+        if sys.stdout.isatty():
+            sys.stdout.write(lines.decode(errors="replace"))
+        else:  # a file or program gets the bytes as they are
+            left = memoryview(lines)
+            while left:  # unbuffered, a write ends early when the reader goes: the next one says that it has gone
+                left = left[sys.stdout.buffer.write(left) :]
+        sys.stdout.flush()
 
     def written(self) -> bool:
-        sys.stdout.flush()
         return True
 
 
@@ -305,26 +330,3 @@ class _Parquet:
 
     def written(self) -> bool:
         return False  # there is no Parquet file before its footer
-
-
-def _text(value: bytes | None) -> str:
-    return "null" if value is None else value.decode(errors="replace")
-
-
-def _value_line(row: dict[str, Any]) -> str:
-    return _text(row["value"]) + "\n"
-
-
-def _json_line(row: dict[str, Any]) -> str:
-    """``value: null`` for a record without one: a text of that name would look the same."""
-    shown = {name: _shown(value) for name, value in row.items() if name != "timestampType"}
-    shown["timestamp"] = None if row["timestamp"] is None else row["timestamp"].isoformat()
-    return json.dumps(shown) + "\n"
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, list):  # headers
-        return [{name: _shown(part) for name, part in pair.items()} for pair in value]
-    return value

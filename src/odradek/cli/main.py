@@ -177,6 +177,10 @@ def produce(
     Columns of CSV and Parquet, and fields of JSON: value, and where wanted key, headers, partition, timestamp. What
     `odradek consume` has written as JSON or Parquet can be sent as it is. Cells of CSV are text, empty ones null,
     headers in them an object of JSON.
+
+    Keys, values and values of headers in JSON: a text, null, {"base64": "…"} for bytes that are no UTF-8, or any
+    other JSON, which is sent as such. An object with base64 alone is always bytes, or refused: to send one as JSON,
+    give it as a text.
     """
     from odradek.cli.produce import run_produce
 
@@ -214,7 +218,11 @@ def consume(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
 ) -> None:
-    """Print a topic's records: up to the present end of its log, or on and on."""
+    """Print a topic's records: up to the present end of its log, or on and on.
+
+    Without --json a line per value, bytes as they are where no terminal shows them. In JSON, keys, values and values
+    of headers are texts, or {"base64": "…"} where they are no UTF-8; `odradek produce --format json` reads them back.
+    """
     from odradek.cli.consume import Asked, run_consume
 
     raise typer.Exit(
@@ -256,6 +264,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = typer.main.get_command(app).main(args=given, prog_name="odradek", standalone_mode=False)
+        print(end="", flush=True)  # here, where it is handled that nobody reads on
     except (Exception, KeyboardInterrupt) as error:
         return _report(error)
     return code if isinstance(code, int) else 0

@@ -6,15 +6,19 @@ What ``odradek consume --json`` and ``--output`` write can be sent again: topic,
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from odradek.cli.options import client_config
-from odradek.cli.terminal import CommandError, note, progress
+from odradek.cli.record_lines import from_json
+from odradek.cli.terminal import CommandError, counted, note, progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +28,12 @@ COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 LET_FALL = frozenset({"topic", "offset", "timestampType"})
 ROWS = 10_000
 PIECE_BYTES = 256 << 10
+LONGEST_ROW = 16 << 20
+"""Of CSV: without a bound, a quote that nothing closes would take the rest of the input for one cell."""
+# A quote is one only at a cell's beginning: the rules of pyarrow, which reads the cells. Possessive: no way back.
+_CELL = rb'(?:"(?:[^"]++|"")*+"[^,\r\n]*+|(?!")[^,\r\n]*+)'
+_ROW = _CELL + rb"(?:," + _CELL + rb")*+[\r\n]"
+_CSV_ROW, _CSV_ROWS = re.compile(_ROW), re.compile(rb"(?:" + _ROW + rb")*+")
 
 Sized = Iterator["tuple[pa.RecordBatch, int]"]
 """Rows, and how much of the input they were: bytes of lines, rows of a table."""
@@ -37,8 +47,8 @@ def run_produce(
 
     if form not in FORMATS:
         raise CommandError(f"--format {form!r}: one of {', '.join(FORMATS)}")
-    if form in {"csv", "parquet"} and file is None:
-        raise CommandError(f"--format {form}: give --file, it cannot be read from standard input")
+    if form == "parquet" and file is None:
+        raise CommandError("--format parquet: give --file, it cannot be read from standard input")
     count = 0
     try:
         total, unit, batches = _input(file, form)
@@ -52,54 +62,94 @@ def run_produce(
                 count += batch.num_rows
                 advance(size)
     except OSError as error:
-        raise CommandError(f"--file {file}: {error.strerror or error}") from error
+        raise CommandError(f"{f'--file {file}' if file else 'standard input'}: {error.strerror or error}") from error
     except ValueError as error:
-        sent = f" ({count:,} records before it were sent)" if count else ""
+        sent = f" ({counted(count, 'record')} before it {'was' if count == 1 else 'were'} sent)" if count else ""
         raise CommandError(f"{file or 'standard input'}: {error}{sent}") from error
     if as_json:
         print(json.dumps({"topic": topic, "records": count}))
         return 0
-    note(f"{count:,} records sent to {topic}, each acknowledged.")
+    note(f"{counted(count, 'record')} sent to {topic}, each acknowledged.")
     return 0
 
 
 def _input(file: Path | None, form: str) -> tuple[int, str, Sized]:
     """How much there is, of what, and the batches. 0: not known."""
     if file is None:
-        return 0, "bytes", _lines(sys.stdin.buffer, form)
+        return 0, "bytes", _stream(sys.stdin.buffer, form)
     if form == "parquet":
         import pyarrow.parquet as pq
 
         table = pq.ParquetFile(file)
         return table.metadata.num_rows, "rows", _columns(table.iter_batches(ROWS))
-    if form == "csv":
-        import pyarrow.csv as pc
-
-        return 0, "rows", _columns(_csv(pc, file))
-    return file.stat().st_size, "bytes", _lines(file.open("rb"), form)
+    return file.stat().st_size, "bytes", _stream(file.open("rb"), form)
 
 
-def _csv(pc: Any, file: Path) -> Iterator[pa.RecordBatch]:
+def _stream(source: BinaryIO, form: str) -> Sized:
+    return _csv(source) if form == "csv" else _lines(source, form)
+
+
+def _csv(source: BinaryIO) -> Sized:
+    """Rows as soon as they are whole. Raises ValueError that names the row; the header is row 1."""
+    names: list[str] = []
+    before = 1
+    with source:
+        for rows in _whole_rows(source):
+            size = len(rows)
+            if not names:
+                rows = rows.removeprefix(BOM_UTF8).lstrip(b"\r\n")
+                header = _CSV_ROW.match(rows)
+                end = header.end() if header is not None else len(rows)
+                names = next(csv.reader(io.StringIO(rows[:end].decode(), newline="")), [])
+                rows = rows[end:]
+            if rows.strip(b"\r\n"):
+                batch = _cells(names, rows, before)
+                before += batch.num_rows
+                yield _chosen(batch), size
+    if not names:
+        raise ValueError(f"no header: expected a line with the names of columns, of {', '.join(COLUMNS)}")
+
+
+def _whole_rows(source: BinaryIO) -> Iterator[bytes]:
+    """What comes, cut behind rows: not at a line feed inside of quotes."""
+    rest = b""
+    while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]
+        rest += piece
+        whole = _CSV_ROWS.match(rest)
+        if whole is not None and (cut := whole.end()):
+            yield rest[:cut]
+            rest = rest[cut:]
+        if len(rest) > LONGEST_ROW:
+            raise ValueError(f"a row is longer than {LONGEST_ROW >> 20} MiB: is there a quote that nothing closes?")
+    if rest:
+        yield rest
+
+
+def _cells(names: list[str], rows: bytes, before: int) -> pa.RecordBatch:
     """Cells are text, whatever they look like: 007 stays 007. An empty cell is null, "" an empty text."""
     import pyarrow as pa
+    import pyarrow.csv as pc
 
-    with file.open(newline="", encoding="utf-8") as opened:
-        names = next(csv.reader(opened), [])
     kinds = {name: pa.int64() if name == "partition" else pa.string() for name in names}
-    options = pc.ConvertOptions(
-        column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
-    )
-    for batch in pc.open_csv(file, convert_options=options):
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if "timestamp" in columns:
-            times = [_time(int(t) if t.isdecimal() else t) if t else None for t in columns["timestamp"].to_pylist()]
-            columns["timestamp"] = pa.array(times, pa.int64())
-        if "headers" in columns:
-            texts = columns["headers"].to_pylist()
-            columns["headers"] = pa.array(
-                [_headers(json.loads(text)) if text else None for text in texts], _headers_kind()
-            )
-        yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    try:
+        table = pc.read_csv(
+            io.BytesIO(rows),
+            pc.ReadOptions(use_threads=False, block_size=len(rows) + 1, column_names=names),
+            pc.ParseOptions(newlines_in_values=True),
+            pc.ConvertOptions(
+                column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise ValueError(re.sub(r"Row #(\d+)", lambda row: f"Row #{before + int(row[1])}", str(error))) from error
+    columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
+    if "timestamp" in columns:
+        times = [_time(int(t) if t.isdecimal() else t) if t else None for t in columns["timestamp"].to_pylist()]
+        columns["timestamp"] = pa.array(times, pa.int64())
+    if "headers" in columns:
+        texts = columns["headers"].to_pylist()
+        columns["headers"] = pa.array([_headers(json.loads(text)) if text else None for text in texts], _headers_kind())
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
 def _headers_kind() -> pa.DataType:
@@ -110,10 +160,15 @@ def _headers_kind() -> pa.DataType:
 
 def _columns(batches: Iterator[pa.RecordBatch]) -> Sized:
     for batch in batches:
-        names = [name for name in batch.schema.names if name not in LET_FALL]
-        if "value" not in names:
-            raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(COLUMNS)}")
-        yield batch.select(names), batch.num_rows
+        yield _chosen(batch), batch.num_rows
+
+
+def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without the columns that are let fall."""
+    names = [name for name in batch.schema.names if name not in LET_FALL]
+    if "value" not in names:
+        raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(COLUMNS)}")
+    return batch.select(names)
 
 
 def _lines(source: BinaryIO, form: str) -> Sized:
@@ -174,12 +229,6 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
     return {name: _PARTS[name](value) for name, value in row.items() if name not in LET_FALL}
 
 
-def _bytes(value: Any) -> bytes | None:
-    if value is None or isinstance(value, str):
-        return value.encode() if value is not None else None
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
 def _time(value: Any) -> int | None:
     """Milliseconds, from a number of them or from ISO 8601 (UTC unless it says otherwise)."""
     if isinstance(value, str):
@@ -201,7 +250,7 @@ def _headers(value: Any) -> list[dict[str, Any]] | None:
         pairs = value.items() if isinstance(value, dict) else [(pair["key"], pair["value"]) for pair in value]
     except (TypeError, KeyError):
         raise ValueError(f"headers {value!r}: expected an object, or a list of objects with key and value") from None
-    return [{"key": str(name), "value": _bytes(text)} for name, text in pairs]
+    return [{"key": str(name), "value": from_json(text)} for name, text in pairs]
 
 
 def _partition(value: Any) -> int | None:
@@ -210,4 +259,4 @@ def _partition(value: Any) -> int | None:
     return value
 
 
-_PARTS = {"key": _bytes, "value": _bytes, "headers": _headers, "partition": _partition, "timestamp": _time}
+_PARTS = {"key": from_json, "value": from_json, "headers": _headers, "partition": _partition, "timestamp": _time}

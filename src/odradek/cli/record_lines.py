@@ -1,0 +1,105 @@
+"""Records as lines, a RecordBatch at a time: values alone, or JSON that ``odradek produce`` reads back exactly.
+
+In JSON, keys, values and values of headers are texts where they are UTF-8, else ``{"base64": "…"}``.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VALUE_COLUMNS = ("value", "offset")
+"""What is read for lines of values: a group's member needs the offset to give records back."""
+JSON_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+BASE64 = "base64"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_quoted = json.JSONEncoder().encode
+
+
+def value_lines(batch: pa.RecordBatch) -> bytes:
+    """The values as they are, each with a line feed; ``null`` for a record without one."""
+    values = batch.column("value").to_pylist()
+    if batch.column("value").null_count:
+        values = [b"null" if value is None else value for value in values]
+    return b"\n".join([*values, b""])
+
+
+def json_lines(batch: pa.RecordBatch) -> bytes:
+    """An object per record, with the fields in ``JSON_COLUMNS``. ``batch`` is of one partition."""
+    if not batch.num_rows:
+        return b""
+    topic, partition = (_quoted(batch.column(name)[0].as_py()) for name in ("topic", "partition"))
+    place = f', "topic": {topic}, "partition": {partition}, "offset": '
+    rows = zip(
+        _texts(batch.column("key")), _texts(batch.column("value")), batch.column("offset").to_pylist(),
+        _times(batch.column("timestamp")), _headers(batch.column("headers")), strict=True,
+    )  # fmt: skip
+    lines = [
+        f'{{"key": {key}, "value": {value}{place}{offset}, "timestamp": {time}, "headers": {headers}}}\n'
+        for key, value, offset, time, headers in rows
+    ]
+    return "".join(lines).encode()
+
+
+def from_json(value: Any) -> bytes | None:
+    """The bytes that a value in JSON stands for: those of a text, of ``{"base64": "…"}``, or JSON itself.
+
+    Raises ValueError for an object with ``base64`` alone that is not of that form, rather than to send it as JSON.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {BASE64}:
+        try:
+            return b64decode(value[BASE64], validate=True)
+        except (TypeError, ValueError):
+            shown = json.dumps(value)[:60]
+            raise ValueError(f"{shown} is no base64: to send this object as JSON, give it as a text") from None
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _text(value: bytes) -> str:
+    try:
+        return _quoted(value.decode())
+    except UnicodeDecodeError:
+        return f'{{"{BASE64}": "{b64encode(value).decode()}"}}'
+
+
+def _texts(column: pa.Array) -> list[str]:
+    return ["null" if value is None else _text(value) for value in column.to_pylist()]
+
+
+def _times(column: pa.Array) -> list[str]:
+    """As ``datetime.isoformat`` has them, which is asked once for each second."""
+    import pyarrow as pa
+
+    seconds: dict[int, str] = {}
+    found = []
+    for time in column.view(pa.int64()).to_pylist():
+        second, micros = divmod(time, 1_000_000)
+        text = seconds.get(second)
+        if text is None:
+            text = seconds[second] = (_EPOCH + timedelta(seconds=second)).isoformat()[:-6]
+        found.append(f'"{text}.{micros:06}+00:00"' if micros else f'"{text}+00:00"')
+    return found
+
+
+def _headers(column: pa.ListArray) -> list[str]:
+    """Lists of objects with key and value; null for a record without headers."""
+    ends = column.offsets.to_pylist()
+    first = ends[0]
+    pairs = column.values.slice(first, ends[-1] - first)
+    if not len(pairs):
+        return ["null"] * len(column)
+    names, values = pairs.field("key").to_pylist(), _texts(pairs.field("value"))
+    texts = [f'{{"key": {_quoted(name)}, "value": {value}}}' for name, value in zip(names, values, strict=True)]
+    return [
+        f"[{', '.join(texts[begin - first : end - first])}]" if begin < end else "null" for begin, end in pairwise(ends)
+    ]
