@@ -156,12 +156,16 @@ class Cluster:
         )
 
     async def any_connection(self) -> Connection:
-        """A connection to some broker: one that is open, else a known one, else a bootstrap address."""
-        if self._any is not None and not self._any.closed:
-            return self._any
-        for connection in self._connections.values():
-            if not connection.closed:
-                return connection
+        """A connection to some broker: one that is open, rather not one that rests because of a quota, else a known
+        one, else a bootstrap address."""
+        resting: Connection | None = None
+        for connection in (self._any, *self._connections.values()):
+            if connection is not None and not connection.closed:
+                if not connection.rest_s:
+                    return connection
+                resting = resting or connection
+        if resting is not None:
+            return resting
         async with self._seeking:
             if self._any is None or self._any.closed:
                 known = [Address(node.host, node.port) for node in self._metadata.nodes.values()]
@@ -217,6 +221,11 @@ class Cluster:
         except BrokerUnreachable:
             self._metadata.refreshed_s = float("-inf")  # it may have moved: look the cluster up again
             raise
+
+    def rests(self, node_id: int) -> bool:
+        """Whether a broker takes nothing from our connection for a while, because of a quota."""
+        connection = self._connections.get(node_id)
+        return connection is not None and not connection.closed and connection.rest_s > 0
 
     async def _open_to(self, node_id: int, address: Address) -> Connection:
         """In one step from opening to open: whoever asks in between would open a second one, and lose the first."""

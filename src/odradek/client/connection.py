@@ -26,6 +26,12 @@ KEPT_BYTES = 5 << 20
 KEPT_REPLIES = 4
 """So many buffers of at most so many bytes stay for the next large replies."""
 _MUCH = 1 << 20
+_RESTS_FROM = {
+    0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1,
+    22: 1, 32: 2, 33: 1, 37: 1, 42: 1,
+}  # fmt: skip
+"""From which version of a request on its reply comes before the throttling it announces (KIP-219), as Java has it in
+``shouldClientThrottle``; before, that was over by then. Requests that are not named here are younger."""
 
 
 class ReplySink(Protocol):
@@ -59,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._kept: list[Any] = []
         self._lost: str | None = None
+        self._rests_until_s = float("-inf")
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -127,10 +134,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def _decoded(self, api_key: int, version: int, data: memoryview) -> Any:
         try:
-            return frames.decode_response(api_key, version, data)[1]  # type: ignore[arg-type]
+            reply = frames.decode_response(api_key, version, data)[1]  # type: ignore[arg-type]
         except ValueError as error:
             self._fail(f"sent a reply that cannot be read ({error})")
             raise ConnectionLost(f"{self.address} {self._lost}") from error
+        if throttle_time := getattr(reply, "throttle_time", None):
+            self.throttled(api_key, version, schemas.milliseconds(throttle_time))
+        return reply
+
+    def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
+        """A reply said so: for that long the broker reads nothing from this connection."""
+        if throttle_ms > 0 and version >= _RESTS_FROM.get(api_key, 0):
+            self._rests_until_s = max(self._rests_until_s, self._loop.time() + throttle_ms / 1000)
+
+    @property
+    def rest_s(self) -> float:
+        """How long the broker will not read from this connection, because of a quota; 0 as a rule. What is sent
+        meanwhile waits, and has its time from then on."""
+        return max(0.0, self._rests_until_s - self._loop.time())
 
     async def exchange(
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, timeout_ms: int | None = None
@@ -149,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         transport, correlation_id = self._next_request()
         data = frames.encode_request(api_key, version, correlation_id, self._client_id, message)
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
-        timer = self._loop.call_later(limit_s, self._on_timeout, api_key, limit_s)
+        timer = self._loop.call_later(limit_s, self._on_timeout, correlation_id, api_key, limit_s)
         self._waiting[correlation_id] = (reply, timer)
         transport.write(data)
 
@@ -171,7 +192,12 @@ class Connection(asyncio.BufferedProtocol):
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         return self._transport, self._next_id
 
-    def _on_timeout(self, api_key: int, limit_s: float) -> None:
+    def _on_timeout(self, correlation_id: int, api_key: int, limit_s: float) -> None:
+        left_s = self._rests_until_s + limit_s - self._loop.time()
+        if left_s > 0 and correlation_id in self._waiting:  # the broker has not read it, or not for so long
+            timer = self._loop.call_later(left_s, self._on_timeout, correlation_id, api_key, limit_s)
+            self._waiting[correlation_id] = (self._waiting[correlation_id][0], timer)
+            return
         self._fail(f"did not answer {schemas.api_name(api_key)} within {round(limit_s * 1000)} ms")
 
     async def _negotiate(self) -> None:
@@ -189,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
             reply = frames.decode_response(key, version, data)[1]  # type: ignore[arg-type]
             if reply.error_code is not ErrorCode.none:
                 raise error_for(reply.error_code, f"{self.address} refused ApiVersions")
+            self.throttled(key, version, schemas.milliseconds(getattr(reply, "throttle_time", 0)))
             self._versions = {k.api_key: (k.min_version, k.max_version) for k in reply.api_keys}
             return
         raise UnsupportedVersion(f"{self.address} and we agree on no version of ApiVersions")

@@ -58,7 +58,8 @@ class _Reply:
 class Flights:
     """``prepare`` is awaited before the first one; ``on_reply`` takes what came and returns the topics that have to be
     looked for anew; ``on_lost`` is told of those that failed, ``on_end`` of each when another may follow, ``fail`` of
-    errors that are for the user."""
+    errors that are for the user. Where the broker rests after a reply, because of a quota, ``on_end`` is told twice:
+    before, with the flight still under way, and afterwards, when it has no bytes to give back any more."""
 
     def __init__(
         self,
@@ -134,14 +135,16 @@ class Flights:
 
     def landed(self, flight: Flight, version: int, frame: memoryview) -> None:
         """Its reply is here."""
-        session = self._sessions[flight.node_id]
+        session, connection = self._sessions[flight.node_id], self._connections.known(flight.node_id)
         try:
             reply = fetch.parse_reply(version, frame)
         except ValueError as error:
-            if (connection := self._connections.known(flight.node_id)) is not None:
+            if connection is not None:
                 connection.close()
             self.lost(flight, ConnectionLost(f"broker {flight.node_id} sent a reply that cannot be read: {error}"))
             return
+        if reply.throttle_ms > 0 and connection is not None:
+            connection.throttled(fetch.FETCH, version, reply.throttle_ms)
         if not session.on_reply(reply.error_code, reply.session_id):
             self.lost(flight, error_for(reply.error_code, f"broker {flight.node_id} refused the fetch"))
             return
@@ -154,6 +157,8 @@ class Flights:
             session.reset()
             self._cluster.forget_topics(moved)
             self._end_later(flight)
+        elif reply.throttle_ms > 0:
+            self._end_rested(flight)
         else:
             self._end(flight)
 
@@ -169,7 +174,18 @@ class Flights:
         self._end_later(flight)
 
     def _end_later(self, flight: Flight) -> None:
-        asyncio.get_running_loop().call_later(self._config.retry_backoff_ms / 1000, self._end, flight)
+        asyncio.get_running_loop().call_later(self._config.retry_backoff_ms / 1000, self._end_rested, flight)
+
+    def _end_rested(self, flight: Flight) -> None:
+        """Once the broker reads from the connection again. Until then no memory is kept for what it will send."""
+        connection = self._connections.known(flight.node_id)
+        rest_s = 0.0 if connection is None else connection.rest_s
+        if rest_s > 0 and self.under_way.get(flight.node_id) is flight:
+            self._on_end(flight)
+            flight.max_bytes = 0
+            asyncio.get_running_loop().call_later(rest_s, self._end, flight)
+        else:
+            self._end(flight)
 
     def _end(self, flight: Flight) -> None:
         if self.under_way.get(flight.node_id) is flight:

@@ -29,6 +29,9 @@ class _Joined(NamedTuple):
     assigned: tuple[TopicPartition, ...]
 
 
+LEAVE_TIMEOUT_MS = 5_000
+
+
 class ClassicCoordination(Coordination):
     """Under ``group_protocol=classic``: the group's members agree, one of them plans."""
 
@@ -262,9 +265,11 @@ class ClassicCoordination(Coordination):
         if request is None:
             return
         try:
-            await (await self._coordinator()).call(LEAVE_GROUP, request, timeout_ms=5_000)
-        except OdradekError as error:
-            logger.info("group %s: leaving: %s", self.membership.group_id, error)
+            connection = await self._coordinator()
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # also where the broker rests, because of a quota
+                await connection.call(LEAVE_GROUP, request, timeout_ms=LEAVE_TIMEOUT_MS)
+        except (OdradekError, TimeoutError) as error:
+            logger.info("group %s: leaving: %s", self.membership.group_id, error or "no answer")
 
     async def _stop_joining(self) -> None:
         if self._joining is not None:

@@ -239,9 +239,10 @@ class ConsumerCoordination(Coordination):
             return
         try:
             connection = await self._coordinator()
-            await connection.call(CONSUMER_GROUP_HEARTBEAT, request, timeout_ms=LEAVE_TIMEOUT_MS)
-        except OdradekError as error:
-            logger.info("group %s: leaving: %s", self.group_id, error)
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # also where the broker rests, because of a quota
+                await connection.call(CONSUMER_GROUP_HEARTBEAT, request, timeout_ms=LEAVE_TIMEOUT_MS)
+        except (OdradekError, TimeoutError) as error:
+            logger.info("group %s: leaving: %s", self.group_id, error or "no answer")
 
     async def _stop_joining(self) -> None:
         """Nobody is waited for when a member joins here."""

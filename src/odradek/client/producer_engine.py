@@ -348,6 +348,8 @@ class ProducerEngine:
         now_ms, config = _monotonic_ms(), self.producer_config
         with self.lock:
             for tp, leader in leaders.items():
+                if self.cluster.rests(leader):
+                    continue
                 queue, flushing = self._queues[tp], self.flushing > 0
                 while batch := queue.take(now_ms, config.linger_ms, flushing=flushing, limit=config.batch_size):
                     per_leader.setdefault(leader, []).append(batch)

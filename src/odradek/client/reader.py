@@ -447,12 +447,16 @@ class _Source:
             rack="" if self._leader_only else self.cluster.config.client_rack,
         )
         asked = fetch.Asked({self.partition: fetch.Wanted(topic_id, offset, epoch, self.max_bytes)})
+        if (rest_s := connection.rest_s) > 0:
+            await asyncio.sleep(rest_s)
         data = await connection.exchange(fetch.FETCH, version, fetch.pack(version, limits, asked))
         try:
             reply = fetch.parse_reply(version, data)
         except ValueError as error:
             connection.close()
             raise ConnectionLost(f"{connection.address} sent a reply that cannot be read: {error}") from error
+        if reply.throttle_ms > 0:
+            connection.throttled(fetch.FETCH, version, reply.throttle_ms)
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"{self.partition}: {connection.address} refused the fetch")
         if not reply.partitions:
