@@ -14,9 +14,9 @@ import pytest
 from odradek.client import fetch
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_flights import Flight, Flights
-from odradek.client.errors import BrokerUnreachable, ConnectionLost
+from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
 from odradek.client.fetch import Wanted
-from odradek.core.errors import ErrorCode
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
@@ -28,6 +28,7 @@ class Line:
     """A connection: keeps what is sent, and the sink of its reply."""
 
     closed = False
+    rest_s = 0.0
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, bytes, Any]] = []
@@ -41,12 +42,15 @@ class Line:
             raise self.refuses
         self.sent.append((version, message, reply))
 
+    def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
+        self.rest_s = throttle_ms / 1000
+
     def close(self) -> None:
         self.closed = True
 
 
-def reply(error: ErrorCode = ErrorCode.none, session_id: int = 5) -> memoryview:
-    message = {"throttle_time": 0, "error_code": error.value, "session_id": session_id, "responses": []}
+def reply(error: ErrorCode = ErrorCode.none, session_id: int = 5, throttle_ms: int = 0) -> memoryview:
+    message = {"throttle_time": throttle_ms, "error_code": error.value, "session_id": session_id, "responses": []}
     return memoryview(
         frames.response_head(fetch.FETCH, 17, 1) + schemas.encode(fetch.FETCH, 17, Kind.RESPONSE, message)
     )
@@ -164,7 +168,76 @@ def test_a_moved_topic_is_looked_for_and_waited_for() -> None:
         assert rig.flights.under_way
         assert await rig.ended() == [5, ("forget", {"t"}), "end"]
         rig.begin()
-        assert session_of(rig.line.sent[-1][1]) == (0, 0)
+        assert session_of(rig.line.sent[-1][1]) == (5, 1), "the session goes on, as in Java"
+
+    run(story)
+
+
+def test_what_failed_within_a_session_ends_it_with_the_next_fetch() -> None:
+    """As in Java: the broker would keep the old one, until a thousand others have taken its place."""
+
+    async def story(rig: Rig) -> None:
+        rig.begin()
+        (await rig.sent(1)).set_result(reply())
+        await rig.ended()
+        rig.begin()
+        (await rig.sent(2)).set_exception(ConnectionLost("gone"))
+        await rig.ended()
+        rig.begin()
+        assert session_of(rig.line.sent[-1][1]) == (5, 0)
+        (await rig.sent(3)).set_result(reply(session_id=6))
+        await rig.ended()
+        rig.begin()
+        assert session_of(rig.line.sent[-1][1]) == (6, 1)
+
+    run(story)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.none, ErrorCode.invalid_fetch_session_epoch])
+def test_a_broker_that_rests_is_left_alone_so_long(error: ErrorCode) -> None:
+    async def story(rig: Rig) -> None:
+        rig.begin()
+        (await rig.sent(1)).set_result(reply(error, throttle_ms=150))
+        flight = rig.flights.under_way[1]
+        assert (flight.max_bytes == 0) is (error is ErrorCode.none)
+        rested_at = asyncio.get_running_loop().time() + 0.14
+        heard = await rig.ended()
+        assert asyncio.get_running_loop().time() >= rested_at
+        expected = [5, "end", "end"] if error is ErrorCode.none else [("forget", {"t"}), "lost", "end", "end"]
+        assert heard == expected, "room for others at once, the next fetch later"
+        assert flight.max_bytes == 0, "its bytes are given back once"
+
+    run(story)
+
+
+PASSING = [ErrorCode.fetch_session_id_not_found, ErrorCode.invalid_fetch_session_epoch,
+           ErrorCode.fetch_session_topic_id_error, ErrorCode.not_leader_or_follower, ErrorCode.unknown_server_error,
+           ErrorCode.kafka_storage_error, ErrorCode.corrupt_message, ErrorCode.unknown_topic_id]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "error", [*PASSING, ErrorCode.topic_authorization_failed, ErrorCode.unsupported_version, ErrorCode.invalid_request]
+)
+def test_a_refusal_that_does_not_pass_goes_to_the_user(error: ErrorCode) -> None:
+    async def story(rig: Rig) -> None:
+        rig.begin()
+        (await rig.sent(1)).set_result(reply(error, 0))
+        told = [one.code for one in await rig.ended() if isinstance(one, KafkaError)]
+        assert told == ([] if error in PASSING else [error])
+
+    run(story)
+
+
+def test_a_broker_without_a_version_of_fetch_that_we_know_is_told_of() -> None:
+    async def story(rig: Rig) -> None:
+        def none_in_common(api_key: int, ceiling: int | None = None) -> int:
+            raise UnsupportedVersion("only versions 0 to 3 of it: fetch")
+
+        rig.line.version = none_in_common  # type: ignore[method-assign]
+        rig.begin()
+        heard = await rig.ended()
+        assert isinstance(heard[0], UnsupportedVersion)
+        assert heard[1:] == [("forget", {"t"}), "lost", "end"]
 
     run(story)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.fetch_sessions import Wanted as Cached
 from odradek.client.arguments import as_offsets
 from odradek.client.assignors import CooperativeStickyAssignor, RangeAssignor
 from odradek.client.commits import AutoCommit, commit_failure, commit_request
@@ -252,6 +256,55 @@ def test_a_session_names_what_changed() -> None:
     assert (epoch, rows, forgotten) == (2, [1], [(T0, None)])
     assert not session.on_reply(ErrorCode.fetch_session_id_not_found, 0)
     assert asked({T1: one})[:2] == (0, [1])
+
+
+def test_a_session_is_ended_by_the_request_that_begins_the_next() -> None:
+    """Ids and epochs as Java's FetchSessionHandler sends them."""
+    session = FetchSession()
+    wanted = {T0: Wanted(None, 0, 0, 100)}
+
+    def asked() -> tuple[int, int, int]:
+        found = session.request(wanted)
+        return found.session_id, found.session_epoch, len(found.changed)
+
+    assert asked() == (0, 0, 1)
+    assert session.on_reply(ErrorCode.none, 55)
+    assert asked() == (55, 1, 0)
+    assert not session.on_reply(ErrorCode.invalid_fetch_session_epoch, 0)
+    assert asked() == (55, 0, 1)
+    assert session.on_reply(ErrorCode.none, 56)
+    assert asked() == (56, 1, 0)
+    session.begin_anew()
+    assert asked() == (56, 0, 1)
+    session.begin_anew()  # nor does it know what became of that one
+    assert asked() == (56, 0, 1)
+    assert session.on_reply(ErrorCode.none, 0)  # the broker keeps none
+    assert asked() == (0, 0, 1)
+    assert session.on_reply(ErrorCode.none, 57)
+    session.request(wanted)
+    assert session.on_reply(ErrorCode.none, 0)  # it has ended it
+    assert asked() == (0, 0, 1)
+    assert session.on_reply(ErrorCode.none, 58)
+    session.epoch = 0x7FFFFFFF
+    session.request(wanted)
+    assert session.on_reply(ErrorCode.none, 58)
+    assert asked() == (58, 1, 0)
+    assert not session.on_reply(ErrorCode.fetch_session_id_not_found, 0)
+    assert asked() == (0, 0, 1)
+
+
+def test_a_broker_keeps_one_session_whatever_fails() -> None:
+    session, broker, new_id = FetchSession(), FetchSessions(1000), partial(next, count(7))
+    wanted = {T0: Wanted(None, 0, 0, 100)}
+    for turn in range(20):
+        found = session.request(wanted, by_id=False)
+        asked = [Cached(tp.topic, tp.partition, one.offset, one.max_bytes) for tp, one in found.changed.items()]
+        context = broker.begin(turn, found.session_id, found.session_epoch, asked, [], by_id=False, new_id=new_id)
+        if turn % 3 == 1:
+            session.begin_anew()  # a connection was lost
+        else:
+            assert session.on_reply(ErrorCode.none, context.session_id)
+    assert len(broker) == 1
 
 
 def test_the_buffer_gives_partitions_their_turn_and_knows_its_size() -> None:

@@ -526,6 +526,9 @@ class Fetcher:
         if code in _MOVED:
             self._followers.pop(tp, None)
             return True
+        if code is ErrorCode.unknown_server_error:  # as Java does: it may pass, and nothing is known of it
+            logger.warning("fetching %s at offset %d: %s", tp, one.offset, code.name.upper())
+            return True
         if code is not ErrorCode.none:
             self._fail(error_for(code, str(tp)))
             return False

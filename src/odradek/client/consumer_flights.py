@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from odradek.client import fetch
 from odradek.client.admin import isolation
-from odradek.client.cluster import Cluster
+from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.connection import Connection
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.errors import ConnectionLost, error_for
 from odradek.client.fetch import Wanted
 from odradek.client.fetching import FetchSession
 from odradek.client.node_connections import NodeConnections
-from odradek.core.errors import OdradekError
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
@@ -154,7 +154,6 @@ class Flights:
             self._fail(error)
             moved = set()
         if moved:
-            session.reset()
             self._cluster.forget_topics(moved)
             self._end_later(flight)
         elif reply.throttle_ms > 0:
@@ -163,11 +162,12 @@ class Flights:
             self._end(flight)
 
     def lost(self, flight: Flight, error: Exception) -> None:
-        """It failed: after a while another one may be tried. What no broker can be blamed for is the user's to see."""
-        if not isinstance(error, OdradekError):
+        """It failed: after a while another one may be tried. What is no broker's doing, or does not pass, is the user's
+        to see."""
+        if not _passes(error):
             self._fail(error)
         if (session := self._sessions.get(flight.node_id)) is not None:
-            session.reset()
+            session.begin_anew()
         self._cluster.forget_topics({tp.topic for tp in flight.wanted})
         self._on_lost(flight)
         logger.info("fetching from broker %d: %s", flight.node_id, error)
@@ -191,3 +191,10 @@ class Flights:
         if self.under_way.get(flight.node_id) is flight:
             del self.under_way[flight.node_id]
             self._on_end(flight)
+
+
+def _passes(error: Exception) -> bool:
+    """As Java's, a consumer goes on after an error that its broker cannot name."""
+    if isinstance(error, KafkaError) and error.code is ErrorCode.unknown_server_error:
+        return True
+    return worth_retrying(error) or (isinstance(error, OdradekError) and error.retriable)

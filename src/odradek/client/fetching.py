@@ -44,19 +44,22 @@ class FetchSession:
     def on_reply(self, error_code: ErrorCode, session_id: int) -> bool:
         """Whether the reply counts; after a refusal the next request begins a session anew."""
         if error_code is not ErrorCode.none:
-            self.reset()
+            self.begin_anew()
+            if error_code is ErrorCode.fetch_session_id_not_found:
+                self.session_id = NO_SESSION
             return False
-        if session_id == NO_SESSION:
-            self.reset()  # the broker keeps none: full requests
-        elif self.session_id not in (NO_SESSION, session_id):
-            self.reset()
+        if session_id == NO_SESSION:  # the broker keeps none, or no more: full requests
+            self.begin_anew()
+            self.session_id = NO_SESSION
+        elif self.epoch == INITIAL_EPOCH:
+            self.session_id, self.epoch = session_id, 1
         else:
-            self.session_id = session_id
             self.epoch = self.epoch + 1 if self.epoch < 0x7FFFFFFF else 1
         return True
 
-    def reset(self) -> None:
-        self.session_id, self.epoch = NO_SESSION, INITIAL_EPOCH
+    def begin_anew(self) -> None:
+        """With the next request, which names the old session, if there is one, for the broker to end it."""
+        self.epoch = INITIAL_EPOCH
         self._known = {}
 
 
