@@ -7,13 +7,16 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from brokers import eventually
 from scripted import (
     FETCH,
+    LIST_OFFSETS,
     METADATA,
     OFFSET_COMMIT,
     OFFSET_FETCH,
@@ -25,10 +28,15 @@ from scripted import (
 
 import odradek.aio
 from odradek import Admin, Consumer, TopicPartition
+from odradek.aio.consumer import _call
+from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
+from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer_engine import Engine
 from odradek.client.consumer_errors import IllegalState
-from odradek.client.errors import CorruptRecord, LogTruncated, RequestTimedOut
+from odradek.client.consumer_records import Polled
+from odradek.client.errors import CorruptRecord, KafkaError, LogTruncated, RequestTimedOut, UnsupportedVersion
 from odradek.client.fetching import Chunk
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
@@ -489,6 +497,112 @@ def test_every_codec_in_pieces_and_little_memory(  # claims 10 and 45
 
         eventually(more, within_s=30)
     assert found == {0: list(range(700)), 1: list(range(700))}
+
+
+# --- what is told, and what is waited for --------------------------------------------------------------------------
+
+
+def test_a_topic_that_may_not_be_read_is_told_by_each_poll(cluster: ScriptedCluster) -> None:
+    """As Java's TopicAuthorizationException; one who is let in later reads on."""
+    broker, refused = cluster.brokers[1], fetch_reply(cluster, error=ErrorCode.topic_authorization_failed)
+    broker.answers[FETCH] = lambda message, version: refused
+    with make(cluster) as one:
+        for _ in range(2):
+            with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED: t-0"):
+                eventually(lambda: one.poll(0.2), within_s=30)
+        del broker.answers[FETCH]
+        found: list[int] = []
+        with suppress(KafkaError):  # one refusal may have come meanwhile
+            found += [record.offset for record in one.poll(0.2).records()]
+        assert found + read(one, 30 - len(found)) == list(range(30))
+
+
+def test_a_broker_that_we_cannot_fetch_from_is_told_of(cluster: ScriptedCluster) -> None:
+    """Before, a poll came back empty for ever."""
+    cluster.brokers[1].ranges[FETCH] = (99, 99)
+    with make(cluster) as one, pytest.raises(UnsupportedVersion, match="only versions 99 to 99 of it: fetch"):
+        eventually(lambda: one.poll(0.2), within_s=30)
+
+
+def test_an_error_that_the_broker_cannot_name_is_tried_again(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = cluster.brokers[1]
+
+    def answer(message: Any, version: int) -> Any:
+        if broker.count(FETCH) % 2:
+            return fetch_reply(cluster, error=ErrorCode.unknown_server_error)
+        return broker.answer_1(message, version)
+
+    broker.answers[FETCH] = answer
+    with make(cluster) as one:
+        assert read(one, 30) == list(range(30))
+    assert "fetching t-0 at offset 10: UNKNOWN_SERVER_ERROR" in caplog.text
+
+
+@pytest.mark.parametrize("columns", [None, ("offset", "key", "headers")])
+def test_an_empty_poll_is_a_table_without_rows(cluster: ScriptedCluster, columns: tuple[str, ...] | None) -> None:
+    with make(cluster, max_poll_records=10, **({} if columns is None else {"columns": columns})) as one:
+        full = eventually(lambda: one.poll(0.2), within_s=30).table()
+        read(one, 20)
+        empty = one.poll(0).table()
+    assert (full.num_rows, empty.num_rows) == (10, 0)
+    assert empty.schema == full.schema
+    assert Polled().table().column_names == list(DEFAULT_COLUMNS)
+
+
+def test_looking_for_new_topics_rests_between_two_looks_and_outlives_any_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looks: list[float] = []
+
+    async def go() -> None:
+        settings = {"bootstrap_servers": "127.0.0.1:1", "metadata_max_age_ms": 0, "retry_backoff_ms": 40}
+        engine = Engine(ConsumerConfig.of(settings), _call)
+
+        async def match() -> None:
+            looks.append(time.monotonic())
+            raise RuntimeError("an assignor of the user's")
+
+        engine._match = match  # type: ignore[method-assign]
+        engine._watching = asyncio.ensure_future(engine._watch())
+        while len(looks) < 4:
+            await asyncio.sleep(0.001)
+            assert not engine._watching.done()
+        await engine.close(1_000)
+
+    asyncio.run(go())
+    assert looks[3] - looks[0] >= 0.11
+    assert "an assignor of the user's" in caplog.text
+
+
+def test_a_closed_consumer_is_closed_for_all_calls(cluster: ScriptedCluster) -> None:
+    one = make(cluster)
+    one.close()
+    calls: list[Callable[[], object]] = [
+        one.assignment, one.subscription, one.paused, lambda: one.pause([]), lambda: one.resume([]),
+        lambda: one.poll(0),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(IllegalState, match="closed"):
+            call()
+
+
+def test_lookups_take_as_long_as_they_may(cluster: ScriptedCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.answers[LIST_OFFSETS] = broker.answers[OFFSET_FETCH] = lambda message, version: b""  # silence
+    with Consumer(cluster.bootstrap, group_id="g", **QUICK) as one:
+        calls: list[Callable[[float], object]] = [
+            lambda timeout: one.committed([T0], timeout),
+            lambda timeout: one.beginning_offsets([T0], timeout=timeout),
+            lambda timeout: one.end_offsets([T0], timeout=timeout),
+            lambda timeout: one.offsets_for_times({T0: 0}, timeout=timeout),
+        ]
+        for call in calls:
+            with pytest.raises(RequestTimedOut, match="within 150 ms"):
+                call(0.15)
+            with pytest.raises(ValueError, match="timeout: expected seconds, at least 0"):
+                call(-1)
 
 
 _MEMBER = """

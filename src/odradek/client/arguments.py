@@ -11,6 +11,7 @@ from typing import Any
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 _LAST_OFFSET = (1 << 63) - 1
+_LONG_S = 1e9
 
 
 def as_whole(number: Any) -> int | None:
@@ -145,3 +146,8 @@ def check_timeout(seconds: Any) -> float:
     if not float(seconds) >= 0:
         raise ValueError(f"timeout: expected seconds, at least 0, not {seconds!r}")
     return float(seconds)
+
+
+def as_timeout_ms(seconds: Any) -> int | None:
+    """None stays None. Raises TypeError, ValueError for what is no time to wait."""
+    return None if seconds is None else round(min(check_timeout(seconds), _LONG_S) * 1000)

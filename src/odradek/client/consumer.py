@@ -20,6 +20,7 @@ from odradek.client.arguments import (
     as_partitions,
     as_pattern,
     as_place,
+    as_timeout_ms,
     as_times,
     check_callbacks,
     check_timeout,
@@ -214,10 +215,12 @@ class Consumer:
 
     def subscription(self) -> frozenset[str]:
         """The subscribed topics; under a pattern those that matched, or were assigned where the coordinator matches."""
+        self._check()
         return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions this consumer reads now."""
+        self._check()
         return set(self._engine.subscription.partitions)
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -234,7 +237,9 @@ class Consumer:
         self._check()
         self._engine.begin_poll()
         try:
-            return self._poll_on(timeout, columns)
+            polled = self._poll_on(timeout, columns)
+            polled.columns = columns or self.config.columns
+            return polled
         except Exception:
             raise
         except BaseException:  # Ctrl-C: the caller never sees what was taken already, and may close with a commit
@@ -276,14 +281,17 @@ class Consumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Polls bring nothing from these until ``resume``; the membership goes on."""
+        self._check()
         self._engine.subscription.pause(as_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
+        self._check()
         self._engine.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
         """The assigned partitions that rest."""
+        self._check()
         return self._engine.subscription.paused()
 
     # --- positions --------------------------------------------------------------------------------------------
@@ -306,23 +314,34 @@ class Consumer:
         """Of all assigned partitions where none is named."""
         self._drive(self._engine.seek_to, as_partitions(partitions), LATEST)
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None for a partition without a commit. Raises InvalidGroupId."""
-        return self._drive(self._engine.committed, as_partitions(partitions))
+    # A timeout is in seconds; default_api_timeout_ms where None.
 
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None for a partition without a commit. Raises InvalidGroupId,
+        RequestTimedOut."""
+        return self._drive(self._engine.committed, as_partitions(partitions), as_timeout_ms(timeout))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
         """The earliest offset that each log still holds. Raises UnknownTopic, RequestTimedOut."""
-        return self._drive(self._engine.bounds, as_partitions(partitions), end=False)
+        return self._drive(self._engine.bounds, as_partitions(partitions), end=False, timeout_ms=as_timeout_ms(timeout))
 
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
         """Where the readable part of each log ends; under read_committed below open transactions.
 
         Raises UnknownTopic, RequestTimedOut."""
-        return self._drive(self._engine.bounds, as_partitions(partitions), end=True)
+        return self._drive(self._engine.bounds, as_partitions(partitions), end=True, timeout_ms=as_timeout_ms(timeout))
 
-    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record that is not older; None where there is none."""
-        listed = self._drive(self._engine.list_offsets, as_times(times_ms))
+    def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record that is not older; None where there is none. Raises UnknownTopic, RequestTimedOut."""
+        listed = self._drive(self._engine.list_offsets, as_times(times_ms), as_timeout_ms(timeout))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:

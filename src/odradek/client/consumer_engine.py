@@ -137,12 +137,14 @@ class Engine:
 
     async def _watch(self) -> None:
         """Looks for new topics and partitions: every ``metadata_max_age_ms``, sooner while a topic is missing."""
+        # With metadata_max_age_ms=0 they would be asked for without a pause.
+        least_ms = max(self.config.retry_backoff_ms, 10)
         while True:
             missing = {name for name in self.subscription.read_topics if not self._cluster.known_topic(name)}
             wait_ms = self.config.metadata_max_age_ms
             if missing or (self.subscription.pattern is not None and not self.subscription.topics):
                 wait_ms = min(wait_ms, max(self.config.retry_backoff_max_ms, 100))
-            await asyncio.sleep(wait_ms / 1000)
+            await asyncio.sleep(max(wait_ms, least_ms) / 1000)
             try:
                 await self._match()
                 if topics := self.subscription.read_topics:
@@ -150,6 +152,8 @@ class Engine:
                 await self.group.look_for_changes()
             except OdradekError as error:
                 logger.warning("looking for new partitions: %s", error)
+            except Exception:  # a fault of ours, or of the user's assignor: later looks may do without it
+                logger.exception("looking for new partitions")
 
     async def _match(self) -> None:
         if self.subscription.pattern is None:
@@ -441,7 +445,9 @@ class Engine:
             await asyncio.sleep(0.002)
         return self.subscription.position(TopicPartition(*tp), state).offset
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         if self.config.group_id is None:
             raise InvalidGroupId("committed()")
         wanted = [TopicPartition(*tp) for tp in partitions]
@@ -449,19 +455,25 @@ class Engine:
             return {}
         with self._wakeable():
             found = await operations.list_group_offsets(
-                self._cluster, self.config.group_id, wanted, require_stable=True
+                self._cluster, self.config.group_id, wanted, require_stable=True, timeout_ms=timeout_ms
             )
         return {tp: found.get(tp) for tp in wanted}
 
-    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
         if not wanted:
             return {}
         asked = {TopicPartition(*tp): when for tp, when in wanted.items()}
         with self._wakeable():
-            return await operations.list_offsets(self._cluster, asked, isolation(self.config.isolation_level))
+            return await operations.list_offsets(
+                self._cluster, asked, isolation(self.config.isolation_level), timeout_ms
+            )
 
-    async def bounds(self, partitions: Iterable[TopicPartition], *, end: bool) -> dict[TopicPartition, int]:
-        listed = await self.list_offsets(dict.fromkeys(partitions, LATEST if end else EARLIEST))
+    async def bounds(
+        self, partitions: Iterable[TopicPartition], *, end: bool, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        listed = await self.list_offsets(dict.fromkeys(partitions, LATEST if end else EARLIEST), timeout_ms)
         return {tp: found.offset for tp, found in listed.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ class Record(NamedTuple):
 class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
     """RecordBatches by partition, in the order of their offsets. Empty, and so false, where nothing came."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: tuple[str, ...] = DEFAULT_COLUMNS) -> None:
         super().__init__()
+        self.columns = columns
+        """Those that were asked for: what ``table`` has where nothing came."""
         self.next_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         """What to commit once all of this is done."""
 
@@ -58,10 +61,12 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
             yield from batches
 
     def table(self) -> pa.Table:
-        """All of them as one table. Raises ValueError where there are none."""
+        """All of them as one table; without rows where nothing came."""
         import pyarrow as pa
 
-        return pa.Table.from_batches(list(self.record_batches()))
+        from odradek.batches.arrow import schema
+
+        return pa.Table.from_batches(list(self.record_batches()), None if self else schema(self.columns))
 
     def records(self) -> Iterator[Record]:
         """One by one, partition by partition."""

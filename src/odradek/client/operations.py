@@ -450,6 +450,7 @@ async def list_group_offsets(
     *,
     require_stable: bool,
     member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1),
+    timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """``member_of``: id and epoch of the KIP-848 member that asks, looked up anew for each try."""
     topics = None
@@ -483,7 +484,7 @@ async def list_group_offsets(
                     found[tp] = OffsetAndMetadata(row.committed_offset, epoch, row.metadata or "")
         return found
 
-    return await cluster.at_coordinator(group_id, f"offsets of group {group_id}", call, cluster.deadline())
+    return await cluster.at_coordinator(group_id, f"offsets of group {group_id}", call, cluster.deadline(timeout_ms))
 
 
 async def alter_group_offsets(
