@@ -248,6 +248,30 @@ def test_seek_pause_and_times(consumer: Make, filled: str) -> None:  # claim 58
     assert times[one_] is None
 
 
+def test_a_paused_partition_keeps_no_more_than_its_own_records(
+    consumer: Make, admin: Admin, topic: str, publish: Callable[..., None]
+) -> None:
+    """Two come in one reply, one of them little; that one is paused after its first record."""
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    publish(topic, {0: 10, 1: 5_000})
+    small, large = offsets_of(topic, 0, 1)
+    one = consumer(max_poll_records=1)
+    one.assign([small, large])
+    one.position(small)
+    one.position(large)
+    found: list[tuple[int, int]] = []
+    while not found or found[-1][0] != 0:
+        found += [(record.partition, record.offset) for record in one.poll(1).records()]
+    (held,) = one._engine.fetcher.buffer._chunks[small]
+    one.pause([small])
+    assert held.records.memory_bytes <= held.size < 10_000
+    one.resume([small])
+    while len(found) < 5_010 and (polled := one.poll(10)):
+        found += [(record.partition, record.offset) for record in polled.records()]
+    assert [n for partition, n in found if partition == 0] == list(range(10))
+    assert [n for partition, n in found if partition == 1] == list(range(5_000))
+
+
 def test_by_duration(consumer: Make, filled: str) -> None:  # claim 53
     (tp,) = offsets_of(filled, 0)
     one = consumer(auto_offset_reset="by_duration:P36500D")

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from brokers import eventually
 from scripted import (
@@ -548,6 +549,13 @@ def test_an_empty_poll_is_a_table_without_rows(cluster: ScriptedCluster, columns
         empty = one.poll(0).table()
     assert (full.num_rows, empty.num_rows) == (10, 0)
     assert empty.schema == full.schema
+
+    async def of_a_loop() -> pa.Table:
+        async with odradek.aio.Consumer(cluster.bootstrap, columns=columns or DEFAULT_COLUMNS) as one:
+            await one.assign([T0])
+            return (await one.poll(0)).table()
+
+    assert asyncio.run(of_a_loop()).schema == full.schema
     assert Polled().table().column_names == list(DEFAULT_COLUMNS)
 
 
@@ -603,6 +611,18 @@ def test_lookups_take_as_long_as_they_may(cluster: ScriptedCluster) -> None:
                 call(0.15)
             with pytest.raises(ValueError, match="timeout: expected seconds, at least 0"):
                 call(-1)
+
+    async def go() -> None:
+        async with odradek.aio.Consumer(cluster.bootstrap, group_id="g", **QUICK) as one:
+            calls: list[Awaitable[object]] = [
+                one.committed([T0], 0.15), one.beginning_offsets([T0], 0.15), one.end_offsets([T0], 0.15),
+                one.offsets_for_times({T0: 0}, 0.15),
+            ]  # fmt: skip
+            for call in calls:
+                with pytest.raises(RequestTimedOut, match="within 150 ms"):
+                    await call
+
+    asyncio.run(go())
 
 
 _MEMBER = """

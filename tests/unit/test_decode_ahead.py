@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -160,6 +163,50 @@ def test_help_is_for_what_comes_after_the_next() -> None:
     assert helper(buffer, paused=[T1])() is None
     buffer.drop(T1)
     assert (buffer.held(T1), buffer.size) == (0, len(data))
+
+
+@pytest.mark.parametrize("returned", [0, 2, 3])
+@pytest.mark.parametrize("helped", [False, True])
+def test_what_lies_apart_does_not_keep_the_reply_it_came_in(returned: int, helped: bool) -> None:
+    data = b"".join(encode_batch([Record(b"k", b"%d" % n)], now_ms=1, base_offset=n) for n in range(4))
+    reply = np.zeros(1 << 20, np.uint8)
+    reply[100 : 100 + len(data)] = np.frombuffer(data, np.uint8)
+    seen, buffer = weakref.ref(reply), FetchBuffer(1 << 22)
+    buffer.put(chunk(T0, memoryview(reply)[100 : 100 + len(data)].toreadonly()))
+    del reply
+    taken = buffer.front(take=returned > 0)
+    assert taken is not None
+    if returned or helped:
+        taken.begin(COLUMNS, check_crcs=True)
+    if returned:
+        taken.rest = taken.next()
+        taken.rest, taken.start = taken.rest.slice(returned), returned
+    elif helped:
+        taken.help()
+    assert seen() is not None
+    buffer.set_apart(T0)
+    gc.collect()
+    assert seen() is None
+    assert buffer.size == len(data)
+    taken.begin(COLUMNS, check_crcs=True)
+    values = []
+    while (batch := taken.next()) is not None:
+        values += batch.column("value").to_pylist()
+    assert values == [b"%d" % n for n in range(returned, 4)]
+
+
+def test_what_somebody_decodes_is_not_moved() -> None:
+    data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
+    reply = memoryview(bytes(1 << 20) + data)
+    buffer = FetchBuffer(1 << 22)
+    first, second = chunk(T0, reply[1 << 20 :]), chunk(T0, reply[1 << 20 :])
+    buffer.put(first)
+    buffer.put(second)
+    assert helper(buffer)() is second
+    before = second.records
+    buffer.set_apart(T0)
+    assert second.records is before
+    assert first.records.memory_bytes == len(data)
 
 
 def test_no_more_is_ready_than_may_be() -> None:

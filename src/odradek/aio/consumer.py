@@ -16,6 +16,7 @@ from odradek.client.arguments import (
     as_partitions,
     as_pattern,
     as_place,
+    as_timeout_ms,
     as_times,
     check_callbacks,
     check_timeout,
@@ -140,7 +141,9 @@ class Consumer:
             raise IllegalState("another task polls this Consumer: give each task one of its own")
         self._polling = True
         try:
-            return await self._poll_on(self._engine, timeout, columns)
+            polled = await self._poll_on(self._engine, timeout, columns)
+            polled.columns = columns or self.config.columns
+            return polled
         finally:
             self._polling = False
 
@@ -187,7 +190,7 @@ class Consumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Polls bring nothing from these until ``resume``; the membership goes on. Raises IllegalState."""
-        self._engine.subscription.pause(as_partitions(partitions))
+        self._engine.pause(as_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
@@ -217,23 +220,35 @@ class Consumer:
         """Of all assigned partitions where none is named."""
         await self._engine.seek_to(as_partitions(partitions), LATEST)
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None for a partition without a commit. Raises InvalidGroupId."""
-        return await self._engine.committed(as_partitions(partitions))
+    # A timeout is in seconds; default_api_timeout_ms where None.
 
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None for a partition without a commit. Raises InvalidGroupId,
+        RequestTimedOut."""
+        return await self._engine.committed(as_partitions(partitions), as_timeout_ms(timeout))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
         """The earliest offset that each log still holds. Raises UnknownTopic, RequestTimedOut."""
-        return await self._engine.bounds(as_partitions(partitions), end=False)
+        return await self._engine.bounds(as_partitions(partitions), end=False, timeout_ms=as_timeout_ms(timeout))
 
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the readable part of each log ends; under read_committed below open transactions."""
-        return await self._engine.bounds(as_partitions(partitions), end=True)
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Where the readable part of each log ends; under read_committed below open transactions.
+
+        Raises UnknownTopic, RequestTimedOut."""
+        return await self._engine.bounds(as_partitions(partitions), end=True, timeout_ms=as_timeout_ms(timeout))
 
     async def offsets_for_times(
-        self, times_ms: Mapping[TopicPartition, int]
+        self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record that is not older, times in ms since 1970; None where there is none."""
-        listed = await self._engine.list_offsets(as_times(times_ms))
+        """The first record that is not older, times in ms since 1970; None where there is none. Raises UnknownTopic,
+        RequestTimedOut."""
+        listed = await self._engine.list_offsets(as_times(times_ms), as_timeout_ms(timeout))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:

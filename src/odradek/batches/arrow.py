@@ -87,6 +87,15 @@ class RecordSet:
             self._bounds = (first[BASE], first[BASE] + first[LAST_DELTA], last[BASE])
 
     @property
+    def memory_bytes(self) -> int:
+        """How much is kept for these batches: all of the buffer that they are a part of."""
+        return memoryview(memoryview(self._data).obj).nbytes
+
+    def copy(self) -> RecordSet:
+        """The same in memory of its own."""
+        return RecordSet(bytes(self._data))
+
+    @property
     def batch_count(self) -> int:
         return len(self._table)
 

@@ -282,7 +282,7 @@ class Consumer:
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Polls bring nothing from these until ``resume``; the membership goes on."""
         self._check()
-        self._engine.subscription.pause(as_partitions(partitions))
+        self._engine.pause(as_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""

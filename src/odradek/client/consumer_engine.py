@@ -117,6 +117,14 @@ class Engine:
         self.fetcher.pump()
         self.group.auto.start(time.monotonic() * 1000)
 
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """From the caller's thread. What is held of them no longer keeps the whole replies in which it came."""
+        chosen = list(partitions)
+        self.subscription.pause(chosen)
+        if self.subscription.taking is not self.unfinished:
+            for tp in chosen:
+                self.fetcher.buffer.set_apart(TopicPartition(*tp))
+
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """From the caller's thread."""
         self.subscription.resume(partitions)

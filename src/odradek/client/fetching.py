@@ -198,6 +198,16 @@ class FetchBuffer:
                     return chunk
         return None
 
+    def set_apart(self, tp: TopicPartition) -> None:
+        """What is held of a partition that may lie here for long gets memory of its own, where the reply that it came
+        in is more than twice as large; ``size`` counts it and not the reply. Not while somebody decodes it."""
+        with self._lock:
+            for chunk in self._chunks.get(tp, ()):
+                if chunk.state != HELPED and 2 * chunk.size < chunk.records.memory_bytes:
+                    chunk.records = chunk.records.copy()
+                    chunk.ready.clear()
+                    chunk.decoded = chunk.rest = None
+
     def begin_help(self, paused: Iterable[TopicPartition], *, least_bytes: int, most_ready: int) -> Chunk | None:
         """A chunk of at least so many bytes to decode of, but never the one to be returned next, which
         would have to be waited for. None where so many RecordBatches are ready."""
