@@ -3,6 +3,7 @@
 ``probe JAVA``: a query, a Python data source, foreachBatch, then waits to be killed.
 ``kill JAVA BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads a topic as a stream, and kills itself with signal 9 when a batch's
 work is done but Spark has not noted it.
+``once JAVA BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads a topic with trigger once, and ends as soon as the query has.
 """
 
 from __future__ import annotations
@@ -89,5 +90,14 @@ def kill(java: str, bootstrap: str, topic: str, group: str, checkpoint: str) -> 
     writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 
 
+def once(java: str, bootstrap: str, topic: str, group: str, checkpoint: str) -> None:
+    spark = start(java)
+    register(spark)
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.group.id": group}
+    frame = spark.readStream.format("odradek").options(**options, startingOffsets="earliest").load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    say(ended=writer.trigger(once=True).start().awaitTermination(240))
+
+
 if __name__ == "__main__":
-    {"probe": probe, "kill": kill}[sys.argv[1]](*sys.argv[2:])
+    {"probe": probe, "kill": kill, "once": once}[sys.argv[1]](*sys.argv[2:])

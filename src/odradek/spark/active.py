@@ -21,13 +21,18 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 _MARK = "__odradek__"
 
 
+def is_connect(spark: Any) -> bool:
+    """Whether this is a session of Spark Connect, whose Spark runs in another process."""
+    return not isinstance(spark, SparkSession)
+
+
 @contextlib.contextmanager
 def active(spark: Any) -> Iterator[None]:
     """The session is the active one of this thread for as long as the block runs.
 
     Where another one is, which has our sources, Spark refuses to register them: DATA_SOURCE_ALREADY_EXISTS.
     """
-    if not isinstance(spark, SparkSession):  # Spark Connect: there each request brings its session
+    if is_connect(spark):  # there each request brings its session
         yield
         return
     sessions = _sessions(spark)

@@ -16,7 +16,7 @@ from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartit
 from odradek.spark import loss
 from odradek.spark.loss import NOBODY_KNOWS
 from odradek.spark.options import ReadOptions
-from odradek.spark.plan import Commits, LogRange, Offsets, Range, disorder_ms
+from odradek.spark.plan import Commits, LogRange, Offsets, Range, SourceOffset, disorder_ms
 
 # What is fetched of each partition to see how large its records are.
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
@@ -230,6 +230,20 @@ class Lookups:
             self.admin.alter_group_offsets(self.group_id, commits)
         except GroupNotEmpty as error:
             raise self._in_use() from error
+
+    def commit_held(self, commits: Commits, done: SourceOffset, ends: Offsets) -> None:
+        """Commits what the logs hold, which ``ends`` says. What one does not (it was truncated, or its topic is gone or
+        made anew) is no offset to commit there. Raises GroupInUse."""
+        ids = self.topic_ids({tp.topic for tp in ends})
+        reaches = self.reaches(done.epochs)
+        self.commit(
+            {
+                tp: commit
+                for tp, commit in commits.items()
+                if commit.offset <= min(ends.get(tp, -1), reaches.get(tp, commit.offset))
+                and not done.is_of_another_topic(tp.topic, ids)
+            }
+        )
 
     def check_nobody_is_in_the_group(self) -> None:
         """Says before the first batch what would otherwise fail after it. Raises GroupInUse."""

@@ -13,7 +13,8 @@ Rules
   planned (KIP-320; no record needs to be read for it, and the last record's own is at most that). Once another epoch
   reigns, its leader is asked where the kept one's records end in its log: below the position, the log was truncated,
   and may have grown again since. A checkpoint without them knows a truncated log by its length only.
-* Spark asks for the next batch only when all up to ``start`` is done. So ``start`` is what is committed.
+* Spark asks for the next batch only when all up to ``start`` is done. So ``start`` is what is committed. The driver
+  does the same when a batch is reported as finished and no next one is asked for yet (``settling.py``).
 * Our commits carry a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without it (or whose mark names
   another offset) was made by somebody else: a reset, if it differs from the position the query has.
 * A followed reset is acknowledged first: committed again with ``odradek-spark:1:<offset>:<id>``, and the batch that
@@ -32,7 +33,7 @@ Rules
   An id, not the offset, tells resets apart: rewinding to the same offset twice rewinds twice.
 * What this cannot see: Kafka has no commit that depends on the one before. A reset that somebody else makes between
   our look at the group (OffsetFetch) and our commit (OffsetCommit, sent at once after it) is overwritten and never
-  followed. That takes one round trip, some milliseconds per batch; before a reset is acknowledged, which planning a
+  followed. That takes one round trip, some milliseconds per commit; before a reset is acknowledged, which planning a
   batch comes before, the group is looked at again. Reset the group once more then, or while the query is down.
 * A commit carries the epoch that is kept with its offset, so that consumers who go on from it see the same.
 """

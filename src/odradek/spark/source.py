@@ -1,9 +1,10 @@
 """``format("odradek")``: Kafka topics as DataFrames, batch and streaming, with consumer-group offsets.
 
-Two processes take part. In the first, which Spark starts once per query, a reader plans: it looks up offsets, decides
+Two processes read. In the first, which Spark starts once per query, a reader plans: it looks up offsets, decides
 what a batch reads (``plan.py``) and commits what is done. Workers, in the second kind, read one range each. Since the
 first starts anew for each query, this module and ``lookups.py`` import what planning needs, and the rest where it is
-used: no producer, codecs or decoders.
+used: no producer, codecs or decoders. A third, the driver, commits what is done when no next batch is asked for at once
+(``settling.py``).
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 def register(spark: SparkSession) -> None:
     """Makes ``format("odradek")`` and ``format("odradek-offsets")`` known to a session, for all threads of this
-    process, and lets Spark push filters (``pushFilters=true``)."""
-    from odradek.spark.active import activate_when_writing, active
+    process, has its streams commit each batch when it is finished, and lets Spark push filters (``pushFilters=true``).
+    """
+    from odradek.spark.active import activate_when_writing, active, is_connect
     from odradek.spark.offsets_source import OffsetsDataSource
 
     with active(spark):
@@ -79,6 +81,10 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(OffsetsDataSource)
     activate_when_writing(OdradekDataSource.name())
     spark.conf.set(_PUSHDOWN, "true")
+    if not is_connect(spark):  # there listeners run elsewhere, and see no plans
+        from odradek.spark.settling import commit_finished_batches
+
+        commit_finished_batches(spark)
 
 
 def source_schema(include_headers: bool) -> StructType:
@@ -406,16 +412,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None, {}
         committed = self._lookups.committed(ends)
         settlement = plan.settle(done, committed, options.on_group_reset, uuid.uuid4().hex[:12])
-        ids = self._lookups.topic_ids({tp.topic for tp in ends})
-        # What a log does not hold (it was truncated, or its topic is gone or made anew) is no offset to commit there.
-        reaches = self._lookups.reaches(done.epochs)
-        held = {
-            tp: commit
-            for tp, commit in settlement.commits.items()
-            if commit.offset <= min(ends.get(tp, -1), reaches.get(tp, commit.offset))
-            and not done.is_of_another_topic(tp.topic, ids)
-        }
-        self._lookups.commit(held)
+        self._lookups.commit_held(settlement.commits, done, ends)
         self._settled = start
         watching = options.on_group_reset is not OnGroupReset.IGNORE
         return (committed if watching else None), dict(settlement.resets)

@@ -1,0 +1,205 @@
+"""When the group learns of a finished batch: once it is finished, whenever the next trigger is, if there is one."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import eventually
+from publish import consumer, create_topic, numbers, publish
+from spark_runs import StreamingRun, rows_of, span
+
+from odradek.spark import settling
+
+TEN_MINUTES = {"processingTime": "10 minutes"}
+Work = Callable[[int], None]
+
+
+@pytest.fixture
+def filled(stream: StreamingRun) -> StreamingRun:
+    create_topic(stream.bootstrap, stream.topic)
+    publish(stream.bootstrap, stream.topic, numbers(30))
+    return stream
+
+
+class Running:
+    """A query of its own trigger; ``work`` is called with each batch's number after its rows were read."""
+
+    def __init__(self, run: StreamingRun) -> None:
+        self.run = run
+        self.rows: list[tuple[int, int]] = []
+        self.query: Any = None
+
+    def start(self, trigger: dict[str, Any], work: Work = lambda batch: None, **options: str) -> None:
+        def add(frame: Any, batch: int) -> None:
+            self.rows += rows_of(frame)
+            work(batch)
+
+        writer = self.run.frame(**options).writeStream.foreachBatch(add)
+        self.query = writer.option("checkpointLocation", str(self.run.checkpoint)).trigger(**trigger).start()
+
+    def wait_for_batch(self, batch: int) -> None:
+        """Until Spark has it among those that are done."""
+
+        def is_done() -> bool:
+            assert self.query.exception() is None
+            progress = self.query.lastProgress
+            return progress is not None and progress["batchId"] >= batch
+
+        eventually(is_done, within_s=60, every_s=0.01, what=f"batch {batch}")
+
+    def wait_for_commit(self, offset: int) -> None:
+        eventually(lambda: self.run.committed() == {0: offset}, within_s=30, what=f"a commit of {offset}")
+
+
+@pytest.fixture
+def running(filled: StreamingRun) -> Iterator[Running]:
+    made = Running(filled)
+    yield made
+    if made.query is not None:
+        made.query.stop()
+        wait_for_the_end()
+
+
+def wait_for_the_end() -> None:
+    """Until what ended queries had left to commit is dealt with."""
+    eventually(
+        lambda: not any(one._runs for one in settling._listeners.values()), within_s=30, what="the end of all queries"
+    )
+
+
+def test_a_batch_is_committed_when_it_is_finished_not_when_the_next_one_begins(running: Running) -> None:
+    running.start(TEN_MINUTES)
+    running.wait_for_commit(30)
+    assert running.run.log("offsets") == [0], "nothing was planned since"
+    assert running.query.isActive
+
+
+def test_a_batch_that_runs_is_not_committed(running: Running) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(batch: int) -> None:
+        if batch == 1:
+            begun.set()
+            assert go_on.wait(60)
+
+    running.start({"processingTime": "1 second"}, work, maxOffsetsPerTrigger="10")
+    try:
+        assert begun.wait(60)
+        running.wait_for_commit(10)
+        # longer than a commit after a finished batch ever waits
+        assert not go_on.wait(settling._SOON_S + settling._LATER_S + 0.5)
+        assert running.run.committed() == {0: 10}
+    finally:
+        go_on.set()
+    running.wait_for_commit(30)
+
+
+def test_the_one_batch_of_trigger_once_is_committed(running: Running) -> None:
+    running.start({"once": True})
+    assert running.query.awaitTermination(120)
+    running.wait_for_commit(30)
+
+
+def test_a_process_that_ends_with_its_query_has_committed(filled: StreamingRun) -> None:
+    assert filled.group is not None
+    child = Path(__file__).with_name("spark_child.py")
+    arguments = ["auto", filled.bootstrap, filled.topic, filled.group, str(filled.checkpoint)]
+    command = [sys.executable, str(child), "once", *arguments]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=240).stdout
+    assert '"ended": true' in said
+    assert filled.committed() == {0: 30}
+
+
+def test_batches_that_follow_at_once_are_committed_by_the_planner_alone(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's commits cost such a query nothing."""
+    settle, settled = settling.settle_finished, []
+
+    def counted(lookups: Any, done: Any) -> bool:
+        settled.append(done)
+        return settle(lookups, done)
+
+    monkeypatch.setattr(settling, "settle_finished", counted)
+    running.start({"processingTime": "0 seconds"}, maxOffsetsPerTrigger="1")
+    running.wait_for_batch(29)
+    assert len(settled) <= 10, "a look between two triggers may find none"
+    running.wait_for_commit(30)
+
+
+def test_a_query_that_is_stopped_right_after_a_batch_leaves_its_commit(running: Running) -> None:
+    running.start(TEN_MINUTES)
+    running.wait_for_batch(0)
+    running.query.stop()
+    running.wait_for_commit(30)
+
+
+def test_a_batch_that_fails_is_not_committed_the_one_before_is(running: Running) -> None:
+    def work(batch: int) -> None:
+        if batch == 1:
+            raise RuntimeError("no room")
+
+    running.start({"processingTime": "1 second"}, work, maxOffsetsPerTrigger="10")
+    with pytest.raises(Exception, match="no room"):
+        running.query.awaitTermination(120)
+    wait_for_the_end()
+    assert running.run.log("offsets") == [0, 1]
+    assert running.rows == span(0, 0, 20)
+    assert running.run.committed() == {0: 10}
+
+
+def test_a_reset_made_during_a_batch_is_left_for_the_next_run(running: Running) -> None:
+    running.start({"once": True}, lambda batch: running.run.reset({0: 7}))
+    assert running.query.awaitTermination(120)
+    wait_for_the_end()
+    assert running.run.committed() == {0: 7}
+    assert running.run.rows() == span(0, 7, 30)
+    assert running.run.committed() == {0: 30}
+
+
+def test_with_on_group_reset_ignore_the_batch_is_committed_over_the_reset(running: Running) -> None:
+    running.start(TEN_MINUTES, lambda batch: running.run.reset({0: 7}), onGroupReset="ignore")
+    running.wait_for_commit(30)
+
+
+def test_members_of_the_group_are_named_and_the_next_commit_is_made(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "odradek.spark.commits")
+    run = running.run
+    assert run.group is not None
+    member = consumer(run.bootstrap, run.group, client_id="the-newcomer")
+
+    def join(batch: int) -> None:
+        member.subscribe([run.topic])
+        eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
+
+    try:
+        running.start(TEN_MINUTES, join)
+        eventually(lambda: "the-newcomer at " in caplog.text, within_s=60, what="a warning")
+        assert f"are not committed to group {run.group} yet" in caplog.text
+        assert running.query.isActive
+        assert run.committed() == {}
+    finally:
+        member.close()
+    running.query.stop()
+    running.wait_for_commit(30)
+
+
+def test_without_commits_nobody_listens_and_a_second_register_adds_no_listener(running: Running) -> None:
+    from odradek.spark import register
+
+    before = list(settling._listeners)
+    register(running.run.spark)
+    assert list(settling._listeners) == before
+    running.start(TEN_MINUTES, commitOffsets="false")
+    running.wait_for_batch(0)
+    assert not any(one._runs for one in settling._listeners.values())
+    assert running.run.committed() == {}
