@@ -33,6 +33,7 @@ TRUTH = {
     Told("rewind", "reset", 50, 200),
     Told("rewind", "reset-848", 20, 50),
     Told("rewind", "query", 50, 200),
+    Told("rewind", "two-queries", 60, 200),
     Told("rewind", "redone", 150, 400),
     Told("rewind", "seek-back", 40, 90),
     Told("jump", "skip", 100, 700),
@@ -152,6 +153,8 @@ class Scenario:
             self.tool("query", offset, f"odradek-spark:1:{offset}")
         self.tool("query", 50)
         self.tool("query", 50, "odradek-spark:1:50:1")
+        for offset, query in ((50, "::a"), (100, ":r:a"), (200, "::b"), (60, "::a")):
+            self.tool("two-queries", offset, f"odradek-spark:1:{offset}{query}")
         self.tool("redone", 400)
         self.admin.delete_group_offsets(self.name("redone"), [self.tp])
         self.tool("redone", 150)

@@ -90,13 +90,17 @@ def history_of(played: Played, group: str) -> list[dict[str, Any]]:
     return found
 
 
+CAUSES = {
+    "reset": "reset",
+    "query": "reset",
+    "two-queries": "another query",
+    "redone": "restarted without an offset",
+    "seek-back": "reader",
+}
+
+
 def test_findings_say_why(played: Played) -> None:
-    assert {group: finding(played, group)["cause"] for group in ("reset", "query", "redone", "seek-back")} == {
-        "reset": "reset",
-        "query": "reset",
-        "redone": "restarted without an offset",
-        "seek-back": "reader",
-    }
+    assert {group: finding(played, group)["cause"] for group in CAUSES} == CAUSES
     assert "in 2 steps" in finding(played, "skip")["text"]
     empty = [one for one in finding(played, "reset")["proof"] if one["kind"] == "group_metadata"]
     assert [one["member_count"] for one in empty] == [0]

@@ -70,6 +70,10 @@ class StreamingRun:
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
         return last
 
+    def query(self) -> str:
+        """The id under which the query commits."""
+        return str(self.source_offset(self.log("offsets")[-1])["$odradek"]["query"])
+
     # --- the group
 
     def partitions(self) -> list[TopicPartition]:

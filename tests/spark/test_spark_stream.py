@@ -100,7 +100,7 @@ def test_resets_made_while_the_query_is_down_are_followed_once(filled: Streaming
     filled.reset({0: 45})
     assert filled.run() == [[]], "a skip to the end is noted in a batch without records"
     assert filled.source_offset(filled.log("offsets")[-1])[filled.topic] == {"0": 45, "1": 10}
-    assert filled.commits()[0] == mark_commit(45)._replace(leader_epoch=0), (
+    assert filled.commits()[0] == mark_commit(45, leader_epoch=0, query=filled.query()), (
         "the epoch that the broker told for the log's end"
     )
 
@@ -113,9 +113,11 @@ def test_what_a_kill_left_in_the_group_is_told_from_a_reset(filled: StreamingRun
     followed = filled.source_offset(filled.log("offsets")[-1])["$odradek"]["followed"][filled.topic]["0"]
     # killed after the batches' work, before our commits: partition 0 had followed a reset, partition 1 had not
     assert filled.group is not None
-    filled.admin.alter_group_offsets(filled.group, {first: mark_commit(20, followed), second: mark_commit(3)})
+    filled.admin.alter_group_offsets(
+        filled.group, {first: mark_commit(20, followed, query=filled.query()), second: mark_commit(3)}
+    )
     assert filled.run() == []
-    made_up = {0: mark_commit(30, leader_epoch=0), 1: mark_commit(10, leader_epoch=0)}
+    made_up = {p: mark_commit(o, leader_epoch=0, query=filled.query()) for p, o in {0: 30, 1: 10}.items()}
     assert filled.commits() == made_up, "with the epoch that the checkpoint keeps"
     # killed after a reset was acknowledged, before the batch that follows it was written down
     filled.admin.alter_group_offsets(filled.group, {first: mark_commit(20, "acknowledged")})
@@ -134,8 +136,10 @@ def test_a_running_query_commits_each_batch_and_follows_resets(filled: Streaming
     def holds(expected: list[tuple[int, int]], committed: dict[int, int]) -> None:
         def reached() -> bool:
             assert query.exception() is None
-            commits = {p: mark_commit(o)._replace(leader_epoch=0) for p, o in committed.items()}
-            return sorted(seen) == expected and filled.commits() == commits
+            if sorted(seen) != expected:
+                return False
+            commits = {p: mark_commit(o, leader_epoch=0, query=filled.query()) for p, o in committed.items()}
+            return filled.commits() == commits
 
         eventually(reached, within_s=60, every_s=0.2, what=f"{expected}, {committed}")
         seen.clear()

@@ -21,6 +21,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark.lookups import GroupInUse
 from odradek.spark.loss import DataLoss
 from odradek.spark.options import parse_options
+from odradek.spark.plan import AnotherQuery, mark_commit
 from odradek.spark.source import OdradekStreamReader, source_schema
 
 Offset = dict[str, Any]
@@ -207,6 +208,46 @@ def test_a_reset_made_while_the_batch_is_planned_is_not_overwritten(
     assert query.read(first, second) == span(5, 10)
     assert query.commits()[0].offset == 5
     assert query.next(second) == second, "followed once"
+
+
+def test_of_two_queries_in_a_group_the_later_one_ends_and_names_the_other(
+    query: Planner, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = query.next({}, ReadMaxRows(3))
+    old_id = old["$odradek"]["query"]
+    assert query.next(old) != old
+    later = Planner(query.bootstrap, query.topic, query.group)
+    try:
+        first = later.next({}, ReadMaxRows(2))
+        assert later.read({}, first) == span(3, 5), "a new checkpoint goes on where the group stopped"
+        second = later.next(first, ReadMaxRows(2))
+        assert later.next(second, ReadMaxRows(2)) != second, "the other one has ended, as far as anybody knows"
+        assert query.next(old) != old, "it has not"
+        assert "held commits of another query" in caplog.text
+        with pytest.raises(AnotherQuery, match=rf"{old_id} has committed {query.topic}-0 at 3 after this one"):
+            later.next(second)
+        later.reader = later.made()
+        with pytest.raises(AnotherQuery, match="one query per group"):  # after a restart: the checkpoint knows
+            later.next(second)
+        assert query.next(old) != old
+        assert query.commits()[0].offset == 3, "the first one's"
+        later.reader = later.made(onGroupReset="ignore")
+        later.next(second)
+        assert query.commits()[0].metadata.endswith(first["$odradek"]["query"])
+    finally:
+        later.close()
+
+
+def test_checkpoints_and_marks_without_a_query_s_id_go_on(query: Planner) -> None:
+    first = query.next({}, ReadMaxRows(3))
+    older = {query.topic: first[query.topic]}
+    query.client.alter_group_offsets(query.group, {TopicPartition(query.topic, 0): mark_commit(2)})
+    query.reader = query.made()
+    second = query.next(older, ReadMaxRows(3))
+    assert query.read(older, second) == span(3, 6)
+    assert query.commits()[0].metadata == "odradek-spark:1:3"
+    query.next(second)
+    assert query.commits()[0].metadata == f"odradek-spark:1:6::{second['$odradek']['query']}"
 
 
 @pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers")])

@@ -92,7 +92,45 @@ def test_marks_tell_ours_from_others() -> None:
 
 
 def test_marks_fit_into_the_metadata_a_broker_takes() -> None:
-    assert len(mark_commit(2**63 - 1, "0123456789ab").metadata) < 100
+    assert len(mark_commit(2**63 - 1, "0123456789ab", query="0123456789ab").metadata) < 100
+
+
+def test_marks_name_their_query_and_those_of_before_are_one_s_own() -> None:
+    assert mark_commit(5, query="q").metadata == "odradek-spark:1:5::q"
+    assert mark_commit(5).metadata == "odradek-spark:1:5", "as releases wrote that knew no queries"
+    assert mark_of(mark_commit(5, query="q")) == ""
+    assert mark_of(mark_commit(5, "abc", query="q")) == "abc"
+    assert plan.other_query(mark_commit(5, "abc", query="q"), "me") == "q"
+    for mine in (None, foreign(5), mark_commit(5), mark_commit(5, query="me"), foreign(4, "odradek-spark:1:5::q")):
+        assert plan.other_query(mine, "me") == ""
+    assert plan.other_query(mark_commit(5, query="q"), "") == "", "a checkpoint without an id"
+
+
+def test_a_first_batch_takes_over_from_the_query_before() -> None:
+    committed = {P0: mark_commit(100, query="old"), P1: mark_commit(12, "r", query="old")}
+    batch = plan.plan_batch(
+        INITIAL, LOG, begin={P0: 100, P1: 12}, committed=committed, new_id="n", query="me", others=()
+    )
+    assert batch is not None
+    assert dict(batch.acknowledge) == {P0: mark_commit(100, "n", query="me"), P1: mark_commit(12, "r", query="me")}
+    assert (batch.end.query, batch.end.others) == ("me", ("old",))
+    assert SourceOffset.from_json(batch.end.to_json()) == batch.end
+    result = plan.settle(batch.end, dict(batch.acknowledge), FOLLOW, "x")
+    assert dict(result.commits) == {P0: mark_commit(600, query="me"), P1: mark_commit(20, query="me")}
+    assert not result.resets
+    assert not result.others
+
+
+def test_another_query_s_commit_is_taken_over_once_and_an_error_when_it_comes_again() -> None:
+    done = at(positions={P0: 500}, query="me", others=("seen",))
+    unknown = plan.settle(done, {P0: mark_commit(700, query="new")}, FOLLOW, "x")
+    assert dict(unknown.commits) == {P0: mark_commit(500, query="me")}
+    assert dict(unknown.others) == {P0: "new"}
+    plan.check_one_query(done, unknown, {P0: mark_commit(700, query="new")}, done.others)
+    again = {P0: mark_commit(700, query="seen")}
+    settled = plan.settle(done, again, FOLLOW, "x")
+    with pytest.raises(plan.AnotherQuery, match=r"seen has committed flights-0 at 700 after this one \(me\)"):
+        plan.check_one_query(done, settled, again, done.others)
 
 
 # --- the table at the top of plan.py, line by line

@@ -21,6 +21,7 @@ Array = npt.NDArray[Any]
 
 OWN_MARK = "odradek-spark:1:"
 """What the metadata begins with of commits made by Spark queries with ``format("odradek")``."""
+_QUERY = r"^odradek-spark:1:\d+:[^:]*:(?P<query>[^:]+)$"
 
 _MEMBERSHIP = ("consumer_group_member_metadata", "streams_group_member_metadata", "share_group_member_metadata")
 _EPOCHS = ("consumer_group_metadata", "streams_group_metadata", "share_group_metadata")
@@ -68,6 +69,7 @@ class GroupEvent(NamedTuple):
 class Commits:
     """Commits and their tombstones, by key and then in the order of the log; ``starts[k]:starts[k + 1]`` are key k's.
 
+    ``queries``: numbers of the Spark queries whose marks they carry, -1 where a mark names none, or there is none.
     ``times`` is the commit's own timestamp, for tombstones their record's; microseconds since 1970.
     """
 
@@ -80,6 +82,7 @@ class Commits:
     expires: Array
     epochs: Array
     is_ours: Array
+    queries: Array
     topic_ids: Array
     record_partitions: Array
     record_offsets: Array
@@ -94,7 +97,7 @@ class Commits:
 
 _FIELDS = {
     "key": np.int32, "offsets": np.int64, "is_tombstone": np.bool_, "times": np.int64, "expires": np.int64,
-    "epochs": np.int32, "is_ours": np.bool_, "topic_ids": np.int32, "record_partitions": np.int32,
+    "epochs": np.int32, "is_ours": np.bool_, "queries": np.int32, "topic_ids": np.int32, "record_partitions": np.int32,
     "record_offsets": np.int64, "record_times": np.int64,
 }  # fmt: skip
 
@@ -110,6 +113,7 @@ class Journal:
     _parts: list[dict[str, Array]] = field(default_factory=list)
     _keys: dict[Key, int] = field(default_factory=dict)
     _topic_ids: dict[bytes, int] = field(default_factory=dict)
+    _queries: dict[str, int] = field(default_factory=dict)
     _living: dict[str, dict[str, frozenset[str] | None]] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -142,6 +146,7 @@ class Journal:
             "expires": _numbers(batch.column("expire_timestamp")),
             "epochs": _numbers(batch.column("leader_epoch"), np.int32),
             "is_ours": _booleans(ours),
+            "queries": self._query_numbers(batch.column("metadata"), ours),
             "topic_ids": self._id_numbers(batch.column("topic_id"), rows),
             "record_partitions": _numbers(batch.column("record_partition"), np.int32),
             "record_offsets": _numbers(batch.column("record_offset")),
@@ -174,6 +179,19 @@ class Journal:
         indices = pc.fill_null(found.indices, len(known)).to_numpy(zero_copy_only=False)
         of_rows: Array = np.array([*known, -1], np.int32)[indices]
         return of_rows
+
+    def _query_numbers(self, metadata: pa.Array, ours: pa.Array) -> Array:
+        """The queries that marks name: ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``."""
+        numbers = np.full(len(metadata), -1, np.int32)
+        rows = np.flatnonzero(_booleans(ours))
+        if len(rows):
+            marks = _plain_text(metadata.take(pa.array(rows)))
+            found = pc.struct_field(pc.extract_regex(marks, pattern=_QUERY), "query")
+            named = pc.dictionary_encode(found)
+            known = [self._queries.setdefault(one, len(self._queries)) for one in named.dictionary.to_pylist()]
+            indices = pc.fill_null(named.indices, len(known)).to_numpy(zero_copy_only=False)
+            numbers[rows] = np.array([*known, -1], np.int32)[indices]
+        return numbers
 
     def _add_event(self, row: dict[str, Any]) -> None:
         kind, group, gone = row["kind"], row["group"], row["is_tombstone"]

@@ -5,6 +5,7 @@ A commit says how far a group has come, not who moved it there. What tells a res
   ``READER_RUN`` such commits in one period without members are a consumer that joins no group, from the second on.
 * The commits before carry the mark of a Spark query with this package's source, and this one does not.
 * The offset was deleted or expired in between: whoever reads begins anew.
+* The marks of both name Spark queries, and different ones: each reads on, whatever the group's offset is.
 * The topic has another id: its offsets have nothing to do with the old ones, and nothing is told.
 * A reader itself can seek. Backwards is a rewind whoever did it; forward is told only where it passed more records than
   it can have read: ``jump_factor`` times faster than in any step for which all records had been waiting.
@@ -32,12 +33,16 @@ _AT_ONCE_US = 1_000_000
 
 @dataclass(slots=True)
 class _Rows:
-    """For each row of the commits: the commit before it (-1: none), which event its group was at, and whose it is."""
+    """For each row of the commits: the commit before it (-1: none), which event its group was at, and whose it is.
+
+    ``is_of_another_query``: another Spark query than the one whose mark the commit before carries.
+    """
 
     before: Array
     event: Array
     members: Array
     is_reset: Array
+    is_of_another_query: Array
 
 
 def moves(evidence: Evidence) -> Iterator[Finding]:
@@ -57,7 +62,9 @@ def classify(evidence: Evidence) -> _Rows:
     is_reset = outside & _is_few(commits, event, outside)
     has_before = before >= 0
     foreign = has_before & commits.is_ours[before] & ~commits.is_ours & ~commits.is_tombstone
-    return _Rows(before, event, members, is_reset | foreign)
+    queries, queries_before = commits.queries, commits.queries[before]
+    another = has_before & (queries >= 0) & (queries_before >= 0) & (queries != queries_before)
+    return _Rows(before, event, members, is_reset | foreign, another)
 
 
 def _commit_before(commits: Commits) -> Array:
@@ -139,6 +146,8 @@ def _judged(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding |
     if was_deleted and min(ids) < 0 and log is not None and log.end < old:
         return None  # the topic was made anew: the old offset never was one of this log
     cause = "reset" if rows.is_reset[last] else "restarted without an offset" if was_deleted else "reader"
+    if cause == "reader" and rows.is_of_another_query[last]:
+        cause = "another query"
     is_open = new > old or min(ids) < 0 if was_deleted else cause == "reader" and _was_overtaken(evidence, rows, last)
     return _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
 
@@ -190,6 +199,8 @@ def _course(old: int, new: int) -> str:
 def _reason(old: int, new: int, cause: str, commits: int) -> str:
     if cause == "reset":
         return f"Set from outside{f' in {commits} steps' if commits > 1 else ''}"
+    if cause == "another query":
+        return "Another Spark query, with a checkpoint of its own, commits to the same group: one query per group"
     if cause == "reader":
         return "The reader itself went there"
     bound = "at least these" if new < old else "at most these"

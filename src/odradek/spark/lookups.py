@@ -231,19 +231,19 @@ class Lookups:
         except GroupNotEmpty as error:
             raise self._in_use() from error
 
-    def commit_held(self, commits: Commits, done: SourceOffset, ends: Offsets) -> None:
+    def commit_held(self, commits: Commits, done: SourceOffset, ends: Offsets) -> Commits:
         """Commits what the logs hold, which ``ends`` says. What one does not (it was truncated, or its topic is gone or
-        made anew) is no offset to commit there. Raises GroupInUse."""
+        made anew) is no offset to commit there. Returns what was. Raises GroupInUse."""
         ids = self.topic_ids({tp.topic for tp in ends})
         reaches = self.reaches(done.epochs)
-        self.commit(
-            {
-                tp: commit
-                for tp, commit in commits.items()
-                if commit.offset <= min(ends.get(tp, -1), reaches.get(tp, commit.offset))
-                and not done.is_of_another_topic(tp.topic, ids)
-            }
-        )
+        held = {
+            tp: commit
+            for tp, commit in commits.items()
+            if commit.offset <= min(ends.get(tp, -1), reaches.get(tp, commit.offset))
+            and not done.is_of_another_topic(tp.topic, ids)
+        }
+        self.commit(held)
+        return held
 
     def check_nobody_is_in_the_group(self) -> None:
         """Says before the first batch what would otherwise fail after it. Raises GroupInUse."""

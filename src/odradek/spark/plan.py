@@ -29,8 +29,15 @@ Rules
   | ours, with an id         | has not            | killed before the batch was planned            | follow it    |
   | another's                | at that offset     | nothing to move                                | commit       |
   | another's                | elsewhere          | a reset, always a new one                      | follow it    |
+  | another query's, plain   |                    | it came before this one, or runs beside it     | see below    |
 
   An id, not the offset, tells resets apart: rewinding to the same offset twice rewinds twice.
+* A query has an id, which the checkpoint keeps from its first batch on (``query``); the marks end in it:
+  ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``. Who finds the mark of another query takes over from it:
+  in a first batch as from anybody who had committed before, later with a warning; and remembers its id (``others``).
+  When that one commits again after this, both run, and each would overwrite what the other commits: an error. So of
+  two queries the one that came later, and took over from one that still runs, ends. Marks and checkpoints without an
+  id are taken for one's own.
 * What this cannot see: Kafka has no commit that depends on the one before. A reset that somebody else makes between
   our look at the group (OffsetFetch) and our commit (OffsetCommit, sent at once after it) is overwritten and never
   followed. That takes one round trip, some milliseconds per commit; before a reset is acknowledged, which planning a
@@ -62,10 +69,15 @@ TopicIds = Mapping[str, UUID | None]
 FEW_OFFSETS = 100
 EXTRA = "$odradek"
 MARK = "odradek-spark:1:"
+_MOST_OTHERS = 8  # queries whose ids a checkpoint keeps
 
 
 class GroupReset(OdradekError):
     """The group's offsets were moved by somebody else, and ``onGroupReset=fail`` says to stop then."""
+
+
+class AnotherQuery(OdradekError):
+    """Two queries with checkpoints of their own commit to one group."""
 
 
 class NoCommittedOffset(OdradekError):
@@ -107,7 +119,8 @@ class Piece(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
     """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids; ``ids``:
-    those of the topics, and ``epochs``: leaders' that held all below the position, where known.
+    those of the topics, and ``epochs``: leaders' that held all below the position, where known; ``query``: whose
+    checkpoint it is, empty in older ones, and ``others``: queries that it took its group over from.
 
     ``is_initial``: it stands before the first batch. One without positions need not: a pattern may match nothing yet.
     """
@@ -117,6 +130,8 @@ class SourceOffset:
     followed: Mapping[TopicPartition, str] = field(default_factory=dict)
     ids: Mapping[str, UUID] = field(default_factory=dict)
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    query: str = ""
+    others: tuple[str, ...] = ()
     is_initial: bool = False
 
     @classmethod
@@ -131,6 +146,8 @@ class SourceOffset:
                 followed=flat(extra.get("followed", {}), str),
                 ids={topic: UUID(topic_id) for topic, topic_id in extra.get("ids", {}).items()},
                 epochs=flat(extra.get("epochs", {}), int),
+                query=str(extra.get("query", "")),
+                others=tuple(map(str, extra.get("others", ()))),
                 is_initial=not value,
             )
         except (AttributeError, TypeError, ValueError) as error:
@@ -148,6 +165,10 @@ class SourceOffset:
             extra["ids"] = {topic: str(topic_id) for topic, topic_id in sorted(self.ids.items())}
         if self.epochs:
             extra["epochs"] = nested(self.epochs)
+        if self.query:
+            extra["query"] = self.query
+        if self.others:
+            extra["others"] = list(self.others)
         return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
 
     def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
@@ -178,21 +199,40 @@ def nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 
 def mark_commit(
-    offset: int, reset_id: str = "", instead_of: OffsetAndMetadata | None = None, *, leader_epoch: int = NO_EPOCH
+    offset: int,
+    reset_id: str = "",
+    instead_of: OffsetAndMetadata | None = None,
+    *,
+    leader_epoch: int = NO_EPOCH,
+    query: str = "",
 ) -> OffsetAndMetadata:
     """A commit of ours; with a reset id it acknowledges that reset. Another's at the same offset lends its epoch."""
     if instead_of is not None and instead_of.offset == offset:
         leader_epoch = instead_of.leader_epoch
-    return OffsetAndMetadata(offset, leader_epoch, f"{MARK}{offset}" + (f":{reset_id}" if reset_id else ""))
+    parts = [str(offset), reset_id, query]
+    return OffsetAndMetadata(offset, leader_epoch, MARK + ":".join(parts).rstrip(":"))
 
 
 def mark_of(commit: OffsetAndMetadata) -> str | None:
     """None for a commit of somebody else; else the reset id it acknowledges, empty where it acknowledges none."""
     if not commit.metadata.startswith(MARK):
         return None
-    offset, _, reset_id = commit.metadata.removeprefix(MARK).partition(":")
+    offset, reset_id, _ = _parts(commit)
     # A tool may carry metadata over to another offset: then the mark is a lie.
     return reset_id if offset == str(commit.offset) else None
+
+
+def other_query(commit: OffsetAndMetadata | None, query: str) -> str:
+    """Which other query's commit this is; empty where it is none's, or either id is not known."""
+    if commit is None or mark_of(commit) is None:
+        return ""
+    found = _parts(commit)[2]
+    return found if query and found != query else ""
+
+
+def _parts(commit: OffsetAndMetadata) -> list[str]:
+    """Of a mark: the offset, the reset id and the query, the last two maybe empty."""
+    return [*commit.metadata.removeprefix(MARK).split(":", 2), "", ""][:3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,16 +240,19 @@ class Settlement:
     """What the group's commits mean for a query that has done all up to some source offset.
 
     ``commits`` are to be written; ``resets`` are to be followed by the next batch: partition → (offset, reset id).
+    ``others``: the queries whose commits are to be overwritten.
     """
 
     commits: Commits
     resets: Mapping[TopicPartition, tuple[int, str]]
+    others: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_id: str) -> Settlement:
     """Compares the group with the checkpoint; the table above is this function. Raises GroupReset."""
     commits: dict[TopicPartition, OffsetAndMetadata] = {}
     resets: dict[TopicPartition, tuple[int, str]] = {}
+    others: dict[TopicPartition, str] = {}
     for partition, position in done.positions.items():
         commit = committed.get(partition)
         mark = None if commit is None else mark_of(commit)
@@ -219,11 +262,28 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
             moved = commit.offset != position
         if moved and commit is not None and on_reset is not OnGroupReset.IGNORE:
             resets[partition] = (commit.offset, mark or new_id)
-        elif commit is None or commit.offset != position or mark != "":
-            commits[partition] = mark_commit(position, leader_epoch=done.epochs.get(partition, NO_EPOCH))
+        elif commit is None or commit.offset != position or mark != "" or other_query(commit, done.query):
+            epoch = done.epochs.get(partition, NO_EPOCH)
+            commits[partition] = mark_commit(position, leader_epoch=epoch, query=done.query)
+            if other := other_query(commit, done.query):
+                others[partition] = other
     if resets and on_reset is OnGroupReset.FAIL:
         raise GroupReset(_reset_message(done.positions, {tp: offset for tp, (offset, _) in resets.items()}))
-    return Settlement(commits, resets)
+    return Settlement(commits, resets, others)
+
+
+def check_one_query(done: SourceOffset, settlement: Settlement, committed: Commits, known: Iterable[str]) -> None:
+    """``known``: queries that this one took over from already. Raises AnotherQuery where one of them has committed
+    since."""
+    alive = {tp: other for tp, other in settlement.others.items() if other in known}
+    if alive:
+        where = ", ".join(f"{tp} at {committed[tp].offset}" for tp in sorted(alive))
+        raise AnotherQuery(
+            f"another query commits to this query's group: {', '.join(sorted(set(alive.values())))} has committed "
+            f"{where} after this one ({done.query}) had. Each would overwrite what the other commits: one query per "
+            "group. Give one of them a kafka.group.id of its own; where the other has ended, run once with "
+            "onGroupReset=ignore"
+        )
 
 
 def _reset_message(positions: Offsets, targets: Offsets) -> str:
@@ -234,8 +294,15 @@ def _reset_message(positions: Offsets, targets: Offsets) -> str:
     )
 
 
+def taken_over(group: str, others: Iterable[str], query: str) -> str:
+    return (
+        f"group {group} held commits of another query ({', '.join(sorted(others))}), which this one ({query}) has "
+        "overwritten; if both run, each overwrites what the other commits: one query per group"
+    )
+
+
 def adopt(
-    begin: Offsets, committed: Commits, new_id: str
+    begin: Offsets, committed: Commits, new_id: str, query: str = ""
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, str]]:
     """For partitions that a query starts to read: commits to acknowledge, and the reset ids to remember.
 
@@ -248,8 +315,10 @@ def adopt(
         if commit is None:
             continue
         mark = mark_of(commit)
-        if mark is None:
-            acknowledge[partition], followed[partition] = mark_commit(offset, new_id, commit), new_id
+        if mark is None or other_query(commit, query):
+            reset_id = mark or new_id
+            acknowledge[partition] = mark_commit(offset, reset_id, commit, query=query)
+            followed[partition] = reset_id
         elif mark:
             followed[partition] = mark
     return acknowledge, followed
@@ -439,6 +508,8 @@ def plan_batch(
     fail_on_data_loss: bool = True,
     causes: Causes = NOBODY_KNOWS,
     new_id: str = "",
+    query: str = "",
+    others: Iterable[str] = (),
 ) -> Batch | None:
     """The batch after ``start``, or None where there is nothing to do.
 
@@ -446,7 +517,8 @@ def plan_batch(
     ``committed``: the group's commits, where resets are watched for. ``ids``: the topics' ids now. ``reaches``: where,
     in a leader's log of another epoch, what was written up to the kept epoch ends. ``origin_epochs``: those under which
     the offsets of ``begin`` and ``resets`` were committed. ``upto``: where to stop at the latest (partitions it lacks
-    wait for another run). ``max_records``: of all partitions together; ``max_per_partition``: of each. Raises DataLoss.
+    wait for another run). ``max_records``: of all partitions together; ``max_per_partition``: of each. ``query``: the
+    id of one that has none yet; ``others``: of queries that it took over from since ``start``. Raises DataLoss.
     """
     begin, ids = begin or {}, ids or {}
     waiting = told_by_deposed(start, log, ids)
@@ -464,15 +536,19 @@ def plan_batch(
     ends = _ends(kept, log, upto, max_records, max_per_partition or {})
     if not start.is_initial and not resets and not origins and ends == dict(start.positions):
         return None
-    acknowledge, followed = adopt(fresh, committed or {}, new_id)
+    query = start.query or query
+    acknowledge, followed = adopt(fresh, committed or {}, new_id, query)
+    taken_over = [other for tp in fresh if (other := other_query((committed or {}).get(tp), query))]
     for partition, (offset, reset_id) in resets.items():
         commit = (committed or {}).get(partition)
         followed[partition] = reset_id
-        if commit is None or mark_of(commit) != reset_id or commit.offset != offset:
-            acknowledge[partition] = mark_commit(offset, reset_id, commit)
+        if commit is None or mark_of(commit) != reset_id or commit.offset != offset or other_query(commit, query):
+            acknowledge[partition] = mark_commit(offset, reset_id, commit, query=query)
     known = {topic: ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
     epochs = _epochs(ends, log, {**start.epochs, **(origin_epochs or {})})
-    end = SourceOffset(ends, origins, followed, {topic: found for topic, found in known.items() if found}, epochs)
+    kept_ids = {topic: found for topic, found in known.items() if found}
+    known_others = tuple(dict.fromkeys([*start.others, *sorted(others), *taken_over]))[-_MOST_OTHERS:]
+    end = SourceOffset(ends, origins, followed, kept_ids, epochs, query, known_others)
     return Batch(end, acknowledge, tuple(lost))
 
 

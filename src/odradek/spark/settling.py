@@ -25,7 +25,7 @@ from py4j.protocol import Py4JError
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.spark import plan
 from odradek.spark.lookups import Lookups
-from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.options import OnGroupReset, ReadOptions, parse_options
 from odradek.spark.plan import GroupReset, SourceOffset
 
 if TYPE_CHECKING:
@@ -246,13 +246,16 @@ def _ends_of_last_batch(run: _Run) -> dict[int, str]:
 
 
 def settle_finished(lookups: Lookups, done: SourceOffset) -> bool:
-    """Commits what is done, as the planner would before the next batch. False where ``onGroupReset=fail`` forbids it:
-    the planner says so. A reset to be followed stays as it is. Raises what ``Lookups`` raises."""
+    """Commits what is done, as the planner would before the next batch. False where ``onGroupReset=fail`` or another
+    query's commit stands against it: the planner says so. A reset to be followed stays as it is. Raises what
+    ``Lookups`` raises."""
     committed = lookups.committed(done.positions) if done.positions else {}
     try:
         settlement = plan.settle(done, committed, lookups.options.on_group_reset, "any")
     except GroupReset:
         return False
+    if settlement.others and lookups.options.on_group_reset is not OnGroupReset.IGNORE:
+        return False  # whether that is an error the planner knows
     if settlement.commits:
         lookups.commit_held(settlement.commits, done, lookups.ends(lookups.partitions()))
     return True

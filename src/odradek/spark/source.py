@@ -321,6 +321,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._planned: plan.Offsets = {}
         self._last_batch_s: float | None = None
         self._waited: set[TopicPartition] = set()
+        self._new_query = uuid.uuid4().hex[:12]  # the id of a query that has none yet
+        self._others: set[str] = set()  # queries that it took over from, until the checkpoint has them
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.options,)  # connections stay where they are
@@ -412,9 +414,15 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None, {}
         committed = self._lookups.committed(ends)
         settlement = plan.settle(done, committed, options.on_group_reset, uuid.uuid4().hex[:12])
-        self._lookups.commit_held(settlement.commits, done, ends)
-        self._settled = start
         watching = options.on_group_reset is not OnGroupReset.IGNORE
+        if watching:
+            plan.check_one_query(done, settlement, committed, {*done.others, *self._others})
+        written = self._lookups.commit_held(settlement.commits, done, ends)
+        taken = {other for tp, other in settlement.others.items() if tp in written} if watching else set()
+        if taken - self._others:
+            loss.note(plan.taken_over(self._lookups.group_id, taken, done.query))
+        self._others |= taken
+        self._settled = start
         return (committed if watching else None), dict(settlement.resets)
 
     def _plan(
@@ -453,6 +461,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             fail_on_data_loss=options.fail_on_data_loss,
             causes=self._lookups,
             new_id=uuid.uuid4().hex[:12],
+            query=self._new_query,
+            others=self._others,
         )
         batch = make()
         # Spark takes one limit and hands it back, or ReadAllAvailable where a trigger knows none: so the other limits
