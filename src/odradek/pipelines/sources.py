@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from odradek.client.model import EARLIEST, LATEST, MemberDescription
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.spark.options import parse_options
+from odradek.spark.patterns import java_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +96,7 @@ def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None
     """The topics that are there. Raises UnknownTopic, with the nearest name, for one that is not."""
     known = admin.topics()
     if pattern is not None:
-        return [name for name in known if re.fullmatch(pattern, name)]
+        return [name for name in known if java_pattern(pattern).fullmatch(name)]
     for name in topics:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartit
 from odradek.spark import loss
 from odradek.spark.loss import NOBODY_KNOWS
 from odradek.spark.options import ReadOptions
+from odradek.spark.patterns import java_pattern
 from odradek.spark.plan import Commits, LogRange, Offsets, Range, SourceOffset, disorder_ms
 
 # What is fetched of each partition to see how large its records are.
@@ -70,7 +70,7 @@ class Lookups:
         """
         options = self.options
         if options.pattern is not None:
-            pattern = re.compile(options.pattern)
+            pattern = java_pattern(options.pattern)
             topics = self.admin.describe_topics().values()
             return sorted(self._all_of(t for t in topics if not t.internal and pattern.fullmatch(t.name)))
         names = sorted({tp.topic for tp in options.assigned} or set(options.topics))

@@ -16,6 +16,7 @@ from typing import Any
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
+from odradek.spark.patterns import java_pattern
 
 LATEST = -1
 EARLIEST = -2
@@ -235,12 +236,12 @@ def _subscription(options: Mapping[str, str]) -> dict[str, Any]:
             raise ConfigError("subscribe: no topic given")
         return {"topics": topics}
     if name == "subscribePattern":
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise ConfigError(f"subscribePattern: {text!r} is no regular expression: {error}") from None
         if not text:
             raise ConfigError("subscribePattern: no pattern given")
+        try:
+            java_pattern(text)
+        except ConfigError as error:
+            raise ConfigError(f"subscribePattern: {error}") from None
         return {"pattern": text}
     return {"assigned": _assignment(text)}
 

@@ -1,0 +1,209 @@
+"""``subscribePattern``: regular expressions as Java reads them, in which Spark's own source has them. Pure: no I/O.
+
+What Python reads otherwise is translated: classes inside classes, intersections (``[a-z&&[^b]]``), ``\\p{…}``,
+``\\Q…\\E``, named groups. The names of topics have 65 different characters, so a class is the set of those that it
+takes. What stays different is refused by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import string
+from collections.abc import Iterable
+
+from odradek.core.errors import ConfigError
+
+_LETTERS = frozenset(string.ascii_letters)
+_UPPER, _LOWER = frozenset(string.ascii_uppercase), frozenset(string.ascii_lowercase)
+_DIGITS = frozenset(string.digits)
+_PUNCT = frozenset("._-")
+_ALL = _LETTERS | _DIGITS | _PUNCT
+"""What names of topics are made of."""
+_NONE: frozenset[str] = frozenset()
+
+_CLASSES = {"d": _DIGITS, "w": _LETTERS | _DIGITS | {"_"}, "s": _NONE, "h": _NONE, "v": _NONE}
+_PROPERTIES = {
+    "Lower": _LOWER, "Upper": _UPPER, "ASCII": _ALL, "Alpha": _LETTERS, "Digit": _DIGITS, "Alnum": _LETTERS | _DIGITS,
+    "Punct": _PUNCT, "Graph": _ALL, "Print": _ALL, "Blank": _NONE, "Cntrl": _NONE, "Space": _NONE,
+    "XDigit": _DIGITS | frozenset("abcdefABCDEF"),
+    "L": _LETTERS, "Lu": _UPPER, "Ll": _LOWER, "N": _DIGITS, "Nd": _DIGITS,
+    "P": _PUNCT, "Pc": frozenset("_"), "Pd": frozenset("-"), "Po": frozenset("."), "Z": _NONE, "S": _NONE,
+    "IsAlphabetic": _LETTERS, "IsLetter": _LETTERS, "IsLatin": _LETTERS, "IsDigit": _DIGITS, "IsLowercase": _LOWER,
+    "IsUppercase": _UPPER, "IsPunctuation": _PUNCT, "IsWhite_Space": _NONE,
+    "javaLowerCase": _LOWER, "javaUpperCase": _UPPER, "javaLetter": _LETTERS, "javaDigit": _DIGITS,
+    "javaLetterOrDigit": _LETTERS | _DIGITS,
+}  # fmt: skip
+_CATEGORIES = ("L", "Lu", "Ll", "N", "Nd", "P", "Pc", "Pd", "Po", "Z", "S")
+_PROPERTIES |= {f"Is{name}": _PROPERTIES[name] for name in _CATEGORIES}
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
+_SAME = frozenset("bBAZ123456789")
+"""Escapes outside of classes that mean the same in both."""
+_CODE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|x\{([0-9a-fA-F]{1,6})\})")
+_FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?[:)]")
+
+
+@functools.lru_cache(16)
+def java_pattern(text: str) -> re.Pattern[str]:
+    """To be used with ``fullmatch`` on names of topics. Raises ConfigError for what Java refuses, or we do."""
+    try:
+        return re.compile(_Translation(text).python())
+    except re.error as error:
+        raise ConfigError(f"{text!r} is no regular expression: {error}") from None
+
+
+class _Translation:
+    """One reading of a pattern, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        found = _FLAGS.findall(text)
+        self._any_case = any("i" in on for on, _ in found)
+        if unknown := {flag for pair in found for flag in "".join(pair)} - set("ims"):
+            raise self._refused(f"the flag {min(unknown)}")
+
+    def python(self) -> str:
+        parts: list[str] = []
+        while self._at < len(self._text):
+            begin = self._text[self._at]
+            if begin == "\\":
+                parts.append(self._escape())
+            elif begin == "[":
+                parts.append(self._of(self._class()))
+            elif self._follows("(?<") and not self._follows("(?<=") and not self._follows("(?<!"):
+                self._at += len("(?<")
+                parts.append("(?P<")
+            elif self._follows("(?P") or self._follows("(?#") or self._follows("(?("):
+                raise self._refused(f"{self._text[self._at : self._at + 3]}")
+            else:
+                parts.append(self._next())
+        return "".join(parts)
+
+    def _escape(self) -> str:
+        if self._follows("\\Q"):
+            begin = self._at + 2
+            end = self._text.find("\\E", begin)
+            self._at = len(self._text) if end < 0 else end + 2
+            return "".join(f"(?:{re.escape(one)})" for one in self._text[begin : len(self._text) if end < 0 else end])
+        name = self._text[self._at + 1 : self._at + 2]
+        if name in _SAME and name:
+            self._at += 2
+            return "\\" + name
+        if name == "z":
+            self._at += 2
+            return r"\Z"
+        if name == "k":
+            found = re.compile(r"\\k<([a-zA-Z][a-zA-Z0-9]*)>").match(self._text, self._at)
+            if found is None:
+                raise self._refused(r"\k")
+            self._at = found.end()
+            return f"(?P={found[1]})"
+        taken = self._escaped()
+        return re.escape(taken) if isinstance(taken, str) else self._of(taken)
+
+    # --- classes
+
+    def _class(self) -> frozenset[str]:
+        """From its bracket to the one that ends it."""
+        self._at += 1
+        is_negated = self._follows("^")
+        self._at += is_negated
+        both: frozenset[str] | None = None
+        operand: frozenset[str] | None = None
+        was_nested = False
+        while True:
+            if self._at >= len(self._text):
+                raise ConfigError(f"{self._text!r} is no regular expression: a class has no end")
+            if self._follows("&&"):
+                self._at += 2
+                if operand is None and both is not None:
+                    raise self._refused("&& with nothing before it")
+                if operand is not None:
+                    both = operand if both is None else both & operand
+                operand = None
+            elif self._follows("]") and (operand is not None or both is not None):
+                self._at += 1
+                break
+            else:
+                is_nested = self._follows("[")
+                if both is not None and operand is not None and (is_nested or was_nested):
+                    # Java drops some of them, which ones depends on their order.
+                    raise self._refused("a class beside other characters behind &&")
+                operand, was_nested = (operand or _NONE) | self._item(), is_nested
+        if operand is None:
+            raise self._refused("&& with nothing behind it")
+        taken = operand if both is None else both & operand
+        return _ALL - taken if is_negated else taken
+
+    def _item(self) -> frozenset[str]:
+        if self._follows("["):
+            return self._class()
+        low = self._one()
+        if not isinstance(low, str):
+            return low
+        if self._follows("-") and self._text[self._at + 1 : self._at + 2] not in {"", "]", "["}:
+            self._at += 1
+            high = self._one()
+            if not isinstance(high, str) or high < low:
+                raise self._refused(f"the range from {low!r}")
+            return self._cased(map(chr, range(ord(low), min(ord(high), 127) + 1)))
+        return self._cased([low])
+
+    def _one(self) -> str | frozenset[str]:
+        if self._follows("\\Q"):
+            raise self._refused(r"\Q in a class")
+        return self._escaped() if self._follows("\\") else self._next()
+
+    def _cased(self, characters: Iterable[str]) -> frozenset[str]:
+        taken = frozenset(characters)
+        return frozenset(one for each in taken for one in (each, each.swapcase())) if self._any_case else taken
+
+    # --- what a backslash begins, in a class or outside
+
+    def _escaped(self) -> str | frozenset[str]:
+        name = self._text[self._at + 1 : self._at + 2]
+        if name in {"p", "P"}:
+            return self._property(name == "P")
+        if name.lower() in _CLASSES and name:
+            self._at += 2
+            taken = _CLASSES[name.lower()]
+            return _ALL - taken if name.isupper() else taken
+        code = _CODE.match(self._text, self._at)
+        if code is not None:
+            self._at = code.end()
+            return chr(int(code[1] or code[2] or code[3], 16))
+        if name in _CONTROLS:
+            self._at += 2
+            return _CONTROLS[name]
+        if not name or (name.isascii() and name.isalnum()):
+            raise self._refused("\\" + name)
+        self._at += 2
+        return name
+
+    def _property(self, is_negated: bool) -> frozenset[str]:
+        found = re.compile(r"\\[pP](?:\{([^}]*)\}|(.))").match(self._text, self._at)
+        name = "" if found is None else found[1] or found[2] or ""
+        if found is None or name not in _PROPERTIES:
+            raise self._refused(f"\\p{{{name}}}")
+        taken = _PROPERTIES[name]
+        if self._any_case and taken in {_LOWER, _UPPER}:  # newer Java and older differ
+            raise self._refused(f"\\p{{{name}}} together with (?i)")
+        self._at = found.end()
+        return _ALL - taken if is_negated else taken
+
+    # --- how
+
+    def _follows(self, what: str) -> bool:
+        return self._text.startswith(what, self._at)
+
+    def _next(self) -> str:
+        self._at += 1
+        return self._text[self._at - 1]
+
+    @staticmethod
+    def _of(taken: frozenset[str]) -> str:
+        return f"[{''.join(map(re.escape, sorted(taken)))}]" if taken else "(?!)"
+
+    def _refused(self, what: str) -> ConfigError:
+        return ConfigError(f"{self._text!r}: {what} is not understood here, though Java may know it")
