@@ -141,6 +141,17 @@ def test_a_query_that_is_stopped_right_after_a_batch_leaves_its_commit(running: 
     running.wait_for_commit(30)
 
 
+def test_a_query_that_ends_while_its_commit_is_due_hurts_nobody(running: Running) -> None:
+    running.start(TEN_MINUTES)
+    (run,) = [one for listener in settling._listeners.values() for one in listener._runs.values()]
+    running.wait_for_commit(30)
+    running.query.stop()
+    wait_for_the_end()
+    eventually(lambda: run.is_over, what="its connections closed")
+    run.settled.clear()
+    settling._settle(run)
+
+
 def test_a_batch_that_fails_is_not_committed_the_one_before_is(running: Running) -> None:
     def work(batch: int) -> None:
         if batch == 1:

@@ -281,8 +281,8 @@ def check_one_query(done: SourceOffset, settlement: Settlement, committed: Commi
         raise AnotherQuery(
             f"another query commits to this query's group: {', '.join(sorted(set(alive.values())))} has committed "
             f"{where} after this one ({done.query}) had. Each would overwrite what the other commits: one query per "
-            "group. Give one of them a kafka.group.id of its own; where the other has ended, run once with "
-            "onGroupReset=ignore"
+            "group (two load() of the same topics in one query are two). Give one of them a kafka.group.id of its own, "
+            "or set commitOffsets=false; where the other has ended, run once with onGroupReset=ignore"
         )
 
 

@@ -52,6 +52,7 @@ class _Run:
     count: int
     due_s: float = _NEVER
     has_waited: bool = False
+    is_over: bool = False
     settled: dict[int, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -103,8 +104,10 @@ class GroupCommits:
             with self._changed:
                 del self._runs[run_id]
                 self._changed.notify()
-            for lookups in run.sources.values():
-                lookups.close()
+            with run.lock:  # the other thread may be at it, or about to be
+                run.is_over = True
+                for lookups in run.sources.values():
+                    lookups.close()
 
     def finish(self) -> None:
         """What Spark has not told yet when the process ends."""
@@ -217,6 +220,8 @@ def _is_in_a_trigger(run: _Run) -> bool:
 def _settle(run: _Run) -> None:
     """Commits where the last finished batch ended. Raises nothing: a commit is not worth a query, nor a listener."""
     with run.lock:
+        if run.is_over:
+            return
         try:
             ends = _ends_of_last_batch(run)
         except (Py4JError, OSError) as error:  # Java is about to end
