@@ -30,7 +30,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.ingesting import Table, Target, parse_trigger
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.table_state import bind
+from odradek.pipelines.table_state import begin_table, bind
 from odradek.pipelines.values import ValueFormat, Values
 
 SCHEMA = "id bigint, name string"
@@ -154,8 +154,12 @@ def test_a_delta_table_of_others_is_added_to_if_it_has_the_columns(
     assert run(other).rows == 43
     assert delta(other).num_rows == 46
     write_deltalake(tmp_path / "fewer", delta(mine).drop_columns(["key"]))
-    with pytest.raises(QueryFailed, match=r"fewer has no column key \(binary\)"):
+    with pytest.raises(ConfigError, match=r"fewer has no column key \(binary\)"):
         run(tmp_path / "fewer")
+    write_deltalake(tmp_path / "theirs", delta(mine).slice(0, 3))
+    with pytest.raises(ConfigError, match="is partitioned by nothing"):
+        run(tmp_path / "theirs", partition_by=["partition"])
+    assert run(tmp_path / "theirs").rows == 43
 
 
 def _send(bootstrap: str, topic: str, partition: int, key: str, headers: list[tuple[str, bytes]]) -> None:
@@ -231,6 +235,40 @@ def test_columns_that_cannot_be_are_said_before_the_query(
         ingest(bootstrap, value_format="json", schema="no such type", **given | {"output": tmp_path / "u"})
 
 
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_a_mistyped_first_run_begins_no_table(
+    table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Whatever was wrong, the corrected run goes on as if it were the first."""
+    output = tmp_path / "t"
+    (tmp_path / "of-another" / "offsets").mkdir(parents=True)
+
+    def run(**more: Any) -> Ingested:
+        given = {"table_format": table_format, "value_format": "json", "schema": SCHEMA, "checkpoint": None} | more
+        return ingest(bootstrap, topics=topic, group=group, output=output, spark=spark, **given)
+
+    for wrong, says in (
+        ({"schema": "id bigin, name string"}, "is neither DDL"),
+        ({"schema": "key bigint", "flat": True}, "'key' would take the place"),
+        ({"partition_by": ["nope"]}, "partition by nope"),
+        ({"checkpoint": tmp_path / "of-another"}, "is of another query"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            run(**wrong)
+        assert not (output / "_odradek" / "table.json").exists()
+        assert [path.name for path in (tmp_path / "of-another").iterdir()] == ["offsets"]
+    # A batch that fails: Spark has its offsets in the checkpoint by then, and the table was begun.
+    for wrong in ({"partition_by": ["value"]}, {"on_bad": "fail", "headers": True, "checkpoint": tmp_path / "c"}):
+        with pytest.raises(QueryFailed):
+            run(**wrong)
+        assert (output / "_odradek" / "table.json").exists()
+    assert _done(run()) == (43, 1, 1)
+    assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
+    for late in ({"schema": "id bigint"}, {"table_format": "delta" if table_format == "parquet" else "parquet"}):
+        with pytest.raises(ConfigError, match="was begun with"):
+            run(**late)
+
+
 # --- refused before Spark is asked for -------------------------------------------------------------------------------
 
 
@@ -268,11 +306,24 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
     table = Table(target, None)
     with pytest.raises(StorageError, match="another pipeline is writing"):
         Table(target, None)
+    table.close()
+    known_as = begin_table(table.place, target.shape())
+    table = Table(target, None)
     table.bind()
     table.close()
-    Table(target, None).close()
+    # Nothing is in it: it may be begun in another way, and is the same table to its checkpoint.
+    begun_anew = Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON))
+    Table(begun_anew, None).close()
+    assert begin_table(table.place, begun_anew.shape()) == known_as
+    assert begin_table(table.place, target.shape()) == known_as
+    table = Table(target, None)
+    table.check_checkpoint()
+    table.close()
+    (tmp_path / "t" / "_odradek" / "batches").mkdir()
+    (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").touch()
     with pytest.raises(ConfigError, match="begun with value format raw, not json"):
-        Table(Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON)), None)
+        Table(begun_anew, None)
+    (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").unlink()
 
     for mark in ("offsets", "odradek-table"):
         other = tmp_path / f"of-another-{mark}"
@@ -281,7 +332,7 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
             (other / mark).write_text("another")
         table = Table(Target(str(tmp_path / "t"), checkpoint=str(other)), None)
         with pytest.raises(ConfigError, match="is of another query"):
-            table.bind()
+            table.check_checkpoint()
         table.close()
 
     table = Table(Target(str(tmp_path / "t"), checkpoint=str(tmp_path / "new")), None)

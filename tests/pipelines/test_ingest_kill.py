@@ -54,11 +54,11 @@ class Rounds:
             values = [b'{"id":%d}' % n for n in range(RECORDS_PER_ROUND // 4)]
             publish(self.broker.bootstrap, TOPIC, values, partition=partition)
 
-    def run(self, disturb: Callable[[int], str | None] = lambda pid: "") -> Run:
+    def run(self, disturb: Callable[[int], str | None] = lambda pid: "", schema: str = "id bigint") -> Run:
         """``disturb`` is called again and again with the command's process id until it says what it did."""
         line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", self.broker.bootstrap]
         line += ["--topics", TOPIC, "--group", GROUP, "--output", str(self.output)]
-        line += ["--table-format", self.table_format, "--value-format", "json", "--schema", "id bigint"]
+        line += ["--table-format", self.table_format, "--value-format", "json", "--schema", schema]
         line += ["--max-offsets", str(BATCH_RECORDS), "--master", "local[2,2]", "--option", "failOnDataLoss=true"]
         # Files, not pipes: children that outlive a killed run would hold a pipe open.
         with (self._files / "out.txt").open("w+") as out, (self._files / "err.txt").open("w+") as err:
@@ -162,6 +162,24 @@ def test_a_round(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path:
     # claims 102, 103
     (killed,) = play(Rounds(own_broker(), tmp_path, "parquet"), spark, seed=3, count=1)
     assert killed.startswith("driver")
+
+
+def test_a_first_run_that_was_killed_may_be_corrected(
+    own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
+) -> None:
+    """It had begun the table, with nothing in it yet."""
+    rounds = Rounds(own_broker(), tmp_path, "parquet")
+    rounds.publish()
+    begun = rounds.output / "_odradek" / "table.json"
+
+    def disturb(pid: int) -> str | None:
+        return a_driver(rounds, random.Random(1), pid) if begun.exists() else None
+
+    assert rounds.run(disturb, "idd bigint").killed.startswith("driver")
+    assert "idd" in begun.read_text()
+    assert rounds.run()[:2] == (0, "")
+    rounds.check(spark)
+    assert [field.name for field in parquet(rounds.output).schema.field("value").type] == ["id"]
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from odradek.pipelines.staging import Staging
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
+    from deltalake import Schema
     from pyspark.sql import DataFrame
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -70,14 +71,28 @@ class DeltaTable:
         told = (str(commit.get("odradek.batch", "0 replay-")) for commit in log.history())
         return any(not text.startswith("0 replay-") for text in told)
 
-    def holds(self, batch_id: int, query_id: str) -> bool:
-        """Whether a batch is in the table."""
-        from deltalake import DeltaTable as Log
+    def check(self, batch: DataFrame) -> None:
+        """Raises ConfigError where the table is there with other columns than these, StorageError."""
+        from deltalake.exceptions import DeltaError
 
-        if not Log.is_deltatable(self.uri, self._options):
-            return False
-        known = Log(self.uri, storage_options=self._options).transaction_version(query_id)
-        return known is not None and known >= batch_id
+        try:
+            self._log(self._schema_of(batch))
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+
+    def told(self, batch_id: int, query_id: str) -> Added | None:
+        """What a batch has brought that is in the table; None where it is not. Raises StorageError."""
+        from deltalake import DeltaTable as Log
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if not Log.is_deltatable(self.uri, self._options):
+                return None
+            log = Log(self.uri, storage_options=self._options)
+            known = log.transaction_version(query_id)
+            return self._added(log, batch_id, query_id) if known is not None and known >= batch_id else None
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
 
     def add(
         self, batch: DataFrame, batch_id: int, query_id: str, check: Callable[[DataFrame], None] | None = None
@@ -89,16 +104,18 @@ class DeltaTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            log = self._log(batch)
-            known = log.transaction_version(query_id)
-            if known is not None and known >= batch_id:
-                return self._added(log, batch_id, query_id)
+            schema = self._schema_of(batch)
+            self._log(schema)
+            added = self.told(batch_id, query_id)
+            if added is not None:
+                return added
             staged = self._staging.stage(batch, batch_id, self._partition_by, check)
             prefix = prefix_of(batch_id, query_id)
             moves = [(file.name, named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
             self._table.move_here(self._staging.root.child(self._staging.batch(batch_id)), moves)
             files = [(target, file.size, file.rows) for (_, target), file in zip(moves, staged, strict=True)]
             added = Added(sum(file.rows for file in staged), sum(file.bad for file in staged))
+            log = self._log(schema) or self._begun(schema)
             log.create_write_transaction(
                 [self._add_action(*file) for file in files],
                 "append",
@@ -114,17 +131,26 @@ class DeltaTable:
         self._staging.root.child(self._staging.batch(batch_id)).remove()
         return added
 
-    def _log(self, batch: DataFrame) -> Log:
-        """The table's log, begun with the first batch. Raises ConfigError where the table has other columns."""
-        from deltalake import DeltaTable as Log
+    def _schema_of(self, batch: DataFrame) -> Schema:
         from deltalake import Schema
         from pyspark.sql.types import StructField, StructType
 
         # Delta writes a schema down as Spark does. Every column is nullable, as in the files that Spark writes.
         fields = [StructField(field.name, field.dataType) for field in batch.schema.fields]
-        wanted = Schema.from_json(StructType(fields).json())
+        return Schema.from_json(StructType(fields).json())
+
+    def _begun(self, schema: Schema) -> Log:
+        """The log of a table that was not there: after its first batch was staged, as one that fails begins none."""
+        from deltalake import DeltaTable as Log
+
+        return Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
+
+    def _log(self, wanted: Schema) -> Log | None:
+        """The table's log; None where there is none yet. Raises ConfigError where the table has other columns."""
+        from deltalake import DeltaTable as Log
+
         if not Log.is_deltatable(self.uri, self._options):
-            Log.create(self.uri, wanted, "ignore", self._partition_by or None, storage_options=self._options)
+            return None
         log = Log(self.uri, storage_options=self._options)
         held = {field.name: field.type for field in log.schema().fields}
         for field in wanted.fields:

@@ -25,7 +25,7 @@ from odradek.pipelines.places import LocalPlace, Place, is_uri, place_of
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.sources import Source
 from odradek.pipelines.staging import ERROR
-from odradek.pipelines.table_state import STATE, Shape, bind, table_id
+from odradek.pipelines.table_state import BATCHES, STATE, Shape, begin_table, bind, check_checkpoint, check_table
 from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Framing, ValueFormat, Values, read_schema
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ class Ingested:
 
 
 class Table:
-    """A target made ready: its place, its checkpoint, and what puts batches into it. One writer at a time."""
+    """A target looked at: its place, its checkpoint, and what puts batches into it. One writer at a time.
+
+    What it says of itself (``table_state``) is written by ``begin``, not before: a table that was begun stays as it is.
+    """
 
     def __init__(self, target: Target, spark: SparkSession | None) -> None:
         self.target = target
@@ -95,10 +98,10 @@ class Table:
         self.place.make()
         self._locked = _lock(self.place)
         try:
-            self._id = table_id(self.place, target.shape())
+            self._id = check_table(self.place, target.shape())
             state = self.place.child(STATE)
             staging = self.place.sibling(".", ".staging") or state.child("staging")
-            self._batches = state.child("batches")
+            self._batches = state.child(BATCHES)
             self.checkpoint: Place = state.child("checkpoint")
             if target.checkpoint is not None:
                 self.checkpoint = place_of(target.checkpoint, spark)
@@ -112,8 +115,20 @@ class Table:
             self._locked.close()
             raise
 
+    def check_checkpoint(self) -> None:
+        """Raises ConfigError where the checkpoint is not this table's."""
+        check_checkpoint(self.checkpoint, self.place, self._id, has_batches=self._writer.has_batches())
+
+    def begin(self, records: DataFrame) -> None:
+        """Looks at the columns, which is the last that can be wrong before rows are written, then begins the table
+        where it was not. Raises ConfigError, StorageError.
+        """
+        self._writer.check(self.frame(records))
+        self._id = begin_table(self.place, self.target.shape())
+
     def bind(self) -> None:
-        """Ties the checkpoint to the table. Raises ConfigError."""
+        """Ties the checkpoint to the table, which was begun. Raises ConfigError."""
+        assert self._id is not None
         bind(self.checkpoint, self.place, self._id, has_batches=self._writer.has_batches())
 
     def frame(self, records: DataFrame) -> DataFrame:
@@ -132,9 +147,9 @@ class Table:
         check = _refuse_bad if self.target.on_bad == "fail" else None
         return self._writer.add(frame, batch_id, query or query_id(self.checkpoint), check)
 
-    def holds(self, query: str) -> bool:
-        """Whether a replay of this id is in the table."""
-        return self._writer.holds(0, query)
+    def told(self, query: str) -> Added | None:
+        """What the replay of this id has brought; None where the table does not hold it."""
+        return self._writer.told(0, query)
 
     def close(self) -> None:
         self._writer.close()
@@ -219,8 +234,9 @@ def run_ingest(
 ) -> Ingested:
     """As ``ingest``; Spark is asked for when all else has been looked at."""
     job.check()
-    with opened(job.target, get_spark) as (table, spark):
-        table.bind()
+    with opened(job.target, get_spark) as (table, started_spark):
+        table.check_checkpoint()
+        spark = started_spark()
         seen: list[Added] = []
 
         def add(batch: DataFrame, batch_id: int) -> None:
@@ -234,7 +250,8 @@ def run_ingest(
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
         started = time.monotonic()
         stream = source.stream(spark)
-        table.frame(stream)  # what is wrong with the columns is said before a query is there to fail
+        table.begin(stream)
+        table.bind()
         run_query(stream, add, table.checkpoint.uri, trigger=trigger, stop=stop)
         if trigger is not None:
             settle_group(source, table.checkpoint)
@@ -247,16 +264,22 @@ def run_ingest(
 
 
 @contextlib.contextmanager
-def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tuple[Table, SparkSession]]:
-    """The table and a session, closed afterwards. A place of this machine is looked at before Spark is started."""
+def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tuple[Table, Callable[[], SparkSession]]]:
+    """The table, closed afterwards, and what gets a session that sees it: Spark is started for no less than that, or
+    for a place that is not of this machine.
+    """
     far = is_uri(target.output) or (target.checkpoint is not None and is_uri(target.checkpoint))
     spark = get_spark() if far else None
     table = Table(target, spark)
-    try:
-        spark = spark or get_spark()
+
+    def seeing() -> SparkSession:
+        running = spark or get_spark()
         if isinstance(table.place, LocalPlace):
-            check_spark_sees(spark, table.place.path)
-        yield table, spark
+            check_spark_sees(running, table.place.path)
+        return running
+
+    try:
+        yield table, seeing
     finally:
         table.close()
 

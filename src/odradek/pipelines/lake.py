@@ -69,9 +69,16 @@ class ParquetTable:
         """Whether a query has added anything."""
         return any(name.startswith("batch-") for name in self._names())
 
-    def holds(self, batch_id: int, query_id: str) -> bool:
-        """Whether a batch is in the table."""
-        return self._manifests.read_text(f"{prefix_of(batch_id, query_id)}.json") is not None
+    def check(self, batch: DataFrame) -> None:
+        """Parquet files have their columns each for itself."""
+
+    def told(self, batch_id: int, query_id: str) -> Added | None:
+        """What a batch has brought that is in the table; None where it is not."""
+        name = f"{prefix_of(batch_id, query_id)}.json"
+        if self._manifests.read_text(name) is None:
+            return None
+        manifest = self._read(name)
+        return Added(int(str(manifest["rows"])), int(str(manifest["bad"])))
 
     def add(
         self, batch: DataFrame, batch_id: int, query_id: str, check: Callable[[DataFrame], None] | None = None
@@ -80,7 +87,7 @@ class ParquetTable:
         that. Raises StorageError, and what ``check`` raises.
         """
         prefix = prefix_of(batch_id, query_id)
-        if not self.holds(batch_id, query_id):
+        if self.told(batch_id, query_id) is None:
             staged = self._staging.stage(batch, batch_id, self._partition_by, check)
             self.take_in(self._staging.batch(batch_id), staged, prefix)
             self._forget_old(query_id)

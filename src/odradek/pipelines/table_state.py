@@ -1,8 +1,10 @@
 """What a table and a query's checkpoint know of each other, so that neither is used with another by mistake.
 
 ``_odradek/table.json`` in the table says how its rows were made and names the table by an id; the checkpoint has that
-id in ``odradek-table``, put there before the query first runs. A table with batches whose checkpoint is gone, or a
-checkpoint that belongs to another table or query, would mean records twice or missing: refused.
+id in ``odradek-table``. Both are put there before the query first runs, and after all was looked at that may be wrong:
+who mistypes a schema has begun no table. A table that was begun but holds nothing, because its first batch failed, may
+be begun anew in another way. A table with batches whose checkpoint is gone, or a checkpoint that belongs to another
+table or query, would mean records twice or missing: refused.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.places import Place
 
 STATE = "_odradek"
+BATCHES = "batches"
 _FILE = "table.json"
 _MARK = "odradek-table"
+_DELTA = "_delta_log"
 
 
 @dataclass(frozen=True)
@@ -33,40 +37,69 @@ class Shape:
     partition_by: tuple[str, ...]
 
 
-def table_id(table: Place, shape: Shape) -> str:
-    """The id of the table, which is begun where there is none. Raises ConfigError where it is of another shape, or
-    something else than a table of ours; StorageError.
+def check_table(table: Place, shape: Shape) -> str | None:
+    """The id of the table; None where none was begun. Raises ConfigError where it holds something of another shape, or
+    is something else than a table of ours; StorageError.
     """
-    state = table.child(STATE)
-    text = state.read_text(_FILE)
+    text = table.child(STATE).read_text(_FILE)
     if text is None:
-        others = [name for name in table.children() if name not in (STATE, "_delta_log")]
-        delta = shape.table_format == "delta" and "_delta_log" in table.children()
+        others = [name for name in table.children() if name not in (STATE, _DELTA)]
+        delta = shape.table_format == "delta" and _DELTA in table.children()
         if others and not delta:
             raise ConfigError(f"{table.uri} holds something else than a table of odradek's: {others[0]}")
-        fresh = uuid.uuid4().hex
-        state.write_text(_FILE, json.dumps({"version": 1, "id": fresh, "shape": vars(shape)}, indent=1) + "\n")
-        return fresh
+        return None
+    known_as, held = _understood(table, text)
+    wanted = _stored(shape)
+    for name, value in wanted.items():
+        if held.get(name) != value and _holds_anything(table):
+            option = name.replace("_", " ")
+            raise ConfigError(
+                f"the table {table.uri} was begun with {option} {_shown(held.get(name))}, not {_shown(value)}"
+            )
+    return known_as
+
+
+def begin_table(table: Place, shape: Shape) -> str:
+    """The id of the table, which is begun where there is none, or anew, by the same id, where it holds nothing and is
+    of another shape. Raises what ``check_table`` raises.
+    """
+    known_as = check_table(table, shape)
+    state = table.child(STATE)
+    text = state.read_text(_FILE)
+    if known_as is None or text is None or _understood(table, text)[1] != _stored(shape):
+        known_as = known_as or uuid.uuid4().hex
+        content = {"version": 1, "id": known_as, "shape": _stored(shape)}
+        state.write_text(_FILE, json.dumps(content, indent=1) + "\n")
+    return known_as
+
+
+def _understood(table: Place, text: str) -> tuple[str, dict[str, object]]:
+    """The id, and the shape as it is stored. Raises StorageError."""
+    name = f"{table.child(STATE).uri}/{_FILE}"
     try:
         stored = json.loads(text)
         held: dict[str, object] = dict(stored["shape"])
         found, version = str(stored["id"]), stored["version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{state.uri}/{_FILE} cannot be understood: {error}") from error
+        raise StorageError(f"{name} cannot be understood: {error}") from error
     if version != 1:
-        raise StorageError(f"{state.uri}/{_FILE} was written by another version of odradek ({version})")
-    wanted = json.loads(json.dumps(vars(shape)))
-    for name, value in wanted.items():
-        if held.get(name) != value:
-            option = name.replace("_", " ")
-            raise ConfigError(
-                f"the table {table.uri} was begun with {option} {_shown(held.get(name))}, not {_shown(value)}"
-            )
-    return found
+        raise StorageError(f"{name} was written by another version of odradek ({version})")
+    return found, held
 
 
-def bind(checkpoint: Place, table: Place, known_as: str, *, has_batches: bool) -> None:
-    """Marks the checkpoint as that of this table. Raises ConfigError where it is another's, or should not be new."""
+def _stored(shape: Shape) -> dict[str, object]:
+    """As JSON gives it back."""
+    held: dict[str, object] = json.loads(json.dumps(vars(shape)))
+    return held
+
+
+def _holds_anything(table: Place) -> bool:
+    """Rows, or what was noted of them, in whichever format."""
+    return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())
+
+
+def check_checkpoint(checkpoint: Place, table: Place, known_as: str | None, *, has_batches: bool) -> None:
+    """Raises ConfigError where the checkpoint is another's than this table's, or should not be new."""
     mark = checkpoint.read_text(_MARK)
     if mark is not None and mark.strip() == known_as:
         return
@@ -77,8 +110,14 @@ def bind(checkpoint: Place, table: Place, known_as: str, *, has_batches: bool) -
             f"the table {table.uri} holds batches of a query whose checkpoint is not {checkpoint.uri}: with a new one"
             " records could be missing or come twice; give the old --checkpoint, or a new --output"
         )
-    checkpoint.make()
-    checkpoint.write_text(_MARK, known_as + "\n")
+
+
+def bind(checkpoint: Place, table: Place, known_as: str, *, has_batches: bool) -> None:
+    """Marks the checkpoint as that of this table. Raises what ``check_checkpoint`` raises."""
+    check_checkpoint(checkpoint, table, known_as, has_batches=has_batches)
+    if checkpoint.read_text(_MARK) is None:
+        checkpoint.make()
+        checkpoint.write_text(_MARK, known_as + "\n")
 
 
 def _shown(value: object) -> str:
