@@ -77,6 +77,13 @@ def test_mistakes_of_a_replay_are_one_line(bootstrap: str, topic: str, tmp_path:
     assert replay("expected for example", "--offsets", "x", "--dry-run") == 2
     assert replay("offsets 10 to 11 are not there", "--offsets", f'{{"{topic}":{{"0":[5,12]}}}}', "--dry-run") == 1
     assert replay("holds no commit of group", "--read-by", unique("nobody"), "--dry-run") == 1
+    assert replay("from 10 lies after to 9", "--topics", topic, "--from", "10", "--to", "9", "--dry-run") == 2
+    into = ["--topics", topic, "--to-topic", topic]
+    assert replay("did you mean kafka.compression.type", *into, "--producer-option", "compresion.type=lz4") == 2
+    assert replay("one of none, gzip", *into, "--producer-option", "compression.type=lz5") == 2
+    assert (
+        replay("--producer-option is for --to-topic", "--topics", topic, "--dry-run", "--producer-option", "a=b") == 2
+    )
     assert replay("are for --to-topic", "--topics", topic, "--keep-partitions", "--output", str(tmp_path)) == 2
 
 

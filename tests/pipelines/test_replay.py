@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import unique
+from brokers import RunningBroker, unique
 from ingest_runs import delta, parquet, places
 from publish import commit, committed, create_topic, publish
 from rich.console import Console
+from test_ingest_values import encoded
 
 from odradek.cli import terminal
 from odradek.cli.main import run
+from odradek.cli.pipeline_options import PipelineOptions
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines import Replayed, replay
-from odradek.pipelines.ingesting import Target
+from odradek.pipelines import Replayed, ingest, replay
+from odradek.pipelines.ingesting import Target, make_target
 from odradek.pipelines.ranges import Commit, Range, RangeGone, commits_of, legs, merge, parse_ranges, read_between
 from odradek.pipelines.replaying import Found, Replay, Selection, Topic, find, run_replay
+from odradek.pipelines.values import BadRecords
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -92,9 +97,13 @@ def test_one_way_to_say_what_to_read() -> None:
         (Selection(read_by="g", since="then"), "since 'then' is no time"),
         (Selection(("t",), start="soon"), "neither earliest, latest, an offset nor a time"),
         (Selection(read_by=""), "cannot be empty"),
+        (Selection(("t",), start="10", end="9"), "from 10 lies after to 9"),
+        (Selection(("t",), start="2026-01-02", end="2026-01-01T23:00"), "from 2026-01-02 lies after to 2026-01-01T23"),
+        (Selection(read_by="g", since="2026-01-02", until="2026-01-01"), "since 2026-01-02 lies after until 2026-01"),
     ):
         with pytest.raises(ConfigError, match=says):
             wrong.check()
+    Selection(("t",), start="9", end="9").check()
 
 
 # --- looked up ------------------------------------------------------------------------------------------------------
@@ -160,6 +169,10 @@ def test_what_a_group_read_by_its_commits(bootstrap: str, topic: str, group: str
 # --- read and written -----------------------------------------------------------------------------------------------
 
 
+def _no_spark() -> Any:
+    raise AssertionError("Spark was asked for")
+
+
 def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     offsets = f'{{"{topic}":{{"0":[[1,3],[5,9]],"1":[0,5]}}}}'
     wanted = {(topic, 0, n): 1 for n in (1, 2, 5, 6, 7, 8)} | {(topic, 1, n): 1 for n in range(5)}
@@ -175,11 +188,79 @@ def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Pat
         assert (first.offsets, first.rows, first.already) == (11, 11, False)
         assert (second.rows, second.already) == (11, True)
         assert places(read(output)) == wanted
+        # The table itself tells: Spark is not started for it.
+        found = find(ClientConfig(bootstrap), Selection(offsets=offsets))
+        told = run_replay(Replay(bootstrap, found, Target(str(output), table_format)), _no_spark)
+        assert (told.rows, told.bad, told.already) == (11, 0, True)
     assert run(again=True).already is False
     assert places(delta(output)) == dict.fromkeys(wanted, 2)
     nothing = replay(bootstrap, topics=topic, start="2100-01-01", output=tmp_path / "none", spark=spark)
     assert isinstance(nothing, Replayed)
     assert nothing.rows == 0
+
+
+NEW = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "long"}]}
+OLD = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "int"}]}
+BARE = [encoded(NEW, {"id": n}) for n in range(5)]
+FRAMED = [b"\0\0\0\0" + bytes([schema_id]) + encoded(OLD, {"id": n}) for n, schema_id in enumerate((3, 3, 4, 3, 3))]
+AVRO = {"value_format": "avro", "schema": json.dumps(NEW)}
+
+
+@pytest.mark.parametrize(
+    ("values", "how", "bad"),
+    [
+        ([b"%d" % n for n in range(5)], {"headers": True}, 0),
+        (
+            [b'{"id":%d}' % n for n in range(4)] + [b"x"],
+            {"value_format": "json", "schema": "id bigint", "flat": True},
+            1,
+        ),
+        (BARE, AVRO | {"keep_raw": True}, 0),
+        (FRAMED, AVRO | {"framing": "confluent", "writer_schemas": {3: json.dumps(OLD)}, "files_per_batch": 1}, 1),
+    ],
+    ids=["raw", "json", "avro", "confluent"],
+)
+def test_into_a_table_of_ingest(
+    spark: Any, bootstrap: str, group: str, tmp_path: Path, values: list[bytes], how: dict[str, Any], bad: int
+) -> None:
+    """Said in the same way, a replay's rows are as those that ingest read, and are told apart by nothing."""
+    name, output = unique("both"), tmp_path / "table"
+    create_topic(bootstrap, name, 1, retention_ms="-1")
+    publish(bootstrap, name, values)
+    ingest(bootstrap, topics=name, group=group, output=output, spark=spark, **how)
+    read = parquet(output)
+    done = replay(bootstrap, topics=name, output=output, spark=spark, **how)
+    assert isinstance(done, Replayed)
+    assert (done.rows, done.bad) == (5, bad)
+    both = parquet(output)
+    assert both.schema.equals(read.schema)
+    assert both.sort_by("offset").to_pylist() == [row for row in read.sort_by("offset").to_pylist() for _ in range(2)]
+    with pytest.raises(BadRecords, match="its value cannot be read") if bad else pytest.raises(ConfigError):
+        replay(
+            bootstrap, topics=name, start="1", output=output, spark=spark, **how | {"on_bad": "fail" if bad else "x"}
+        )
+    with pytest.raises(ConfigError, match="was begun with"):
+        replay(bootstrap, topics=name, output=output, spark=spark, **how | {"headers": not how.get("headers")})
+
+
+def test_a_table_is_said_in_the_same_way_everywhere() -> None:
+    """To both functions, and to both commands but for what is of one alone."""
+    told = {name: kind for name, kind in inspect.signature(make_target).parameters.items() if name != "output"}
+    own = told.pop("checkpoint")
+    assert own == inspect.signature(ingest).parameters["checkpoint"]
+    for function in (ingest, replay):
+        assert told == {name: kind for name, kind in inspect.signature(function).parameters.items() if name in told}
+    renamed = {"writer_schemas": "writer_schema", "storage_options": "storage_option"}
+    assert {renamed.get(name, name) for name in told} <= {field.name for field in dataclasses.fields(PipelineOptions)}
+
+
+def test_a_mistyped_replay_begins_no_table(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    for wrong in ({"value_format": "json", "schema": "id bigin"}, {"partition_by": ["nope"]}):
+        with pytest.raises(ConfigError):
+            replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark, **wrong)
+    done = replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
+    assert isinstance(done, Replayed)
+    assert done.rows == parquet(tmp_path / "t").num_rows == 25
 
 
 def test_into_a_topic(spark: Any, bootstrap: str, topic: str) -> None:
@@ -211,6 +292,46 @@ def test_into_a_topic(spark: Any, bootstrap: str, topic: str) -> None:
         replay(bootstrap, topics=topic, to_topic=unique("nowhere"), spark=spark)
     with pytest.raises(ConfigError, match="either a table or a topic"):
         replay(bootstrap, topics=topic, spark=spark)
+
+
+def test_a_writer_takes_the_settings_of_the_connection() -> None:
+    """Those of readers alone are left out; what it knows itself is checked, and wins."""
+    reading = {"kafka.bootstrap.servers": "x:1", "kafka.Request.Timeout.ms": "9000", "kafka.client.id": "me"}
+    for name in (
+        "kafka.max.poll.records",
+        "kafka.isolation.level",
+        "kafka.group.id",
+        "minPartitions",
+        "includeHeaders",
+    ):
+        reading[name] = "1"
+    into = Topic("t", keep_timestamps=True, producer={"compression.type": "zstd", "kafka.acks": "1", "client.id": "w"})
+    written = into.options(reading)
+    assert written == {
+        "kafka.bootstrap.servers": "x:1",
+        "kafka.request.timeout.ms": "9000",
+        "kafka.client.id": "w",
+        "kafka.compression.type": "zstd",
+        "kafka.acks": "1",
+        "topic": "t",
+        "includetimestamp": "true",
+    }
+    for wrong, says in (({"compresion.type": "x"}, "did you mean kafka.compression.type"), ({"acks": "2"}, "acks")):
+        with pytest.raises(ConfigError, match=says):
+            Topic("t", producer=wrong).options(reading)
+    with pytest.raises(ConfigError, match="TLS are not supported"):
+        Topic("t").options(reading | {"kafka.sasl.mechanism": "PLAIN"})
+
+
+def test_what_is_sent_is_compressed_where_told(spark: Any, broker: RunningBroker, topic: str, tmp_path: Path) -> None:
+    into, settings = unique("again"), tmp_path / "client.properties"
+    create_topic(broker.bootstrap, into, 1)
+    settings.write_text("request.timeout.ms=20000\nmax.poll.records=7\n")
+    line = ["pipeline", "replay", "-b", broker.bootstrap, "--topics", topic, "--to-topic", into]
+    line += ["--command-config", str(settings), "--option", "kafka.isolation.level=read_committed"]
+    assert run([*line, "--producer-option", "compression.type=zstd", "--producer-option", "acks=1"]) == 0
+    log = (broker.directory / "data" / f"{into}-0" / f"{0:020}.log").read_bytes()
+    assert log[22] & 7 == 4, "the codec of its first batch"
 
 
 def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -80,13 +80,7 @@ def _job(asked: IngestOptions) -> Ingest:
         own["maxOffsetsPerTrigger"] = str(asked.max_offsets)
     topics, pattern = names(asked.topics), asked.subscribe_pattern
     source = Source(asked.bootstrap, asked.group, topics, pattern, asked.source_options(**own))
-    target = asked.target(
-        asked.output,
-        framing=asked.framing,
-        writer_schemas=_writer_schemas(asked.writer_schema),
-        checkpoint=asked.checkpoint,
-        files_per_batch=asked.files_per_batch,
-    )
+    target = asked.target(asked.output, asked.checkpoint)
     return Ingest(source, target, asked.trigger)
 
 
@@ -108,12 +102,3 @@ def _tell(asked: IngestOptions, done: Ingested) -> None:
     note(f"{what} ({done.seconds:.1f} s), into {asked.output}; group {asked.group} is committed.")
     if done.bad:
         note(f"{done.bad:,} of them have a value that could not be read: see columns error and raw.")
-
-
-def _writer_schemas(given: Sequence[str] | None) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for name, value in named_values(given, "--writer-schema").items():
-        if not (name.isascii() and name.isdigit()):
-            raise CommandError(f"--writer-schema {name}={value}: expected ID=FILE, the id a number")
-        found[int(name)] = value
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -14,8 +14,6 @@ from odradek.cli.options import AsJson, Bootstrap, CommandConfig, named_values, 
 from odradek.cli.terminal import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from odradek.pipelines.ingesting import Target
 
 Topics = Annotated[str | None, typer.Option("--topics", metavar="T[,T]", help="What to read, by name.")]
@@ -108,6 +106,14 @@ KeepPartitions = Annotated[
 KeepTimestamps = Annotated[
     bool, typer.Option("--keep-timestamps", help="With the records' own times (retention goes by them).")
 ]
+ProducerOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--producer-option",
+        metavar="NAME=VALUE",
+        help="With --to-topic: a setting of the producer, as compression.type=zstd. Repeatable.",
+    ),
+]
 Again = Annotated[bool, typer.Option("--again", help="Also if the table holds this replay already.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the ranges, read nothing.")]
 
@@ -120,11 +126,14 @@ class PipelineOptions:
     table_format: TableFormat = "parquet"
     value_format: ValueFormat = "raw"
     schema: Schema = None
+    framing: Framing = "none"
+    writer_schema: WriterSchema = None
     flat: Flat = False
     headers: Headers = False
     keep_raw: KeepRaw = False
     on_bad: OnBad = "keep"
     partition_by: PartitionBy = None
+    files_per_batch: FilesPerBatch = None
     option: SourceOption = None
     storage_option: StorageOption = None
     master: Master = "local[*]"
@@ -136,29 +145,25 @@ class PipelineOptions:
         """Of ``format("odradek")``; what ``--option`` says wins. Raises CommandError."""
         return spark_client_options(self.command_config) | own | named_values(self.option, "--option")
 
-    def target(
-        self, output: str, *, framing: str = "none", writer_schemas: Mapping[int, str] | None = None, **own: Any
-    ) -> Target:
+    def target(self, output: str, checkpoint: str | None = None) -> Target:
         """The table. Raises CommandError, ConfigError."""
-        from odradek.pipelines.ingesting import Target, make_values
+        from odradek.pipelines.ingesting import make_target
 
-        values = make_values(
-            self.value_format,
-            self.schema,
-            framing=framing,
-            writer_schemas=writer_schemas,
+        return make_target(
+            output,
+            table_format=self.table_format,
+            value_format=self.value_format,
+            schema=self.schema,
+            framing=self.framing,
+            writer_schemas=writer_schemas(self.writer_schema),
             flat=self.flat,
             headers=self.headers,
             keep_raw=self.keep_raw,
-        )
-        return Target(
-            output=output,
-            table_format=self.table_format,
-            values=values,
-            partition_by=names(self.partition_by),
             on_bad=self.on_bad,
+            partition_by=names(self.partition_by),
+            files_per_batch=self.files_per_batch,
+            checkpoint=checkpoint,
             storage_options=named_values(self.storage_option, "--storage-option"),
-            **own,
         )
 
 
@@ -175,9 +180,6 @@ class IngestOptions(PipelineOptions):
     trigger: Trigger = None
     start: StartWithout = "earliest"
     max_offsets: MaxOffsets = None
-    framing: Framing = "none"
-    writer_schema: WriterSchema = None
-    files_per_batch: FilesPerBatch = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +198,7 @@ class ReplayOptions(PipelineOptions):
     to_topic: IntoTopic = None
     keep_partitions: KeepPartitions = False
     keep_timestamps: KeepTimestamps = False
+    producer_option: ProducerOption = None
     again: Again = False
     dry_run: DryRun = False
 
@@ -232,6 +235,16 @@ def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
     """The client's settings as options of our formats. Raises CommandError."""
     given = {} if command_config is None else read_properties(command_config)
     return {"kafka.client.id": "odradek-pipeline"} | {f"kafka.{name}": value for name, value in given.items()}
+
+
+def writer_schemas(given: Sequence[str] | None) -> dict[int, str]:
+    """Avro schemas, or their files, by Confluent's ids. Raises CommandError."""
+    found: dict[int, str] = {}
+    for name, value in named_values(given, "--writer-schema").items():
+        if not (name.isascii() and name.isdigit()):
+            raise CommandError(f"--writer-schema {name}={value}: expected ID=FILE, the id a number")
+        found[int(name)] = value
+    return found
 
 
 def names(text: str | None) -> tuple[str, ...]:

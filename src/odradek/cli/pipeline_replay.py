@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ def run_replay_command(asked: ReplayOptions) -> int:
     from odradek.spark.options import parse_options
 
     options = asked.source_options()
-    into = _into(asked)
+    into = _into(asked, options)
     chosen = Selection(
         names(asked.topics),
         asked.offsets,
@@ -55,15 +56,20 @@ def run_replay_command(asked: ReplayOptions) -> int:
     return EXIT_OK
 
 
-def _into(asked: ReplayOptions) -> Target | Topic | None:
+def _into(asked: ReplayOptions, options: Mapping[str, str]) -> Target | Topic | None:
     from odradek.pipelines.replaying import Topic
 
     if asked.output is not None and asked.to_topic is not None:
         raise CommandError("say where to: either --output (a table) or --to-topic")
     if asked.to_topic is not None:
-        return Topic(asked.to_topic, asked.keep_partitions, asked.keep_timestamps)
+        producer = named_values(asked.producer_option, "--producer-option")
+        topic = Topic(asked.to_topic, asked.keep_partitions, asked.keep_timestamps, producer=producer)
+        topic.options({"kafka.bootstrap.servers": asked.bootstrap, **options})
+        return topic
     if asked.keep_partitions or asked.keep_timestamps:
         raise CommandError("--keep-partitions and --keep-timestamps are for --to-topic")
+    if asked.producer_option:
+        raise CommandError("--producer-option is for --to-topic")
     if asked.output is None:
         if not asked.dry_run:
             raise CommandError("say where to: --output (a table) or --to-topic; or --dry-run to see what would be read")

@@ -194,18 +194,21 @@ def ingest(
     """
     names = [name.strip() for name in topics.split(",")] if isinstance(topics, str) else list(topics)
     source = Source(bootstrap_servers, group, tuple(filter(None, names)), subscribe_pattern, options or {})
-    values = make_values(
-        value_format,
-        schema,
+    target = make_target(
+        output,
+        table_format=table_format,
+        value_format=value_format,
+        schema=schema,
         framing=framing,
         writer_schemas=writer_schemas,
         flat=flat,
         headers=headers,
         keep_raw=keep_raw,
-    )
-    place, state = str(output), None if checkpoint is None else str(checkpoint)
-    target = Target(
-        place, table_format, values, tuple(partition_by), state, on_bad, files_per_batch, storage_options or {}
+        on_bad=on_bad,
+        partition_by=partition_by,
+        files_per_batch=files_per_batch,
+        checkpoint=checkpoint,
+        storage_options=storage_options,
     )
     return run_ingest(Ingest(source, target, trigger), lambda: spark or start_spark(master), stop, advance)
 
@@ -284,22 +287,29 @@ def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tu
         table.close()
 
 
-def make_values(
-    value_format: str,
-    schema: str | None,
+def make_target(
+    output: str | Path,
     *,
+    table_format: str = "parquet",
+    value_format: str = "raw",
+    schema: str | None = None,
     framing: str = "none",
     writer_schemas: Mapping[int, str] | None = None,
     flat: bool = False,
     headers: bool = False,
     keep_raw: bool = False,
-) -> Values:
-    """Names and files resolved. Raises ConfigError."""
+    on_bad: str = "keep",
+    partition_by: Sequence[str] = (),
+    files_per_batch: int | None = None,
+    checkpoint: str | Path | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Target:
+    """How a table is written, as ``ingest`` and ``replay`` are told: names and files resolved. Raises ConfigError."""
     if value_format not in list(ValueFormat):
         raise ConfigError(f"value format {value_format!r} is none of {', '.join(ValueFormat)}")
     if framing not in list(Framing):
         raise ConfigError(f"framing {framing!r} is none of {', '.join(Framing)}")
-    return Values(
+    values = Values(
         format=ValueFormat(value_format),
         schema=None if schema is None else read_schema(schema),
         framing=Framing(framing),
@@ -307,6 +317,16 @@ def make_values(
         flat=flat,
         headers=headers,
         keep_raw=keep_raw,
+    )
+    return Target(
+        output=str(output),
+        table_format=table_format,
+        values=values,
+        partition_by=tuple(partition_by),
+        checkpoint=None if checkpoint is None else str(checkpoint),
+        on_bad=on_bad,
+        files_per_batch=files_per_batch,
+        storage_options=storage_options or {},
     )
 
 

@@ -22,7 +22,7 @@ from odradek.client.config import ClientConfig
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_OFFSET, TopicPartition
-from odradek.pipelines.ingesting import Target, make_values, opened, start_spark
+from odradek.pipelines.ingesting import Target, make_target, opened, start_spark
 from odradek.pipelines.queries import failures_told, plain_timestamps
 from odradek.pipelines.ranges import (
     RangeGone,
@@ -40,6 +40,7 @@ from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.plan import Range
 from odradek.spark.progress import told
+from odradek.spark.write_options import connection_options, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,9 +80,14 @@ class Selection:
             raise ConfigError("say what to read: topics, offsets, or what a group read")
         if self.read_by == "":
             raise ConfigError("read by: a group's name cannot be empty")
-        self.times()
-        _place(self.start, "from")
-        _place(self.end, "to")
+        since, until = self.times()
+        if since is not None and until is not None and since > until:
+            raise ConfigError(f"since {self.since} lies after until {self.until}")
+        start, end = _place(self.start, "from"), _place(self.end, "to")
+        if start is None and end is None:
+            start, end = time_ms(self.start, "from"), time_ms(self.end, "to")
+        if isinstance(start, int) and isinstance(end, int) and start > end:
+            raise ConfigError(f"from {self.start} lies after to {self.end}")
 
     def times(self) -> tuple[int | None, int | None]:
         """``since`` and ``until`` in milliseconds since 1970. Raises ConfigError."""
@@ -111,12 +117,24 @@ class Found:
 class Topic:
     """A topic to replay into. ``keep_partitions``: each record into the partition of the same number, else by its key;
     ``keep_timestamps``: with its own time, by which retention may remove it soon, else the time of sending.
+    ``producer``: settings by Kafka's names (``compression.type``).
     """
 
     name: str
     keep_partitions: bool = False
     keep_timestamps: bool = False
     mark: bool = True
+    producer: Mapping[str, str] = field(default_factory=dict)
+
+    def options(self, reading: Mapping[str, str]) -> dict[str, str]:
+        """Of ``write.format("odradek")``: those of the source that a writer takes, too, then ours. Raises ConfigError,
+        for those of the source that concern readers never.
+        """
+        own = {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.producer.items()}
+        own |= {"topic": self.name, "includeTimestamp": str(self.keep_timestamps).lower()}
+        chosen = connection_options(reading) | {name.lower(): value for name, value in own.items()}
+        parse_write_options(chosen)
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -295,7 +313,7 @@ def run_replay(
 ) -> Replayed:
     """``advance`` is told how many more offsets are read, from another thread; all of ``job.found.offsets`` at the end.
 
-    Raises ConfigError, StorageError, UnknownTopic, QueryFailed.
+    Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed.
     """
     if not job.found.ranges:
         return Replayed(0, 0, 0, already=False, seconds=0.0)
@@ -347,9 +365,9 @@ def _into_topic(
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    config = parse_options(
-        {"kafka.bootstrap.servers": job.bootstrap, "subscribe": into.name, **job.options}, streaming=False
-    ).client
+    given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
+    config = parse_options({"subscribe": into.name, **given}, streaming=False).client
+    writing = into.options(given)
     with Admin(quick(config)) as admin:
         check_topics(admin, [into.name])
         count = len(admin.partitions(into.name))
@@ -361,9 +379,7 @@ def _into_topic(
     sent = Observation()
     with told(spark, advance) as telling, failures_told("the replay stopped"):
         frame = _copies(job.frame(spark, headers=True, more=telling), into).observe(sent, f.count("*").alias("rows"))
-        writer = frame.write.format("odradek").mode("append").option("topic", into.name)
-        writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
-        writer.option("includeTimestamp", str(into.keep_timestamps).lower()).save()
+        frame.write.format("odradek").mode("append").options(**writing).save()
         rows = int(sent.get["rows"])
     return Replayed(job.found.offsets, rows, 0, already=False, seconds=time.monotonic() - started)
 
@@ -400,10 +416,19 @@ def replay(
     table_format: str = "parquet",
     value_format: str = "raw",
     schema: str | None = None,
+    framing: str = "none",
+    writer_schemas: Mapping[int, str] | None = None,
+    flat: bool = False,
+    headers: bool = False,
+    keep_raw: bool = False,
+    on_bad: str = "keep",
     partition_by: Sequence[str] = (),
+    files_per_batch: int | None = None,
     keep_partitions: bool = False,
     keep_timestamps: bool = False,
+    producer_options: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
     again: bool = False,
     dry_run: bool = False,
     spark: SparkSession | None = None,
@@ -411,7 +436,11 @@ def replay(
 ) -> Found | Replayed:
     """Reads ranges of topics once more, into the table ``output`` or the topic ``to_topic``.
 
-    ``dry_run`` returns what would be read. Raises ConfigError, StorageError, UnknownTopic, RangeGone, QueryFailed.
+    How the table is written is said as for ``ingest``, and has to be said in the same way for a table that is there.
+    ``options`` are further ones of ``format("odradek")``; those of the connection hold for sending, too, and
+    ``producer_options`` (``{"compression.type": "zstd"}``) for sending alone. ``dry_run`` returns what would be read.
+
+    Raises ConfigError, StorageError, UnknownTopic, RangeGone, BadRecords, QueryFailed.
     """
     names = [name.strip() for name in topics.split(",")] if isinstance(topics, str) else list(topics)
     chosen = Selection(tuple(filter(None, names)), offsets, start, end, read_by, since, until, allow_missing)
@@ -423,8 +452,23 @@ def replay(
     if (output is None) == (to_topic is None):
         raise ConfigError("say where to: either a table or a topic")
     if to_topic is not None:
-        into = Topic(to_topic, keep_partitions, keep_timestamps)
+        into = Topic(to_topic, keep_partitions, keep_timestamps, producer=producer_options or {})
     else:
-        into = Target(str(output), table_format, make_values(value_format, schema), tuple(partition_by))
+        assert output is not None
+        into = make_target(
+            output,
+            table_format=table_format,
+            value_format=value_format,
+            schema=schema,
+            framing=framing,
+            writer_schemas=writer_schemas,
+            flat=flat,
+            headers=headers,
+            keep_raw=keep_raw,
+            on_bad=on_bad,
+            partition_by=partition_by,
+            files_per_batch=files_per_batch,
+            storage_options=storage_options,
+        )
     job = Replay(bootstrap_servers, found, into, options or {}, again)
     return run_replay(job, lambda: spark or start_spark(master))

@@ -75,6 +75,17 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     )
 
 
+def connection_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Of a source's options, lowercase, those that hold for a writer to the same cluster: how it is reached.
+
+    Those of SASL and TLS are among them, that none gets lost: whoever does not know them refuses them.
+    """
+    known = {f"kafka.{item.name.replace('_', '.')}" for item in fields(ClientConfig)}
+    options = {name.lower(): value for name, value in given.items()}
+    secure = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+    return {name: value for name, value in options.items() if name in known or name.startswith(secure)}
+
+
 def _producer_config(given: Mapping[str, str]) -> ProducerConfig:
     values: dict[str, str | int | bool] = {}
     for name, text in given.items():
