@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,9 +19,6 @@ from odradek.history.analysis import Analysis, analyse_offset_history
 from odradek.history.findings import Rules
 from odradek.history.report import render
 from odradek.pipelines.history import analyse_on_spark
-
-ORACLE = os.environ.get("ODRADEK_HISTORY_ORACLE", "")
-"""``host:port`` of an Apache Kafka 4.3 to play the same scenario on."""
 
 
 def told(analysis: Analysis, prefix: str) -> list[Told]:
@@ -161,16 +157,15 @@ def test_on_spark_the_same_is_found(played: Played, spark: Any, since_days: int 
     assert page_of(there) == page_of(here)
 
 
-@pytest.mark.skipif(not ORACLE, reason="ODRADEK_HISTORY_ORACLE names no Apache Kafka")
-def test_on_apache_kafka() -> None:
+@pytest.mark.skipif(not os.environ.get("ODRADEK_TEST_ORACLE"), reason="ODRADEK_TEST_ORACLE is not set")
+def test_on_apache_kafka(bootstrap: str) -> None:
     """The same, where time cannot be moved: rules of seconds, and everything expires within eight days."""
-    with socket.create_connection(tuple(ORACLE.rsplit(":", 1)), timeout=5):
-        prefix = unique("hist")
-    scenario = Scenario(ORACLE, prefix, lambda: time.sleep(6))
+    prefix = unique("hist")
+    scenario = Scenario(bootstrap, prefix, lambda: time.sleep(6))
     scenario.publish()
     scenario.play()
     rules = Rules(stall_after_ms=8_000, gap_after_ms=5_000, never_after_ms=8_000, expires_within_ms=8 * 86_400_000)
-    found = told(analyse_offset_history(ORACLE, rules=rules), prefix)
+    found = told(analyse_offset_history(bootstrap, rules=rules), prefix)
     assert {one for one in found if one.kind != "expiring"} == TRUTH
     committed = {one.group for one in TRUTH if one.kind != "never_commits"} | {"healthy", "anew", "at-rest"}
     assert {one.group for one in found if one.kind == "expiring"} == committed
