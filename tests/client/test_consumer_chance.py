@@ -382,8 +382,10 @@ class Story:
         with self.cluster.changed:
             reading = self.readings[tp]
             if reading.at is None:
-                # A broker that lagged behind when it was asked may have heard of the cut since.
-                reading.place(position, list(self.parts[tp]), loose=bool(self.parts[tp]))
+                # A broker that lagged behind when it was asked may have heard of the cut since; what was committed may lie
+                # beyond the end.
+                far = any(position > log.high_watermark for log in self.cluster.logs(tp))
+                reading.place(position, list(self.parts[tp]), loose=far or bool(self.parts[tp]))
                 return
             if any(part.cut is None for part in reading.parted):
                 return
