@@ -382,8 +382,8 @@ class Story:
         with self.cluster.changed:
             reading = self.readings[tp]
             if reading.at is None:
-                # A broker that lagged behind when it was asked may have heard of the cut since; what was committed may lie
-                # beyond the end.
+                # A broker that lagged behind when it was asked may have heard of the cut since; what was committed may
+                # lie beyond the end.
                 far = any(position > log.high_watermark for log in self.cluster.logs(tp))
                 reading.place(position, list(self.parts[tp]), loose=far or bool(self.parts[tp]))
                 return
