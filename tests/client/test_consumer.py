@@ -248,10 +248,12 @@ def test_seek_pause_and_times(consumer: Make, filled: str) -> None:  # claim 58
     assert times[one_] is None
 
 
+@pytest.mark.parametrize("under_way", [True, False])
 def test_a_paused_partition_keeps_no_more_than_its_own_records(
-    consumer: Make, admin: Admin, topic: str, publish: Callable[..., None]
-) -> None:
-    """Two come in one reply, one of them little; that one is paused after its first record."""
+    consumer: Make, admin: Admin, topic: str, publish: Callable[..., None], monkeypatch: pytest.MonkeyPatch,
+    under_way: bool,
+) -> None:  # fmt: skip
+    """Two come in one reply, one of them little; that one is paused after its first record, or before it came."""
     admin.create_topics([NewTopic(topic, 2, 1)])
     publish(topic, {0: 10, 1: 5_000})
     small, large = offsets_of(topic, 0, 1)
@@ -260,11 +262,21 @@ def test_a_paused_partition_keeps_no_more_than_its_own_records(
     one.position(small)
     one.position(large)
     found: list[tuple[int, int]] = []
-    while not found or found[-1][0] != 0:
+    if under_way:
+        on_reply = one._engine.fetcher.flights._on_reply
+
+        def late(*args: Any) -> set[str]:
+            one._engine.subscription.pause([small])
+            return on_reply(*args)
+
+        monkeypatch.setattr(one._engine.fetcher.flights, "_on_reply", late)
+    while not found or (found[-1][0] != 0 and not under_way):
         found += [(record.partition, record.offset) for record in one.poll(1).records()]
+    monkeypatch.undo()
     (held,) = one._engine.fetcher.buffer._chunks[small]
-    one.pause([small])
-    assert held.records.memory_bytes <= held.size < 10_000
+    if not under_way:
+        one.pause([small])
+    assert held.records.memory_bytes <= 2 * held.size < 10_000
     one.resume([small])
     while len(found) < 5_010 and (polled := one.poll(10)):
         found += [(record.partition, record.offset) for record in polled.records()]

@@ -217,6 +217,67 @@ def test_a_seek_while_a_poll_takes_is_where_it_goes_on(cluster: ScriptedCluster,
     assert asyncio.run(go()) == list(range(150, 200))
 
 
+def test_a_seek_whose_fetch_comes_while_a_poll_takes_is_all_that_is_returned(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread stands between two pieces, and the second is of the new place."""
+    stand = PartitionState.stand
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def slow(state: PartitionState, *args: Any) -> bool:
+        found = stand(state, *args)
+        if not begun.is_set() and threading.current_thread() is not threading.main_thread():
+            begun.set()
+            may_go_on.wait(20)
+        return found
+
+    monkeypatch.setattr(PartitionState, "stand", slow)
+
+    async def go() -> list[int]:
+        async with aio.Consumer(settings(cluster)) as one:
+            await one.assign([T0])
+            buffer = one._engine.fetcher.buffer
+            while buffer.size < 1 << 15:
+                one._engine.fetcher.pump()
+                await asyncio.sleep(0.01)
+            polling = asyncio.ensure_future(one.poll(10))
+            while not begun.is_set():
+                await asyncio.sleep(0.001)
+            await one.seek(T0, 150)
+            while not buffer.held(T0):
+                await asyncio.sleep(0.001)
+            may_go_on.set()
+            found = [record.offset for record in (await polling).records()]
+            return found + await rest(one, 50 - len(found))
+
+    assert asyncio.run(go()) == list(range(150, 200))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_close_ends_the_poll_of_another_task_and_the_membership(
+    bootstrap: str, admin: Admin, topic: str, group: str, protocol: str, joined: bool
+) -> None:
+    """The poll that waits must not join again behind it."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
+
+    async def go() -> None:
+        one = aio.Consumer(bootstrap, group_id=group, group_protocol=protocol)
+        await one.subscribe([topic])
+        while joined and not one.assignment():
+            await one.poll(0.01)
+        polling = asyncio.ensure_future(one.poll(60))
+        await asyncio.sleep(0.05)
+        await one.close()
+        with pytest.raises(IllegalState, match="closed while it polled"):
+            await polling
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not others, "nothing goes on"
+
+    asyncio.run(go())
+    assert admin.describe_groups([group])[group].members == ()
+
+
 def test_of_two_tasks_that_poll_the_second_is_refused(cluster: ScriptedCluster, gate: Gate) -> None:
     """Both would take from the same batches."""
 
@@ -249,6 +310,9 @@ def test_polls_that_need_not_wait_let_others_have_their_turn(cluster: ScriptedCl
                 turns += 1
                 await asyncio.sleep(0)
 
+        cluster.log = [
+            (99, encode_batch([Record(b"k", b"v")] * 100, now_ms=1, base_offset=0))
+        ]  # taken without a thread
         async with aio.Consumer(settings(cluster), max_poll_records=1) as one:
             await one.assign([T0])
             if there:

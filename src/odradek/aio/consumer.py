@@ -189,7 +189,8 @@ class Consumer:
             self._made.wakeup()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Polls bring nothing from these until ``resume``; the membership goes on. Raises IllegalState."""
+        """Polls that begin later bring nothing from these until ``resume``; the membership goes on. Raises
+        IllegalState."""
         self._engine.pause(as_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:

@@ -91,6 +91,11 @@ class RecordSet:
         """How much is kept for these batches: all of the buffer that they are a part of."""
         return memoryview(memoryview(self._data).obj).nbytes
 
+    @property
+    def is_small_part(self) -> bool:
+        """Whether more than twice as much is kept for these batches as they take."""
+        return 2 * len(self._array) < self.memory_bytes
+
     def copy(self) -> RecordSet:
         """The same in memory of its own."""
         return RecordSet(bytes(self._data))

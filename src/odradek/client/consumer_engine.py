@@ -207,6 +207,8 @@ class Engine:
         if not self.subscription.subscribed and not self.subscription.by_hand:
             raise IllegalState("poll() before subscribe() or assign()")
         while True:
+            if self._closing:
+                raise IllegalState("this Consumer was closed while it polled")
             self._bell.hush()
             self.group.polled()
             self._raise_if_woken()
@@ -277,13 +279,17 @@ class Engine:
             yield
         finally:
             self.subscription.taking = {}
+            for tp in self.subscription.paused():  # meanwhile, perhaps
+                self.fetcher.buffer.set_apart(tp)
 
     def drop_stale(self, polled: Polled) -> None:
         """Takes out what is of a partition that was placed anew, or given up, while it was being taken."""
-        for tp in list(polled):
-            state, version = self._hands[tp]
-            if state.placed > version or self.subscription.partitions.get(tp) is not state:
-                del polled[tp], polled.next_offsets[tp]
+        for tp in [tp for tp in polled if self._is_stale(tp)]:
+            del polled[tp], polled.next_offsets[tp]
+
+    def _is_stale(self, tp: TopicPartition) -> bool:
+        state, version = self._hands[tp]
+        return state.placed > version or self.subscription.partitions.get(tp) is not state
 
     def _fetch_again(self, chunk: Chunk, state: PartitionState) -> None:
         """What was broken on its way comes whole the next time; what is broken on the disk is raised again."""
@@ -320,6 +326,8 @@ class Engine:
             self.fetcher.buffer.done(chunk)  # placed anew while this was decoded
             return 0
         chunk.rest = batch.slice(left) if rows > left else None
+        if chunk.tp in polled and self._is_stale(chunk.tp):  # another task has sought since
+            del polled[chunk.tp]
         self._hands[chunk.tp] = (state, chunk.version)
         polled.setdefault(chunk.tp, []).append(piece)
         polled.next_offsets[chunk.tp] = OffsetAndMetadata(position, chunk.leader_epoch)
@@ -522,7 +530,7 @@ class Engine:
 
     def take_back(self) -> None:
         """The caller failed at what the last poll returned: it counts as not returned, so that no commit covers it."""
-        for tp, before in self.unfinished.items():
+        for tp, before in list(self.unfinished.items()):  # a thread may add to it
             state = self.subscription.partitions.get(tp)
             if state is not None:
                 state.settle(*before)
@@ -545,6 +553,8 @@ class Engine:
     async def close(self, timeout_ms: int) -> None:
         """Last commit, callbacks, LeaveGroup, connections. ``wakeup`` ends nothing here."""
         self._closing, self._woken = True, False
+        self.group.leaving = True
+        self._bell.ring()
         deadline = self._cluster.deadline(timeout_ms)
         if self._watching is not None:
             self._watching.cancel()

@@ -554,6 +554,8 @@ class Fetcher:
         aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted) if row.aborted else ()
         after, epoch = records.next_offset, records.leader_epoch
         size = len(row.records)
+        if state.paused and records.is_small_part:
+            records = records.copy()  # it may lie here for long
         if state.fetched(version, one.offset, after, epoch):
             self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, size))
             if size < _MUCH:

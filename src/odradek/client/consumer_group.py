@@ -63,6 +63,8 @@ class Coordination(ABC):
         self.wakeable: Callable[[], AbstractContextManager[None]] = nullcontext
         """Around what a user waits for: raises Wakeup."""
         self.failure: Exception | None = None
+        self.leaving = False
+        """Whether the member leaves, or the consumer closes: a poll under way in another task does nothing then."""
         self._cluster = cluster
         self._subscription = subscription
         self._changed = changed
@@ -95,6 +97,9 @@ class Coordination(ABC):
     @abstractmethod
     def ended(self) -> KafkaError | None:
         """Why this membership is over for good; None while it is not."""
+
+    def is_leaving(self) -> bool:
+        return self.leaving
 
     @abstractmethod
     async def step(self) -> None:
@@ -177,17 +182,21 @@ class Coordination(ABC):
 
     async def leave(self, reason: str, timeout_ms: int, *, commit: bool) -> None:
         """Last automatic commit, callbacks, and the coordinator is told."""
-        await self._stop_joining()
-        if self.lost:
-            await self._give_up_lost()
-        else:
-            if commit:
-                await self._auto_commit_now(timeout_ms)
-            owned = sorted(self._subscription.partitions)
-            if owned and self._subscription.subscribed:
-                await self._tell(self.on_revoked, owned)
-        self._assign(())
-        await self._leave_group(reason)
+        before, self.leaving = self.leaving, True
+        try:
+            await self._stop_joining()
+            if self.lost:
+                await self._give_up_lost()
+            else:
+                if commit:
+                    await self._auto_commit_now(timeout_ms)
+                owned = sorted(self._subscription.partitions)
+                if owned and self._subscription.subscribed:
+                    await self._tell(self.on_revoked, owned)
+            self._assign(())
+            await self._leave_group(reason)
+        finally:
+            self.leaving = before
 
     async def close(self) -> None:
         tasks = [*self._tasks(), *self._sent, *self._under_way]

@@ -108,6 +108,8 @@ class ClassicCoordination(Coordination):
 
     async def step(self) -> None:
         """Goes as far as it can without waiting for others. Raises what ends the membership."""
+        if self.is_leaving():
+            return
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
@@ -120,9 +122,11 @@ class ClassicCoordination(Coordination):
             await self._complete(self._joining)
         if member.state is State.UNJOINED and self._joining is None and self._subscription.topics:
             await self._prepare()
+            if self.is_leaving():
+                return
             self._joining = asyncio.ensure_future(self._join())
             self._joining.add_done_callback(lambda _: self._changed())
-        if self._beating is None or self._beating.done():
+        if not self.is_leaving() and (self._beating is None or self._beating.done()):
             self._beating = asyncio.ensure_future(self._beat())
 
     async def _prepare(self) -> None:

@@ -105,6 +105,8 @@ class ConsumerCoordination(Coordination):
     # --- one poll's part --------------------------------------------------------------------------------------
 
     async def step(self) -> None:
+        if self.is_leaving():
+            return
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
@@ -118,6 +120,8 @@ class ConsumerCoordination(Coordination):
             member.join()
         if member.state is State.RECONCILING:
             await self._reconcile()
+        if self.is_leaving():
+            return
         if self._beating is None:
             self._beating = asyncio.ensure_future(self._beat())
         elif self._beating.done():

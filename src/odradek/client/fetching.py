@@ -203,7 +203,7 @@ class FetchBuffer:
         in is more than twice as large; ``size`` counts it and not the reply. Not while somebody decodes it."""
         with self._lock:
             for chunk in self._chunks.get(tp, ()):
-                if chunk.state != HELPED and 2 * chunk.size < chunk.records.memory_bytes:
+                if chunk.state != HELPED and chunk.records.is_small_part:
                     chunk.records = chunk.records.copy()
                     chunk.ready.clear()
                     chunk.decoded = chunk.rest = None

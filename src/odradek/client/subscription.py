@@ -255,7 +255,7 @@ class SubscriptionState:
         """Behind what was returned: of what a poll under way has taken, where that begins."""
         here = OffsetAndMetadata(state.position, state.position_epoch)
         noted = self.taking.get(tp)
-        if noted is None or state.placed > noted.version:
+        if noted is None or state.placed > noted.version or here.offset < noted.offset:  # the log was cut
             return here
         return OffsetAndMetadata(noted.offset, noted.leader_epoch)
 
