@@ -54,6 +54,27 @@ def test_a_pattern_takes_the_topics_that_java_s_takes(pattern: str, taken: str) 
 
 
 @pytest.mark.parametrize(
+    ("pattern", "taken"),
+    {
+        "(?i:prod)-[a-z]+": "prod-abc PROD-abc",
+        "(?i)a(?-i:[b])": "ab Ab",
+        "x(?i:y)[^a]": "xyA xYA",
+        "^(?i)prod-abc": "prod-abc PROD-abc PROD-ABC",
+        "a(?i)b|x(?-i)ya": "ab aB xya Xya",
+        "(a(?i))B": "aB",
+        r"(?i:\QPR\Eod)-\x61bc": "prod-abc PROD-abc",
+        r"([Xa])\1(?i)\1": "aaa aaA",
+        r"(?i:(?<n>a))\k<n>(?i)\k<n>": "aaa aaA",
+        r"\Q(?i)\Ea|ab": "ab",
+        "a{2,}": "aaa",
+    }.items(),
+)
+def test_case_counts_but_where_a_flag_says_otherwise(pattern: str, taken: str) -> None:
+    names = ["prod-abc", "PROD-abc", "PROD-ABC", "ab", "aB", "Ab", "AB", "xya", "xyA", "xYA", "Xya", "aaa", "aaA"]
+    assert [name for name in names if java_pattern(pattern).fullmatch(name)] == taken.split()
+
+
+@pytest.mark.parametrize(
     ("pattern", "message"),
     [
         (r"\p{IsGreek}+", r"\p{IsGreek} is not understood here"),
@@ -62,6 +83,10 @@ def test_a_pattern_takes_the_topics_that_java_s_takes(pattern: str, taken: str) 
         ("[a-c&&[bc]d]", "a class beside other characters behind &&"),
         (r"(?i)\p{Upper}", "together with (?i)"),
         (r"(?x)a b", "the flag x"),
+        ("(?i)*a", "* behind (?i)"),
+        (r"(a)\11", r"\11 is not understood here"),
+        ("a{,2}", "{ without a number"),
+        (r"\b{g}a", r"\b{ is not understood here"),
         (r"(?P<a>b)", "(?P is not understood"),
         ("[a", "a class has no end"),
         ("a(", "is no regular expression"),

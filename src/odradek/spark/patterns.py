@@ -2,7 +2,7 @@
 
 What Python reads otherwise is translated: classes inside classes, intersections (``[a-z&&[^b]]``), ``\\p{…}``,
 ``\\Q…\\E``, named groups. The names of topics have 65 different characters, so a class is the set of those that it
-takes. What stays different is refused by name.
+takes, and a letter under the flag ``i`` is the class of its two cases. What stays different is refused by name.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ _PROPERTIES = {
 _CATEGORIES = ("L", "Lu", "Ll", "N", "Nd", "P", "Pc", "Pd", "Po", "Z", "S")
 _PROPERTIES |= {f"Is{name}": _PROPERTIES[name] for name in _CATEGORIES}
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
-_SAME = frozenset("bBAZ123456789")
+_SAME = frozenset("bBAZ")
 """Escapes outside of classes that mean the same in both."""
 _CODE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|x\{([0-9a-fA-F]{1,6})\})")
-_FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?[:)]")
+_FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
+_GROUP = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>|\((?:\?(?:[=!>]|<[=!]))?(?!\?)")
+"""How groups begin, but for those with flags."""
+_TIMES = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
 
 
 @functools.lru_cache(16)
@@ -58,10 +61,9 @@ class _Translation:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        found = _FLAGS.findall(text)
-        self._any_case = any("i" in on for on, _ in found)
-        if unknown := {flag for pair in found for flag in "".join(pair)} - set("ims"):
-            raise self._refused(f"the flag {min(unknown)}")
+        self._any_case = False
+        self._outer: list[bool] = []
+        """Of each open group, whether case counts behind it."""
 
     def python(self) -> str:
         parts: list[str] = []
@@ -71,21 +73,58 @@ class _Translation:
                 parts.append(self._escape())
             elif begin == "[":
                 parts.append(self._of(self._class()))
-            elif self._follows("(?<") and not self._follows("(?<=") and not self._follows("(?<!"):
-                self._at += len("(?<")
-                parts.append("(?P<")
-            elif self._follows("(?P") or self._follows("(?#") or self._follows("(?("):
-                raise self._refused(f"{self._text[self._at : self._at + 3]}")
+            elif begin == "(":
+                parts.append(self._group())
+            elif begin == "{":
+                parts.append(self._times())
             else:
-                parts.append(self._next())
+                parts.append(self._literal(self._next()) if begin in _LETTERS else self._next())
+                if begin == ")" and self._outer:
+                    self._any_case = self._outer.pop()
         return "".join(parts)
+
+    def _group(self) -> str:
+        """What begins a group. Flags are followed, not handed on: Python has none that hold from the middle of one.
+
+        ``m`` and ``s`` are about the ends of lines, which names have none of.
+        """
+        flags = _FLAGS.match(self._text, self._at)
+        if flags is not None:
+            on, off = flags[1], flags[2] or ""
+            if unknown := set(on + off) - set("ims"):
+                raise self._refused(f"the flag {min(unknown)}")
+            self._at = flags.end()
+            if flags[3] == ":":
+                self._outer.append(self._any_case)
+            elif self._text[self._at : self._at + 1] in {"*", "+", "?", "{"}:
+                raise self._refused(f"{self._text[self._at]} behind {flags[0]}")
+            self._any_case = "i" not in off and ("i" in on or self._any_case)
+            return "(?:" if flags[3] == ":" else ""
+        begin = _GROUP.match(self._text, self._at)
+        if begin is None:
+            raise self._refused(f"{self._text[self._at : self._at + 3]}")
+        self._at = begin.end()
+        self._outer.append(self._any_case)
+        return begin[0] if begin[1] is None else f"(?P<{begin[1]}>"
+
+    def _times(self) -> str:
+        found = _TIMES.match(self._text, self._at)
+        if found is None:  # Python would take it as it stands, or {,2} for {0,2}
+            raise self._refused("{ without a number")
+        self._at = found.end()
+        return found[0]
+
+    def _literal(self, one: str) -> str:
+        return self._of(self._cased([one])) if self._any_case and one in _LETTERS else re.escape(one)
 
     def _escape(self) -> str:
         if self._follows("\\Q"):
             begin = self._at + 2
             end = self._text.find("\\E", begin)
             self._at = len(self._text) if end < 0 else end + 2
-            return "".join(f"(?:{re.escape(one)})" for one in self._text[begin : len(self._text) if end < 0 else end])
+            return "".join(map(self._literal, self._text[begin : len(self._text) if end < 0 else end]))
+        if self._follows("\\b{"):
+            raise self._refused(r"\b{")
         name = self._text[self._at + 1 : self._at + 2]
         if name in _SAME and name:
             self._at += 2
@@ -93,14 +132,16 @@ class _Translation:
         if name == "z":
             self._at += 2
             return r"\Z"
-        if name == "k":
-            found = re.compile(r"\\k<([a-zA-Z][a-zA-Z0-9]*)>").match(self._text, self._at)
-            if found is None:
-                raise self._refused(r"\k")
+        found = re.compile(r"\\(?:k<([a-zA-Z][a-zA-Z0-9]*)>|([1-9])(?![0-9]))").match(self._text, self._at)
+        if found is not None:
             self._at = found.end()
-            return f"(?P={found[1]})"
+            same = f"(?P={found[1]})" if found[1] else f"\\{found[2]}"
+            return f"(?i:{same})" if self._any_case else f"(?:{same})"
+        if name == "k" or (name.isascii() and name.isdigit() and name != "0"):
+            # How many digits are a group's depends in Java on how many groups there are.
+            raise self._refused(self._text[self._at : self._at + (2 if name == "k" else 3)])
         taken = self._escaped()
-        return re.escape(taken) if isinstance(taken, str) else self._of(taken)
+        return self._literal(taken) if isinstance(taken, str) else self._of(taken)
 
     # --- classes
 
@@ -157,7 +198,7 @@ class _Translation:
 
     def _cased(self, characters: Iterable[str]) -> frozenset[str]:
         taken = frozenset(characters)
-        return frozenset(one for each in taken for one in (each, each.swapcase())) if self._any_case else taken
+        return taken | {one.swapcase() for one in taken & _LETTERS} if self._any_case else taken
 
     # --- what a backslash begins, in a class or outside
 
