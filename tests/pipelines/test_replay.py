@@ -316,7 +316,16 @@ def test_a_writer_takes_the_settings_of_the_connection() -> None:
         "topic": "t",
         "includetimestamp": "true",
     }
-    for wrong, says in (({"compresion.type": "x"}, "did you mean kafka.compression.type"), ({"acks": "2"}, "acks")):
+    assert Topic("t", producer={"Kafka.Acks": "1"}).options(reading)["kafka.acks"] == "1"
+    for wrong, says in (
+        ({"compresion.type": "x"}, "did you mean kafka.compression.type"),
+        ({"acks": "2"}, "acks"),
+        ({"bootstrap.servers": "other:1"}, "producer option bootstrap.servers: .* the cluster that is read"),
+        ({"Kafka.Bootstrap.Servers": "other:1"}, "the cluster that is read"),
+        ({"sasl.mechanism": "PLAIN"}, "the cluster that is read"),
+        ({"security.protocol": "SSL"}, "the cluster that is read"),
+        ({"ssl.truststore.location": "x"}, "the cluster that is read"),
+    ):
         with pytest.raises(ConfigError, match=says):
             Topic("t", producer=wrong).options(reading)
     with pytest.raises(ConfigError, match="TLS are not supported"):

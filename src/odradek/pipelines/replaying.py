@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 REPLAYED_FROM = "odradek-replayed-from"
 """Header of a record that was replayed into a topic: where it came from, ``events-3@1027``."""
+_CONNECTION = ("bootstrap.servers", "security.", "sasl.", "ssl.")
+"""Settings that say which cluster, and how it is reached: one for reading and sending."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,14 @@ class Topic:
         """Of ``write.format("odradek")``: those of the source that a writer takes, too, then ours. Raises ConfigError,
         for those of the source that concern readers never.
         """
-        own = {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.producer.items()}
-        own |= {"topic": self.name, "includeTimestamp": str(self.keep_timestamps).lower()}
-        chosen = connection_options(reading) | {name.lower(): value for name, value in own.items()}
+        own: dict[str, str] = {}
+        for given, value in self.producer.items():
+            name = given.lower().removeprefix("kafka.")
+            if name.startswith(_CONNECTION):  # topic and partitions were looked up where the ranges are
+                raise ConfigError(f"producer option {given}: records are sent to the cluster that is read")
+            own[f"kafka.{name}"] = value
+        own |= {"topic": self.name, "includetimestamp": str(self.keep_timestamps).lower()}
+        chosen = connection_options(reading) | own
         parse_write_options(chosen)
         return chosen
 
