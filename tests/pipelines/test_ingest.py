@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from brokers import unique
 from confluent_kafka import Producer
-from deltalake import write_deltalake
+from deltalake import CommitProperties, write_deltalake
 from ingest_runs import (
     by_place,
     checkpoint_end,
@@ -267,6 +268,26 @@ def test_a_mistyped_first_run_begins_no_table(
     for late in ({"schema": "id bigint"}, {"table_format": "delta" if table_format == "parquet" else "parquet"}):
         with pytest.raises(ConfigError, match="was begun with"):
             run(**late)
+
+
+def test_a_delta_table_without_batches_may_be_begun_anew(tmp_path: Path) -> None:
+    """Rows of others are in it, or its log was begun by a writer that was killed then."""
+    wrong = Target(str(tmp_path / "t"), table_format="delta", values=Values(ValueFormat.JSON))
+    right = Target(str(tmp_path / "t"), table_format="delta")
+    log = pa.table({"id": [1]})
+    write_deltalake(tmp_path / "t", log)
+    table = Table(wrong, None)
+    known_as = begin_table(table.place, wrong.shape())
+    table.close()
+    Table(right, None).close()
+    with pytest.raises(ConfigError, match="begun with table format delta, not parquet"):
+        Table(Target(str(tmp_path / "t")), None)
+    replayed = CommitProperties(custom_metadata={"odradek.batch": "0 replay-1a2b 1 0"})
+    write_deltalake(tmp_path / "t", log, mode="append", commit_properties=replayed)
+    with pytest.raises(ConfigError, match="begun with value format json, not raw"):
+        Table(right, None)
+    Table(wrong, None).close()
+    assert begin_table(table.place, wrong.shape()) == known_as
 
 
 # --- refused before Spark is asked for -------------------------------------------------------------------------------

@@ -71,6 +71,21 @@ class DeltaTable:
         told = (str(commit.get("odradek.batch", "0 replay-")) for commit in log.history())
         return any(not text.startswith("0 replay-") for text in told)
 
+    def holds_any(self) -> bool:
+        """Whether a query or a replay has added anything, or may have: where the log's begin was removed, none can
+        tell. Raises StorageError.
+        """
+        from deltalake import DeltaTable as Log
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if not Log.is_deltatable(self.uri, self._options):
+                return False
+            commits = Log(self.uri, storage_options=self._options).history()
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+        return all(commit["version"] != 0 for commit in commits) or any("odradek.batch" in one for one in commits)
+
     def check(self, batch: DataFrame) -> None:
         """Raises ConfigError where the table is there with other columns than these, StorageError."""
         from deltalake.exceptions import DeltaError

@@ -98,7 +98,6 @@ class Table:
         self.place.make()
         self._locked = _lock(self.place)
         try:
-            self._id = check_table(self.place, target.shape())
             state = self.place.child(STATE)
             staging = self.place.sibling(".", ".staging") or state.child("staging")
             self._batches = state.child(BATCHES)
@@ -110,10 +109,14 @@ class Table:
                 self._writer = DeltaTable(self.place, staging, target.partition_by, target.storage_options)
             else:
                 self._writer = ParquetTable(self.place, self._batches, staging, target.partition_by)
+            self._id = check_table(self.place, target.shape(), self._log_holds_any)
             self._writer.prepare()
         except BaseException:
             self._locked.close()
             raise
+
+    def _log_holds_any(self) -> bool:
+        return isinstance(self._writer, DeltaTable) and self._writer.holds_any()
 
     def check_checkpoint(self) -> None:
         """Raises ConfigError where the checkpoint is not this table's."""
@@ -124,7 +127,7 @@ class Table:
         where it was not. Raises ConfigError, StorageError.
         """
         self._writer.check(self.frame(records))
-        self._id = begin_table(self.place, self.target.shape())
+        self._id = begin_table(self.place, self.target.shape(), self._log_holds_any)
 
     def bind(self) -> None:
         """Ties the checkpoint to the table, which was begun. Raises ConfigError."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek.core.errors import ConfigError, StorageError
@@ -37,9 +38,10 @@ class Shape:
     partition_by: tuple[str, ...]
 
 
-def check_table(table: Place, shape: Shape) -> str | None:
-    """The id of the table; None where none was begun. Raises ConfigError where it holds something of another shape, or
-    is something else than a table of ours; StorageError.
+def check_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = lambda: True) -> str | None:
+    """The id of the table; None where none was begun. ``log_holds_any``: whether the log of a Delta table has batches
+    of ours. Raises ConfigError where it holds something of another shape, or is something else than a table of ours;
+    StorageError.
     """
     text = table.child(STATE).read_text(_FILE)
     if text is None:
@@ -51,7 +53,7 @@ def check_table(table: Place, shape: Shape) -> str | None:
     known_as, held = _understood(table, text)
     wanted = _stored(shape)
     for name, value in wanted.items():
-        if held.get(name) != value and _holds_anything(table):
+        if held.get(name) != value and _holds_anything(table, held, wanted, log_holds_any):
             option = name.replace("_", " ")
             raise ConfigError(
                 f"the table {table.uri} was begun with {option} {_shown(held.get(name))}, not {_shown(value)}"
@@ -59,11 +61,11 @@ def check_table(table: Place, shape: Shape) -> str | None:
     return known_as
 
 
-def begin_table(table: Place, shape: Shape) -> str:
+def begin_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = lambda: True) -> str:
     """The id of the table, which is begun where there is none, or anew, by the same id, where it holds nothing and is
     of another shape. Raises what ``check_table`` raises.
     """
-    known_as = check_table(table, shape)
+    known_as = check_table(table, shape, log_holds_any)
     state = table.child(STATE)
     text = state.read_text(_FILE)
     if known_as is None or text is None or _understood(table, text)[1] != _stored(shape):
@@ -93,8 +95,13 @@ def _stored(shape: Shape) -> dict[str, object]:
     return held
 
 
-def _holds_anything(table: Place) -> bool:
-    """Rows, or what was noted of them, in whichever format."""
+def _holds_anything(
+    table: Place, held: dict[str, object], wanted: dict[str, object], log_holds_any: Callable[[], bool]
+) -> bool:
+    """Rows, or what was noted of them, in whichever format. A Delta table that stays one may have rows of others, or a
+    log that a killed writer began: only batches of ours have a shape."""
+    if held.get("table_format") == wanted["table_format"] == "delta":
+        return log_holds_any()
     return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())
 
 
