@@ -90,6 +90,29 @@ def test_json_is_made_by_columns() -> None:
     assert list(found or json.loads(json_lines(batch).splitlines()[0])) == list(JSON_COLUMNS)
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("options", [[], ["--json"], ["--follow"], ["--group"], ["--version"]], ids=str)
+def test_a_full_disk_behind_the_output_is_one_line(
+    bootstrap: str, filled: str, group: str, options: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [sys.executable, "-m", "odradek.cli.main"]
+    command += options if options == ["--version"] else ["consume", filled, "-b", bootstrap, *options]
+    command += [group] if options == ["--group"] else []
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("odradek: ")
+    assert "No space left on device" in line
+    if "consume" in command:
+        assert line == "odradek: standard output: No space left on device"
+    if options == ["--group"]:
+        assert committed(bootstrap, group, filled) == {}, "what was not written is not committed"
+
+
 def test_an_offset_behind_the_end_is_said(bootstrap: str, filled: str, publish: Publish, capsys: Capture) -> None:
     told = f"Warning: offset 99 of {filled}-1 is outside of the log, which ends at 10: "
     assert run(["consume", f"{filled}:1", "--from", "99", "-b", bootstrap]) == 0

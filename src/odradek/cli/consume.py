@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from odradek.batches.columns import COLUMNS
 from odradek.cli.options import parse_partitions, read_properties
 from odradek.cli.record_lines import JSON_COLUMNS, VALUE_COLUMNS, json_lines, value_lines
-from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress
+from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress, writing_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -306,13 +306,14 @@ class _Lines:
 
     def write(self, batch: pa.RecordBatch) -> None:
         lines = self._lines(batch)
-        if sys.stdout.isatty():
-            sys.stdout.write(lines.decode(errors="replace"))
-        else:  # a file or program gets the bytes as they are
-            left = memoryview(lines)
-            while left:  # unbuffered, a write ends early when the reader goes: the next one says that it has gone
-                left = left[sys.stdout.buffer.write(left) :]
-        sys.stdout.flush()
+        with writing_out():
+            if sys.stdout.isatty():
+                sys.stdout.write(lines.decode(errors="replace"))
+            else:  # a file or program gets the bytes as they are
+                left = memoryview(lines)
+                while left:  # unbuffered, a write ends early when the reader goes: the next one says that it has gone
+                    left = left[sys.stdout.buffer.write(left) :]
+            sys.stdout.flush()
 
     def written(self) -> bool:
         return True

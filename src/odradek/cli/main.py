@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -254,7 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if code == _INTERRUPTED:
         # At once: threads that still work for an interrupted command would hold up the exit, and say so loudly.
         # Whatever it wrote survives kill -9, so it survives this.
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # a full disk, a reader that has gone: it was to end anyway
+            sys.stdout.flush()
         os._exit(code)
     sys.exit(code)
 
@@ -282,6 +285,16 @@ def _report(error: BaseException) -> int:
         case BrokenPipeError():
             # Whoever read our output has gone (`odradek … | head`); say nothing on the closed pipe at exit either.
             sys.stdout = None
+            return terminal.EXIT_FAILED
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
+            # A full disk is no bug of ours. Behind standard output, most often: what is printed is buffered, and fails
+            # in any command's print; then what is left in the buffer fails now once more.
+            where = f"{error.filename}: " if error.filename else ""
+            try:
+                sys.stdout.flush()
+            except OSError:
+                sys.stdout, where = None, "standard output: "
+            terminal.error_line(f"{where}{error.strerror}")
             return terminal.EXIT_FAILED
         case OdradekError():
             terminal.error_line(str(error))

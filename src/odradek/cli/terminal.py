@@ -60,9 +60,25 @@ def error_line(message: str) -> None:
     print("odradek: " + " ".join(message.split()), file=sys.stderr, flush=True)
 
 
+@contextmanager
+def writing_out() -> Iterator[None]:
+    """Ends the command with one line where standard output cannot be written to, as on a full disk.
+
+    A reader that has gone is no such case: BrokenPipeError is left to the shell, which is quiet about it.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = None  # what its buffer still holds would fail once more at exit
+        raise CommandError(f"standard output: {error.strerror or error}", EXIT_FAILED) from error
+
+
 def note(message: str) -> None:
     """Prints a line of the command's own story, at once."""
-    print(message, flush=True)
+    with writing_out():
+        print(message, flush=True)
 
 
 def counted(count: int, noun: str) -> str:
