@@ -67,7 +67,7 @@ def test_values_that_are_no_text_are_lines_as_they_are(
 def test_json_is_made_by_columns() -> None:
     """Of a part of a batch, too: what ``--max-records`` leaves of one."""
     headers = [None, [{"key": "n", "value": b"1"}, {"key": "n", "value": None}], None, [{"key": "ü", "value": b"\xff"}]]
-    times = [1_700_000_000_000_000, 1_700_000_000_007_000, -1000, 1_700_000_000_000_000]
+    times = [1_700_000_000_000_000, 1_700_000_000_007_000, -2000, 1_700_000_000_000_000]
     columns: dict[str, list[object]] = {
         "key": [b"k", None, b"\xff", b'"'], "value": [None, b"{}", b"", b"\xf0\x9f\x98\x80"], "topic": ["t"] * 4,
         "partition": [3] * 4, "offset": [7, 8, 10, 11], "timestamp": times, "headers": headers,
@@ -77,7 +77,7 @@ def test_json_is_made_by_columns() -> None:
         {"key": "k", "value": None, "offset": 7, "timestamp": "2023-11-14T22:13:20+00:00", "headers": None},
         {"key": None, "value": "{}", "offset": 8, "timestamp": "2023-11-14T22:13:20.007000+00:00",
          "headers": [{"key": "n", "value": "1"}, {"key": "n", "value": None}]},
-        {"key": {"base64": "/w=="}, "value": "", "offset": 10, "timestamp": "1969-12-31T23:59:59.999000+00:00",
+        {"key": {"base64": "/w=="}, "value": "", "offset": 10, "timestamp": "1969-12-31T23:59:59.998000+00:00",
          "headers": None},
         {"key": '"', "value": "\N{GRINNING FACE}", "offset": 11, "timestamp": "2023-11-14T22:13:20+00:00",
          "headers": [{"key": "ü", "value": {"base64": "/w=="}}]},
@@ -88,6 +88,40 @@ def test_json_is_made_by_columns() -> None:
             found = [json.loads(line) for line in lines]
             assert found == [{**row, "topic": "t", "partition": 3} for row in expected[begin : begin + count]]
     assert list(found or json.loads(json_lines(batch).splitlines()[0])) == list(JSON_COLUMNS)
+
+
+def test_a_time_is_null_for_none_and_milliseconds_after_the_year_9999() -> None:
+    expected = {
+        -1: None,
+        -1000: "1969-12-31T23:59:59+00:00",
+        0: "1970-01-01T00:00:00+00:00",
+        253_402_300_799_999: "9999-12-31T23:59:59.999000+00:00",
+        253_402_300_800_000: 253_402_300_800_000,
+        9_000_000_000_000_007: 9_000_000_000_000_007,
+        -62_135_596_800_000: "0001-01-01T00:00:00+00:00",
+        -62_135_596_800_001: -62_135_596_800_001,
+    }
+    one: dict[str, list[object]] = {name: [None] for name in JSON_COLUMNS} | {
+        "topic": ["t"], "partition": [0], "offset": [0],
+    }  # fmt: skip
+    rows = [pa.RecordBatch.from_pydict(one | {"timestamp": [ms * 1000]}, schema(JSON_COLUMNS)) for ms in expected]
+    assert [json.loads(json_lines(row))["timestamp"] for row in rows] == list(expected.values())
+
+
+def test_a_time_after_the_year_9999_is_read_back(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1, {"message.timestamp.after.max.ms": str((1 << 63) - 1)})])
+    file = tmp_path / "rows"
+    file.write_text('{"value": "a", "timestamp": 253402300800007}\n{"value": "b", "timestamp": null}\n')
+    for _ in "ab":
+        assert run(["produce", topic, "--file", str(file), "--format", "json", "-b", bootstrap]) == 0
+        capsys.readouterr()
+        assert run(["consume", topic, "--json", "-b", bootstrap]) == 0
+        file.write_text(capsys.readouterr().out)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["timestamp"] for row in rows[::2]] == [253_402_300_800_007] * 2
+    assert rows[1]["timestamp"] == rows[3]["timestamp"] > "2020", "null: the time of sending"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

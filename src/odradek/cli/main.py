@@ -180,6 +180,9 @@ def produce(
     `odradek consume` has written as JSON or Parquet can be sent as it is. Cells of CSV are text, empty ones null,
     headers in them an object of JSON.
 
+    A timestamp is milliseconds or ISO 8601; a record without one, or with null, gets the time of sending. Times before
+    1970 cannot be sent, and no records from Parquet that were read without a timestamp (-1 ms).
+
     Keys, values and values of headers in JSON: a text, null, {"base64": "…"} for bytes that are no UTF-8, or any
     other JSON, which is sent as such. An object with base64 alone is always bytes, or refused: to send one as JSON,
     give it as a text.
@@ -224,6 +227,7 @@ def consume(
 
     Without --json a line per value, bytes as they are where no terminal shows them. In JSON, keys, values and values
     of headers are texts, or {"base64": "…"} where they are no UTF-8; `odradek produce --format json` reads them back.
+    A timestamp is ISO 8601, null for a record without one, and milliseconds after the year 9999.
     """
     from odradek.cli.consume import Asked, run_consume
 

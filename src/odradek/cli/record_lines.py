@@ -1,6 +1,7 @@
-"""Records as lines, a RecordBatch at a time: values alone, or JSON that ``odradek produce`` reads back exactly.
+"""Records as lines, a RecordBatch at a time: values alone, or JSON that ``odradek produce`` reads back.
 
-In JSON, keys, values and values of headers are texts where they are UTF-8, else ``{"base64": "…"}``.
+In JSON, keys, values and values of headers are texts where they are UTF-8, else ``{"base64": "…"}``. A time is null
+where the record has none, and milliseconds where ``datetime`` ends: after the year 9999.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ VALUE_COLUMNS = ("value", "offset")
 """What is read for lines of values: a group's member needs the offset to give records back."""
 JSON_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 BASE64 = "base64"
+NO_TIME = -1000
+"""In microseconds: Kafka's -1 ms, which a record without a timestamp has."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_S, _LAST_S = (
+    (moment.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1) for moment in (datetime.min, datetime.max)
+)
 _quoted = json.JSONEncoder().encode
 
 
@@ -80,15 +86,32 @@ def _times(column: pa.Array) -> list[str]:
     """As ``datetime.isoformat`` has them, which is asked once for each second."""
     import pyarrow as pa
 
-    seconds: dict[int, str] = {}
+    seconds = {-1: ""}  # the last one before 1970 has what stands for no time
     found = []
     for time in column.view(pa.int64()).to_pylist():
         second, micros = divmod(time, 1_000_000)
         text = seconds.get(second)
         if text is None:
-            text = seconds[second] = (_EPOCH + timedelta(seconds=second)).isoformat()[:-6]
-        found.append(f'"{text}.{micros:06}+00:00"' if micros else f'"{text}+00:00"')
+            text = seconds[second] = _second(second)
+        if text:
+            found.append(f'"{text}.{micros:06}+00:00"' if micros else f'"{text}+00:00"')
+        else:
+            found.append(_rare_time(time))
     return found
+
+
+def _second(second: int) -> str:
+    """Empty where ``datetime`` does not reach."""
+    return (_EPOCH + timedelta(seconds=second)).isoformat()[:-6] if _FIRST_S <= second <= _LAST_S else ""
+
+
+def _rare_time(time: int) -> str:
+    """Of a microsecond: null for none, milliseconds outside of what ``datetime`` knows."""
+    if time == NO_TIME:
+        return "null"
+    if not _FIRST_S <= time // 1_000_000 <= _LAST_S:
+        return str(time // 1000)
+    return f'"{(_EPOCH + timedelta(microseconds=time)).isoformat()}"'
 
 
 def _headers(column: pa.ListArray) -> list[str]:
