@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from brokers import eventually
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek import Producer
 from odradek.batches.rows import Row
+from odradek.cli import produce
 from odradek.cli.main import run
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
@@ -50,9 +55,16 @@ def test_cells_of_csv_are_text_and_empty_ones_null(
         (b"", None, 1_700_000_000_009, ()),
     ]
     for cells, told in (
-        ("value,headers\na,7\n", "headers 7: expected an object"),
-        ("value,partition\na,b\n", "conversion error"),
-        ("value,timestamp\na,soon\n", "soon"),
+        ("value,headers\na,7\n", "line 2: headers 7: expected an object"),
+        ('value,headers\n"a\nb",\n\nc,{\n', "line 5: headers: no JSON (Expecting property name"),
+        ('value,headers\na,"{""\\ud800"": 1}"\n', "line 2: 'utf-8' codec can't encode"),
+        ("value,partition\na,b\n", "line 2: CSV conversion error"),
+        ("\r\nvalue,timestamp\r\na,\r\nb,soon\r\n", "line 4: timestamp 'soon': expected"),
+        ("value,timestamp\na,-1\n", "line 2: timestamp -1: before 1970"),
+        ("value,timestamp\na,9223372036854775808\n", "line 2: timestamp 9223372036854775808: does not fit into 64"),
+        ("value,key,value\na,b,c\n", "the header names column 'value' more than once"),
+        ("key,partition\n", "no column value among key, partition"),
+        ("value,text\n", "unknown column 'text'"),
     ):
         file.write_text(cells)
         assert run(["produce", topic, "--file", str(file), "--format", "csv", "-b", bootstrap]) == 2
@@ -208,8 +220,14 @@ def test_csv_is_cut_behind_rows_only(
     assert [(r.key, r.value) for r in records(bootstrap, topic, 20)] == expected * len(pieces)
     assert "4 records sent" in capsys.readouterr().out
     for rows, told in (
-        ("value,partition\na,0\nb,x\nc,0\n", "Row #3: CSV conversion error to int64: invalid value 'x' (1 record "),
-        ("value,partition\na,0\nb,0\nc\n", "Row #4: Expected 2 columns, got 1: c (2 records before it were sent)"),
+        ("value,partition\na,0\nb,x\nc,0\n", "line 3: CSV conversion error to int64: invalid value 'x' (1 record "),
+        ("value,partition\na,0\nb,0\nc\n", "line 4: Expected 2 columns, got 1: c (2 records before it were sent)"),
+        ('value,partition\r\n"a\r\nb",0\r\n\r\nc\r\n', "line 5: Expected 2 columns, got 1: c (1 record before"),
+        (
+            'value,partition\na,0\n"b,0\nc,0\n',
+            "line 3: the input ends inside of quotes: is there a quote that nothing "
+            "closes? (1 record before it was sent)",
+        ),
         ("", "no header: expected a line with the names of columns, of key, value"),
     ):
         monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1)
@@ -220,9 +238,66 @@ def test_csv_is_cut_behind_rows_only(
     monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1 << 18)
     file.write_text('value\na\n"b' + "\nc" * (1 << 20))
     assert run(line) == 2
-    assert "a row is longer than 1 MiB: is there a quote that nothing closes? (1 record before it was sent)" in (
-        capsys.readouterr().err
+    assert (
+        "line 3: a row is longer than 1 MiB: is there a quote that nothing closes? (1 record before it was sent)"
+        in (capsys.readouterr().err)
     )
+
+
+class Pieces(io.BytesIO):
+    """A pipe that never holds more than a few bytes."""
+
+    def read1(self, size: int | None = -1) -> bytes:
+        return super().read1(min(size or 0, 16))
+
+
+def test_a_row_of_csv_is_not_looked_at_anew_with_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = 0
+
+    class Counted:
+        def __init__(self, pattern: re.Pattern[bytes]) -> None:
+            self._match = pattern.match
+
+        def match(self, data: bytearray, at: int) -> re.Match[bytes] | None:
+            nonlocal looked_at
+            looked_at += len(data) - at
+            return self._match(data, at)
+
+    for name in ("_CSV_ROWS", "_CELLS", "_IN_TEXT", "_IN_QUOTES"):
+        monkeypatch.setattr(f"odradek.cli.produce.{name}", Counted(getattr(produce, name)))
+    for row in (
+        b'"' + b"a\n" * 20_000 + b'"\n',
+        b"a" * 40_000 + b"\n",
+        b'a,"b"' * 8_000 + b"\n",
+        b"," * 40_000 + b"\n",
+    ):
+        looked_at = 0
+        assert b"".join(rows for _, rows in produce._whole_rows(Pieces(row))) == row
+        assert looked_at < 10 * len(row)
+
+
+@given(st.text('ab",\r\n', max_size=40), st.integers(1, 9))
+def test_rows_of_csv_end_where_they_end_in_one_piece(text: str, size: int) -> None:
+    """However small the pieces are: the same lines, cut behind whole rows as the pattern for all of them says."""
+
+    class Few(io.BytesIO):
+        def read1(self, _size: int | None = -1) -> bytes:
+            return super().read1(size)
+
+    data = text.encode()
+    whole = produce._CSV_ROWS.match(data)
+    assert whole is not None
+    found = []
+    try:
+        for line, rows in produce._whole_rows(Few(data)):
+            assert line == 1 + len(re.findall(rb"\r\n?|\n", b"".join(found)))
+            found.append(rows)
+    except ValueError as error:
+        assert "the input ends inside of quotes" in str(error)  # noqa: PT017  it may, or may not
+        assert b"".join(found) == data[: whole.end()]
+    else:
+        assert b"".join(found) == data
+        assert whole.end() in {sum(map(len, found[:count])) for count in range(len(found) + 1)}
 
 
 def test_bad_input_is_one_line(bootstrap: str, filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,6 +327,7 @@ def test_the_line_that_is_none_is_named_and_what_came_before_it_is_sent(
     for number, (last, told) in enumerate((
         ("{oops", "line 4: no JSON (Expecting property name enclosed in double quotes, column 2)"),
         ('{"val": 1}', "line 4: expected an object with key, value"),
+        ('{"value": 1, "timestamp": "1969-12-31T23:59:59Z"}', "line 4: timestamp '1969-12-31T23:59:59Z': before 1970"),
         ('{"value": 1, "timestamp": "soon"}', "line 4: timestamp 'soon': expected milliseconds or ISO 8601"),
     ), 1):  # fmt: skip
         file.write_text(f'{{"value": "a"}}\n\n{{"value": "b"}}\n{last}\n{{"value": "c"}}\n')

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,12 +29,17 @@ COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 LET_FALL = frozenset({"topic", "offset", "timestampType"})
 ROWS = 10_000
 PIECE_BYTES = 256 << 10
+LAST_MS = (1 << 63) - 1
 LONGEST_ROW = 16 << 20
 """Of CSV: without a bound, a quote that nothing closes would take the rest of the input for one cell."""
 # A quote is one only at a cell's beginning: the rules of pyarrow, which reads the cells. Possessive: no way back.
-_CELL = rb'(?:"(?:[^"]++|"")*+"[^,\r\n]*+|(?!")[^,\r\n]*+)'
-_ROW = _CELL + rb"(?:," + _CELL + rb")*+[\r\n]"
+_TEXT, _QUOTED = rb"[^,\r\n]*+", rb'(?:[^"]++|"")*+'
+_CELL = rb'(?:"' + _QUOTED + rb'"' + _TEXT + rb'|(?!")' + _TEXT + rb")"
+# A carriage return that comes last is not yet an end: a line feed may follow.
+_ROW = _CELL + rb"(?:," + _CELL + rb")*+(?:\n|\r\n|\r(?=[^\n]))"
 _CSV_ROW, _CSV_ROWS = re.compile(_ROW), re.compile(rb"(?:" + _ROW + rb")*+")
+_CELLS = re.compile(rb"(?:" + _CELL + rb",)*+")
+_IN_TEXT, _IN_QUOTES = re.compile(_TEXT), re.compile(_QUOTED)
 
 Sized = Iterator["tuple[pa.RecordBatch, int]"]
 """Rows, and how much of the input they were: bytes of lines, rows of a table."""
@@ -90,42 +96,114 @@ def _stream(source: BinaryIO, form: str) -> Sized:
 
 
 def _csv(source: BinaryIO) -> Sized:
-    """Rows as soon as they are whole. Raises ValueError that names the row; the header is row 1."""
+    """Rows as soon as they are whole. Raises ValueError that names the line in which a row begins."""
     names: list[str] = []
-    before = 1
     with source:
-        for rows in _whole_rows(source):
+        for line, rows in _whole_rows(source):
             size = len(rows)
             if not names:
-                rows = rows.removeprefix(BOM_UTF8).lstrip(b"\r\n")
-                header = _CSV_ROW.match(rows)
-                end = header.end() if header is not None else len(rows)
-                names = next(csv.reader(io.StringIO(rows[:end].decode(), newline="")), [])
-                rows = rows[end:]
+                rows = rows.removeprefix(BOM_UTF8)
+                text = rows.lstrip(b"\r\n")
+                header = _CSV_ROW.match(text)
+                end = header.end() if header is not None else len(text)
+                names = next(csv.reader(io.StringIO(text[:end].decode(), newline="")), [])
+                line += _line_ends(rows) - _line_ends(text[end:])
+                rows = text[end:]
+                if names:
+                    yield _no_rows(names), 0
             if rows.strip(b"\r\n"):
-                batch = _cells(names, rows, before)
-                before += batch.num_rows
-                yield _chosen(batch), size
+                yield _chosen(_cells(names, rows, line)), size
     if not names:
         raise ValueError(f"no header: expected a line with the names of columns, of {', '.join(COLUMNS)}")
 
 
-def _whole_rows(source: BinaryIO) -> Iterator[bytes]:
-    """What comes, cut behind rows: not at a line feed inside of quotes."""
-    rest = b""
+def _no_rows(names: list[str]) -> pa.RecordBatch:
+    """What the producer judges a header by, whether rows follow or not. Raises ValueError."""
+    import pyarrow as pa
+
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(f"the header names column {name!r} more than once")
+    return _chosen(pa.RecordBatch.from_pylist([], pa.schema([(name, pa.null()) for name in names])))
+
+
+def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """What comes, cut behind rows: not at a line feed inside of quotes. With the number of its first line."""
+    line, rest = 1, bytearray()
+    place = _Place()
     while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]
         rest += piece
-        whole = _CSV_ROWS.match(rest)
-        if whole is not None and (cut := whole.end()):
-            yield rest[:cut]
-            rest = rest[cut:]
+        if cut := place.move(rest):
+            rows = bytes(rest[:cut])
+            del rest[:cut]
+            yield line, rows
+            line += _line_ends(rows)
         if len(rest) > LONGEST_ROW:
-            raise ValueError(f"a row is longer than {LONGEST_ROW >> 20} MiB: is there a quote that nothing closes?")
+            told = f"a row is longer than {LONGEST_ROW >> 20} MiB"
+            raise ValueError(f"line {line}: {told}: is there a quote that nothing closes?")
+    if place.inside is _IN_QUOTES and place.at == len(rest):
+        raise ValueError(f"line {line}: the input ends inside of quotes: is there a quote that nothing closes?")
     if rest:
-        yield rest
+        yield line, bytes(rest)
 
 
-def _cells(names: list[str], rows: bytes, before: int) -> pa.RecordBatch:
+class _Place:
+    """How far the rows were looked at: a row that comes in many pieces is not looked at anew with each of them."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.inside: re.Pattern[bytes] | None = None
+        """What the cell goes on with; None at a cell's beginning."""
+
+    def move(self, data: bytearray) -> int:
+        """Goes on to the end, and returns where the last whole row ends, or 0: places count from there afterwards."""
+        cut = 0
+        while True:
+            if self.inside is None:
+                if rows := _CSV_ROWS.match(data, self.at):
+                    cut = max(cut, rows.end() if rows.end() > self.at else 0)
+                    self.at = rows.end()
+                if cells := _CELLS.match(data, self.at):
+                    self.at = cells.end()
+                if self.at == len(data):
+                    break
+                quoted = data[self.at] == ord('"')
+                self.inside = _IN_QUOTES if quoted else _IN_TEXT
+                self.at += quoted
+            if more := self.inside.match(data, self.at):
+                self.at = more.end()
+            # The last byte alone does not tell: half of a doubled quote, or of a line's end.
+            if self.at == len(data) or (self.at + 1 == len(data) and data[self.at] in b'"\r'):
+                break
+            if self.inside is _IN_QUOTES:
+                self.inside = _IN_TEXT
+                self.at += 1
+                continue
+            self.inside = None
+            ended = data[self.at] != ord(",")
+            self.at += 2 if data[self.at : self.at + 2] == b"\r\n" else 1
+            cut = self.at if ended else cut
+        self.at -= cut
+        return cut
+
+
+def _line_ends(text: bytes) -> int:
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def _line_of(rows: bytes, number: int, line: int) -> int:
+    """The line in which a row begins, of rows that begin in ``line``; empty ones do not count."""
+    at = 0
+    while (row := _CSV_ROW.match(rows, at)) is not None:
+        if row[0].strip(b"\r\n"):
+            if not number:
+                break
+            number -= 1
+        at = row.end()
+    return line + _line_ends(rows[:at])
+
+
+def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
     """Cells are text, whatever they look like: 007 stays 007. An empty cell is null, "" an empty text."""
     import pyarrow as pa
     import pyarrow.csv as pc
@@ -141,15 +219,32 @@ def _cells(names: list[str], rows: bytes, before: int) -> pa.RecordBatch:
             ),
         )
     except pa.ArrowInvalid as error:
-        raise ValueError(re.sub(r"Row #(\d+)", lambda row: f"Row #{before + int(row[1])}", str(error))) from error
+        # pyarrow counts rows, and from where this piece begins.
+        said = re.sub(r"Row #(\d+)", lambda row: f"line {_line_of(rows, int(row[1]) - 1, line)}", str(error))
+        raise ValueError(said) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
-    if "timestamp" in columns:
-        times = [_time(int(t) if t.isdecimal() else t) if t else None for t in columns["timestamp"].to_pylist()]
-        columns["timestamp"] = pa.array(times, pa.int64())
-    if "headers" in columns:
-        texts = columns["headers"].to_pylist()
-        columns["headers"] = pa.array([_headers(json.loads(text)) if text else None for text in texts], _headers_kind())
+    for name, read, kind in (("timestamp", _time_cell, pa.int64()), ("headers", _headers_cell, _headers_kind())):
+        if name in columns:
+            found = []
+            for number, text in enumerate(columns[name].to_pylist()):
+                try:
+                    found.append(read(text) if text else None)
+                except ValueError as error:
+                    raise ValueError(f"line {_line_of(rows, number, line)}: {error}") from error
+            columns[name] = pa.array(found, kind)
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _time_cell(text: str) -> int | None:
+    return _time(int(text) if text.removeprefix("-").isdecimal() else text)
+
+
+def _headers_cell(text: str) -> list[dict[str, Any]] | None:
+    try:
+        value = _json(text)
+    except ValueError as error:
+        raise ValueError(f"headers: {error}") from None
+    return _headers(value)
 
 
 def _headers_kind() -> pa.DataType:
@@ -218,19 +313,30 @@ def _line_row(line: bytes) -> dict[str, Any]:
 def _json_row(line: bytes) -> dict[str, Any] | None:
     if not line.strip():
         return None
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise ValueError(f"no JSON ({reason})") from None
+    row = _json(line)
     if not isinstance(row, dict) or not row.keys() <= {*COLUMNS, *LET_FALL}:
         shown = line[:60].decode(errors="replace")
         raise ValueError(f"expected an object with {', '.join(COLUMNS)}, not {shown}")
     return {name: _PARTS[name](value) for name, value in row.items() if name not in LET_FALL}
 
 
+def _json(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise ValueError(f"no JSON ({reason})") from None
+
+
 def _time(value: Any) -> int | None:
-    """Milliseconds, from a number of them or from ISO 8601 (UTC unless it says otherwise)."""
+    """Milliseconds, from a number of them or from ISO 8601 (UTC unless it says otherwise); None: when it is sent."""
+    found = _milliseconds(value)
+    if found is not None and not 0 <= found <= LAST_MS:
+        raise ValueError(f"timestamp {value!r}: {'before 1970' if found < 0 else 'does not fit into 64 bits'}")
+    return found
+
+
+def _milliseconds(value: Any) -> int | None:
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
@@ -250,7 +356,8 @@ def _headers(value: Any) -> list[dict[str, Any]] | None:
         pairs = value.items() if isinstance(value, dict) else [(pair["key"], pair["value"]) for pair in value]
     except (TypeError, KeyError):
         raise ValueError(f"headers {value!r}: expected an object, or a list of objects with key and value") from None
-    return [{"key": str(name), "value": from_json(text)} for name, text in pairs]
+    # A name is made bytes here, too: what is no UTF-8 (half of a surrogate pair) is told with its line.
+    return [{"key": str(name).encode().decode(), "value": from_json(text)} for name, text in pairs]
 
 
 def _partition(value: Any) -> int | None:
