@@ -463,19 +463,9 @@ def replay(
     else:
         assert output is not None
         into = make_target(
-            output,
-            table_format=table_format,
-            value_format=value_format,
-            schema=schema,
-            framing=framing,
-            writer_schemas=writer_schemas,
-            flat=flat,
-            headers=headers,
-            keep_raw=keep_raw,
-            on_bad=on_bad,
-            partition_by=partition_by,
-            files_per_batch=files_per_batch,
-            storage_options=storage_options,
-        )
+            output, table_format=table_format, value_format=value_format, schema=schema, framing=framing,
+            writer_schemas=writer_schemas, flat=flat, headers=headers, keep_raw=keep_raw, on_bad=on_bad,
+            partition_by=partition_by, files_per_batch=files_per_batch, storage_options=storage_options,
+        )  # fmt: skip
     job = Replay(bootstrap_servers, found, into, options or {}, again)
     return run_replay(job, lambda: spark or start_spark(master))
