@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -21,8 +22,10 @@ from odradek.client.errors import ConnectionLost
 from odradek.core.effects import Record
 
 T0 = TopicPartition("t", 0)
-REST_S = 0.8
+REST_S = 0.3
+PRODUCE = 0
 NOBODY = {"error_code": 0, "groups": []}
+NOTHING_ASKED = {"states_filter": [], "types_filter": []}
 
 
 @pytest.fixture
@@ -34,87 +37,108 @@ def cluster() -> Iterator[ScriptedCluster]:
         yield made
 
 
-@pytest.fixture
-def lost(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Why connections were given up."""
-    reasons: list[str] = []
-    before = Connection._fail
+class Resting:
+    """A broker that answers the first request at once and then rests; what follows is answered when ``reads`` is set.
 
-    def fail(connection: Connection, reason: str) -> None:
-        if not connection.closed:
-            reasons.append(reason)
-        before(connection, reason)
+    ``connection`` has three requests under way, two of them since before the rest was known of.
+    """
 
-    monkeypatch.setattr(Connection, "_fail", fail)
-    return reasons
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        self.cluster = cluster
+        self.reads = threading.Event()
+        self._answered = 0
+        cluster.brokers[1].answers[LIST_GROUPS] = self._answer
 
-
-def throttling(cluster: ScriptedCluster) -> None:
-    """The first request is answered at once, what follows only when the broker has rested."""
-    until_s: list[float] = []
-
-    def answer(message: Any, version: int) -> Any:
-        if not until_s:
-            until_s.append(time.monotonic() + REST_S)
+    def _answer(self, message: Any, version: int) -> Any:
+        self._answered += 1
+        if self._answered == 1:
             return NOBODY | {"throttle_time": round(REST_S * 1000)}
-        time.sleep(max(0.0, until_s[0] - time.monotonic()))
-        return NOBODY | {"throttle_time": 0}
+        return NOBODY | {"throttle_time": 0} if self.reads.wait(60) else None
 
-    cluster.brokers[1].answers[LIST_GROUPS] = answer
-
-
-def ask(cluster: ScriptedCluster) -> list[Any]:
-    """Three requests at once, and one once the first is answered."""
-
-    async def go() -> list[Any]:
-        (address,) = parse_addresses(cluster.bootstrap)
-        connection = await Connection.open(address, client_id="c", request_timeout_ms=300)
-        message = {"states_filter": [], "types_filter": []}
-        first, *others = [asyncio.ensure_future(connection.call(LIST_GROUPS, message)) for _ in range(3)]
+    async def ask(self) -> None:
+        (address,) = parse_addresses(self.cluster.bootstrap)
+        self.connection = await Connection.open(address, client_id="c")
+        first, *self._calls = [self._call() for _ in range(3)]
         await first
-        others.append(asyncio.ensure_future(connection.call(LIST_GROUPS, message)))
-        found = await asyncio.gather(*others, return_exceptions=True)
-        connection.close()
-        return found
+        self._calls.append(self._call())
+        await asyncio.sleep(0)  # it is sent in the next turn
 
-    return asyncio.run(go())
+    def _call(self) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self.connection.call(LIST_GROUPS, NOTHING_ASKED))
+
+    def time_out(self, limit_s: float) -> None:
+        """The requests were waited for as long as that, by the clock."""
+        for correlation_id, (_, timer) in list(self.connection._waiting.items()):
+            timer.cancel()
+            self.connection._on_timeout(correlation_id, LIST_GROUPS, limit_s)
+
+    async def found(self) -> list[Any]:
+        return await asyncio.gather(*self._calls, return_exceptions=True)
+
+
+def rest(cluster: ScriptedCluster, story: Callable[[Resting], Coroutine[Any, Any, None]]) -> None:
+    resting = Resting(cluster)
+
+    async def go() -> None:
+        await resting.ask()
+        await story(resting)
+        resting.connection.close()
+
+    try:
+        asyncio.run(go())
+    finally:
+        resting.reads.set()
 
 
 def test_requests_have_their_time_once_the_broker_has_rested(cluster: ScriptedCluster) -> None:
-    throttling(cluster)
-    assert [one.groups for one in ask(cluster)] == [()] * 3
+    async def story(resting: Resting) -> None:
+        resting.time_out(30)
+        assert not resting.connection.closed, "it was not read yet"
+        while left_s := resting.connection.rest_s:
+            await asyncio.sleep(left_s)
+        assert not resting.connection.closed, "it is read only now"
+        resting.reads.set()
+        assert [one.groups for one in await resting.found()] == [()] * 3
+
+    rest(cluster, story)
 
 
 def test_a_broker_that_rested_before_it_answered_is_not_waited_for(cluster: ScriptedCluster) -> None:
     """Versions of before KIP-219."""
     cluster.brokers[1].ranges[LIST_GROUPS] = (0, 1)
-    throttling(cluster)
-    assert [type(one) for one in ask(cluster)] == [ConnectionLost] * 3
+
+    async def story(resting: Resting) -> None:
+        resting.time_out(30)
+        assert resting.connection.closed
+        assert [type(one) for one in await resting.found()] == [ConnectionLost] * 3
+
+    rest(cluster, story)
 
 
 def test_a_broker_that_rests_for_good_is_still_found_silent(cluster: ScriptedCluster) -> None:
-    answered: list[int] = []
+    async def story(resting: Resting) -> None:
+        resting.time_out(0.2)
+        assert not resting.connection.closed, "it was not read yet"
+        found = await resting.found()
+        assert resting.connection.rest_s == 0, "not before it has rested"
+        assert [str(one).partition(" ")[2] for one in found] == ["did not answer list_groups within 200 ms"] * 3
 
-    def answer(message: Any, version: int) -> Any:
-        answered.append(version)
-        return NOBODY | {"throttle_time": 200} if len(answered) == 1 else b""
-
-    cluster.brokers[1].answers[LIST_GROUPS] = answer
-    assert [str(one).partition(" ")[2] for one in ask(cluster)] == ["did not answer list_groups within 300 ms"] * 3
+    rest(cluster, story)
 
 
 @pytest.mark.parametrize("how", ["consumer", "reader"])
 def test_no_fetch_is_sent_while_the_broker_rests(cluster: ScriptedCluster, how: str) -> None:
-    broker, at_s = cluster.brokers[1], list[float]()
+    broker, at_s, by = cluster.brokers[1], list[float](), list[threading.Thread]()
 
     def answer(message: Any, version: int) -> Any:
+        by.append(threading.current_thread())  # each serves one connection
         at_s.append(time.monotonic())
         if len(at_s) == 1:
             return fetch_reply(cluster) | {"throttle_time": round(REST_S * 1000), "responses": []}
         return broker.answer_1(message, version)
 
     broker.answers[FETCH] = answer
-    settings: dict[str, Any] = {"request_timeout_ms": 300, "fetch_max_wait_ms": 20, "retry_backoff_ms": 1}
+    settings: dict[str, Any] = {"fetch_max_wait_ms": 20, "retry_backoff_ms": 1}
     if how == "reader":
         assert sum(batch.num_rows for batch in read_range(cluster.bootstrap, T0, 0, 20, **settings)) == 20
     else:
@@ -124,6 +148,7 @@ def test_no_fetch_is_sent_while_the_broker_rests(cluster: ScriptedCluster, how: 
             while read < 20:
                 read += consumer.poll(5.0).num_rows
     assert at_s[1] - at_s[0] >= REST_S - 0.01
+    assert by[0] is by[1], "no other connection was opened"
 
 
 def test_metadata_come_from_a_connection_that_does_not_rest(cluster: ScriptedCluster) -> None:
@@ -156,39 +181,77 @@ def limit(bootstrap: str, client: str, **rates: float | None) -> None:
     assert reply.entries[0].error_code == 0
 
 
-def test_a_producer_over_its_quota_waits(bootstrap: str, topic: str, admin: Admin, lost: list[str]) -> None:
+class Sent:
+    """What the connections of ``client`` sent and were told, while ``Connection`` is patched."""
+
+    def __init__(self, client: str, api_key: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rests: list[int] = []
+        """After how many of the requests the broker said that it rests."""
+        self.early: list[float] = []
+        """Requests of ``api_key`` that were sent so many seconds before the rest was over."""
+        self.senders: list[Connection] = []
+        until_s: dict[Connection, float] = {}
+        throttled, send = Connection.throttled, Connection.send
+
+        def note_rest(connection: Connection, key: int, version: int, throttle_ms: int) -> None:
+            if connection._client_id == client and key == api_key and throttle_ms > 0:
+                self.rests.append(len(self.senders))
+                until_s[connection] = connection._loop.time() + throttle_ms / 1000
+            throttled(connection, key, version, throttle_ms)
+
+        def note_sent(connection: Connection, key: int, *args: Any, **settings: Any) -> None:
+            if connection._client_id == client and key == api_key:
+                self.senders.append(connection)
+                if (left_s := until_s.get(connection, 0.0) - connection._loop.time()) > 0:
+                    self.early.append(left_s)
+            send(connection, key, *args, **settings)
+
+        monkeypatch.setattr(Connection, "throttled", note_rest)
+        monkeypatch.setattr(Connection, "send", note_sent)
+
+
+def test_a_producer_over_its_quota_waits(
+    bootstrap: str, topic: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     client = unique("client")
     limit(bootstrap, client, producer_byte_rate=10_000)
-    lost.clear()
-    with Producer(bootstrap, client_id=client, request_timeout_ms=700, linger_ms=0, batch_size=200_000) as producer:
+    sent = Sent(client, PRODUCE, monkeypatch)
+    with Producer(bootstrap, client_id=client, linger_ms=0, batch_size=200_000) as producer:
         producer.send(topic, b"v" * 125_000)  # two seconds too much
         producer.flush()
-        started_s = time.monotonic()
+        assert sent.rests == [1]
         producer.send(topic, b"after")
         producer.flush()
-        assert time.monotonic() - started_s > 1
-    assert set(lost) <= {"closed by the client"}
+    assert sent.early == []
+    assert len(sent.senders) == 2
+    assert len(set(sent.senders)) == 1, "the connection was kept"
     assert admin.list_offsets({TopicPartition(topic, 0): -1})[TopicPartition(topic, 0)].offset == 2
 
 
-def test_a_consumer_over_its_quota_waits(bootstrap: str, topic: str, admin: Admin, lost: list[str]) -> None:
+def test_a_consumer_over_its_quota_waits(
+    bootstrap: str, topic: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
+    total = 480
     with Producer(bootstrap, batch_size=5_000) as producer:
-        for _ in range(240):
+        for _ in range(total):
             producer.send(topic, b"v" * 1000)
     client = unique("client")
     limit(bootstrap, client, consumer_byte_rate=20_000)
+    sent = Sent(client, FETCH, monkeypatch)
     settings: dict[str, Any] = {"max_partition_fetch_bytes": 120_000, "fetch_max_wait_ms": 100}
-    settings |= {"request_timeout_ms": 700, "auto_offset_reset": "earliest", "client_id": client}
-    lost.clear()
+    settings |= {"auto_offset_reset": "earliest", "client_id": client}
     with Consumer(bootstrap, **settings) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        read, until_s = 0, time.monotonic() + 3
-        while time.monotonic() < until_s:
+        read = 0
+        while read == 0 or (read < total and not sent.rests):
             read += consumer.poll(0.2).num_rows
-        assert 0 < read < 240
+        assert sent.rests
         limit(bootstrap, client, consumer_byte_rate=None)
-        while read < 240:
+        while read < total:
             read += consumer.poll(5.0).num_rows
-    assert set(lost) <= {"closed by the client"}
+    assert read == total
+    assert len(sent.senders) > sent.rests[0]
+    assert sent.early == []
+    assert len(set(sent.senders)) == 1, "the connection was kept"

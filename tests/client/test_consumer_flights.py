@@ -13,7 +13,7 @@ import pytest
 
 from odradek.client import fetch
 from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_flights import Flight, Flights
+from odradek.client.consumer_flights import REST_STEP_S, Flight, Flights
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
 from odradek.client.fetch import Wanted
 from odradek.core.errors import ErrorCode, KafkaError
@@ -28,9 +28,9 @@ class Line:
     """A connection: keeps what is sent, and the sink of its reply."""
 
     closed = False
-    rest_s = 0.0
 
     def __init__(self) -> None:
+        self.rests_until_s = 0.0
         self.sent: list[tuple[int, bytes, Any]] = []
         self.refuses: Exception | None = None
 
@@ -43,7 +43,11 @@ class Line:
         self.sent.append((version, message, reply))
 
     def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
-        self.rest_s = throttle_ms / 1000
+        self.rests_until_s = asyncio.get_running_loop().time() + throttle_ms / 1000
+
+    @property
+    def rest_s(self) -> float:
+        return max(0.0, self.rests_until_s - asyncio.get_running_loop().time())
 
     def close(self) -> None:
         self.closed = True
@@ -197,15 +201,29 @@ def test_what_failed_within_a_session_ends_it_with_the_next_fetch() -> None:
 def test_a_broker_that_rests_is_left_alone_so_long(error: ErrorCode) -> None:
     async def story(rig: Rig) -> None:
         rig.begin()
-        (await rig.sent(1)).set_result(reply(error, throttle_ms=150))
+        (await rig.sent(1)).set_result(reply(error, throttle_ms=600))
         flight = rig.flights.under_way[1]
         assert (flight.max_bytes == 0) is (error is ErrorCode.none)
-        rested_at = asyncio.get_running_loop().time() + 0.14
         heard = await rig.ended()
-        assert asyncio.get_running_loop().time() >= rested_at
+        assert rig.line.rest_s == 0
         expected = [5, "end", "end"] if error is ErrorCode.none else [("forget", {"t"}), "lost", "end", "end"]
         assert heard == expected, "room for others at once, the next fetch later"
         assert flight.max_bytes == 0, "its bytes are given back once"
+
+    run(story)
+
+
+def test_a_rest_is_over_when_its_connection_is() -> None:
+    """A broker that restarts reads from another one at once."""
+
+    async def story(rig: Rig) -> None:
+        rig.begin()
+        (await rig.sent(1)).set_result(reply(throttle_ms=3_600_000))
+        await asyncio.sleep(1.2 * REST_STEP_S)
+        assert rig.flights.under_way, "it rests while its connection is open"
+        rig.line.close()
+        async with asyncio.timeout(60):
+            assert await rig.ended() == [5, "end", "end"]
 
     run(story)
 

@@ -24,6 +24,8 @@ from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
+REST_STEP_S = 0.5
+"""So often a rest is looked at: it is over, too, when its connection is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -179,11 +181,18 @@ class Flights:
     def _end_rested(self, flight: Flight) -> None:
         """Once the broker reads from the connection again. Until then no memory is kept for what it will send."""
         connection = self._connections.known(flight.node_id)
-        rest_s = 0.0 if connection is None else connection.rest_s
-        if rest_s > 0 and self.under_way.get(flight.node_id) is flight:
+        if connection is not None and connection.rest_s > 0 and self.under_way.get(flight.node_id) is flight:
             self._on_end(flight)
             flight.max_bytes = 0
-            asyncio.get_running_loop().call_later(rest_s, self._end, flight)
+            self._rest(flight, connection)
+        else:
+            self._end(flight)
+
+    def _rest(self, flight: Flight, connection: Connection) -> None:
+        """Not longer than the connection is open: the broker reads from another at once."""
+        rest_s = connection.rest_s
+        if rest_s > 0 and not connection.closed and self.under_way.get(flight.node_id) is flight:
+            asyncio.get_running_loop().call_later(min(rest_s, REST_STEP_S), self._rest, flight, connection)
         else:
             self._end(flight)
 
