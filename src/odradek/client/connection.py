@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
@@ -145,13 +146,14 @@ class Connection(asyncio.BufferedProtocol):
     def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
         """A reply said so: for that long the broker reads nothing from this connection."""
         if throttle_ms > 0 and version >= _RESTS_FROM.get(api_key, 0):
-            self._rests_until_s = max(self._rests_until_s, self._loop.time() + throttle_ms / 1000)
+            # Not by the loop's clock, which stands still while a turn of it lasts: the rest would be over too soon.
+            self._rests_until_s = max(self._rests_until_s, time.monotonic() + throttle_ms / 1000)
 
     @property
     def rest_s(self) -> float:
         """How long the broker will not read from this connection, because of a quota; 0 as a rule. What is sent
         meanwhile waits, and has its time from then on."""
-        return max(0.0, self._rests_until_s - self._loop.time())
+        return max(0.0, self._rests_until_s - time.monotonic())
 
     async def exchange(
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, timeout_ms: int | None = None
@@ -193,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport, self._next_id
 
     def _on_timeout(self, correlation_id: int, api_key: int, limit_s: float) -> None:
-        left_s = self._rests_until_s + limit_s - self._loop.time()
+        left_s = self._rests_until_s + limit_s - time.monotonic()
         if left_s > 0 and correlation_id in self._waiting:  # the broker has not read it, or not for so long
             timer = self._loop.call_later(left_s, self._on_timeout, correlation_id, api_key, limit_s)
             self._waiting[correlation_id] = (self._waiting[correlation_id][0], timer)
