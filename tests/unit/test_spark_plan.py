@@ -198,6 +198,24 @@ def test_settle_fail_names_partition_and_offsets(
             plan.settle(done, committed, FAIL, "new")
 
 
+@pytest.mark.parametrize("on_reset", [FOLLOW, FAIL, IGNORE])
+@pytest.mark.parametrize("start", [Start.LATEST, Start.EARLIEST, Start.COMMITTED])
+def test_a_query_goes_on_where_it_is_when_another_one_starts_in_its_group(start: Start, on_reset: OnGroupReset) -> None:
+    running = at(positions={P0: 100}, query="a")
+    committed = {P0: mark_commit(90, query="a")}
+    log = {P0: LogRange(0, 1000)}
+    begin = plan.starting_offsets(Position(start), log, committed=committed)
+    starting = plan.plan_batch(INITIAL, log, begin=begin, committed=committed, new_id="n", query="b")
+    assert starting is not None
+    assert mark_of(starting.acknowledge[P0]) == "n"
+    result = plan.settle(running, starting.acknowledge, on_reset, "x")
+    assert not result.resets
+    assert dict(result.commits) == {P0: mark_commit(100, query="a")}
+    batch = plan.plan_batch(running, log, committed=starting.acknowledge, resets=result.resets, query="x")
+    assert batch is not None
+    assert plan.ranges(running, batch.end) == [Range(P0, 100, 1000)]
+
+
 def test_settle_treats_each_partition_by_itself() -> None:
     done = at(positions={P0: 500, P1: 500, P2: 500}, followed={P1: "a"})
     committed = {P0: foreign(3), P1: mark_commit(1, "a")}

@@ -29,7 +29,7 @@ Rules
   | ours, with an id         | has not            | killed before the batch was planned            | follow it    |
   | another's                | at that offset     | nothing to move                                | commit       |
   | another's                | elsewhere          | a reset, always a new one                      | follow it    |
-  | another query's, plain   |                    | it came before this one, or runs beside it     | see below    |
+  | another query's, any     |                    | it came before this one, or runs beside it     | commit       |
 
   An id, not the offset, tells resets apart: rewinding to the same offset twice rewinds twice.
 * A query has an id, which the checkpoint keeps from its first batch on (``query``); the marks end in it:
@@ -256,16 +256,18 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
     for partition, position in done.positions.items():
         commit = committed.get(partition)
         mark = None if commit is None else mark_of(commit)
-        if commit is None or mark == "" or (mark is not None and mark == done.followed.get(partition)):
+        other = other_query(commit, done.query)
+        # What another query acknowledges when it begins is no reset for this one.
+        if commit is None or mark == "" or other or (mark is not None and mark == done.followed.get(partition)):
             moved = False
         else:
             moved = commit.offset != position
         if moved and commit is not None and on_reset is not OnGroupReset.IGNORE:
             resets[partition] = (commit.offset, mark or new_id)
-        elif commit is None or commit.offset != position or mark != "" or other_query(commit, done.query):
+        elif commit is None or commit.offset != position or mark != "" or other:
             epoch = done.epochs.get(partition, NO_EPOCH)
             commits[partition] = mark_commit(position, leader_epoch=epoch, query=done.query)
-            if other := other_query(commit, done.query):
+            if other:
                 others[partition] = other
     if resets and on_reset is OnGroupReset.FAIL:
         raise GroupReset(_reset_message(done.positions, {tp: offset for tp, (offset, _) in resets.items()}))
