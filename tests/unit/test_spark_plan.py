@@ -108,12 +108,10 @@ def test_marks_name_their_query_and_those_of_before_are_one_s_own() -> None:
 
 def test_a_first_batch_takes_over_from_the_query_before() -> None:
     committed = {P0: mark_commit(100, query="old"), P1: mark_commit(12, "r", query="old")}
-    batch = plan.plan_batch(
-        INITIAL, LOG, begin={P0: 100, P1: 12}, committed=committed, new_id="n", query="me", others=()
-    )
+    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 100, P1: 12}, committed=committed, new_id="n", query="me")
     assert batch is not None
     assert dict(batch.acknowledge) == {P0: mark_commit(100, "n", query="me"), P1: mark_commit(12, "r", query="me")}
-    assert (batch.end.query, batch.end.others) == ("me", ("old",))
+    assert batch.end.query == "me"
     assert SourceOffset.from_json(batch.end.to_json()) == batch.end
     result = plan.settle(batch.end, dict(batch.acknowledge), FOLLOW, "x")
     assert dict(result.commits) == {P0: mark_commit(600, query="me"), P1: mark_commit(20, query="me")}
@@ -121,16 +119,16 @@ def test_a_first_batch_takes_over_from_the_query_before() -> None:
     assert not result.others
 
 
-def test_another_query_s_commit_is_taken_over_once_and_an_error_when_it_comes_again() -> None:
-    done = at(positions={P0: 500}, query="me", others=("seen",))
-    unknown = plan.settle(done, {P0: mark_commit(700, query="new")}, FOLLOW, "x")
-    assert dict(unknown.commits) == {P0: mark_commit(500, query="me")}
-    assert dict(unknown.others) == {P0: "new"}
-    plan.check_one_query(done, unknown, {P0: mark_commit(700, query="new")}, done.others)
-    again = {P0: mark_commit(700, query="seen")}
-    settled = plan.settle(done, again, FOLLOW, "x")
-    with pytest.raises(plan.AnotherQuery, match=r"seen has committed flights-0 at 700 after this one \(me\)"):
-        plan.check_one_query(done, settled, again, done.others)
+def test_another_query_s_commit_is_overwritten_and_named() -> None:
+    done = at(positions={P0: 500, P1: 7}, query="me")
+    result = plan.settle(done, {P0: mark_commit(700, query="new"), P1: mark_commit(5, query="me")}, FOLLOW, "x")
+    assert dict(result.commits) == {P0: mark_commit(500, query="me"), P1: mark_commit(7, query="me")}
+    assert dict(result.others) == {P0: "new"}
+
+
+def test_a_checkpoint_that_names_queries_it_took_over_from_loads() -> None:
+    older = {"flights": {"0": 1}, "$odradek": {"query": "me", "others": ["old"]}}
+    assert SourceOffset.from_json(older) == at(positions={P0: 1}, query="me")
 
 
 # --- the table at the top of plan.py, line by line

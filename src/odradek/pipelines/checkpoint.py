@@ -71,8 +71,7 @@ def settle_group(source: Source, checkpoint: Place) -> None:
     with Admin(options.client) as admin:
         committed = admin.list_group_offsets(options.group_id, list(end.positions))
         settled = settle(end, committed, options.on_group_reset, "any")
-        is_alone = not settled.others or options.on_group_reset is OnGroupReset.IGNORE
-        if settled.commits and is_alone:  # else the next run says what another query's commits mean
+        if settled.commits:
             admin.alter_group_offsets(options.group_id, settled.commits)
 
 

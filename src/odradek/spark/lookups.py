@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -16,7 +17,9 @@ from odradek.spark import loss
 from odradek.spark.loss import NOBODY_KNOWS
 from odradek.spark.options import ReadOptions
 from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import Commits, LogRange, Offsets, Range, SourceOffset, disorder_ms
+from odradek.spark.plan import Commits, LogRange, Offsets, Range, Settlement, SourceOffset, disorder_ms, two_queries
+
+log = logging.getLogger("odradek.spark.commits")
 
 # What is fetched of each partition to see how large its records are.
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
@@ -46,6 +49,7 @@ class Lookups:
         self._topic_ids: dict[str, UUID | None] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._reaches: dict[_Question, EpochEnd] = {}
+        self._other_queries: set[str] = set()  # those that a warning has named
 
     @property
     def admin(self) -> Admin:
@@ -231,19 +235,26 @@ class Lookups:
         except GroupNotEmpty as error:
             raise self._in_use() from error
 
-    def commit_held(self, commits: Commits, done: SourceOffset, ends: Offsets) -> Commits:
-        """Commits what the logs hold, which ``ends`` says. What one does not (it was truncated, or its topic is gone or
-        made anew) is no offset to commit there. Returns what was. Raises GroupInUse."""
+    def held(self, done: SourceOffset, ends: Offsets) -> dict[TopicPartition, int]:
+        """Up to where each log, which ends there, holds what was read of it: not at all where its topic was made anew.
+        To be asked before ``committed``, so that nothing comes between that and the commit."""
         ids = self.topic_ids({tp.topic for tp in ends})
         reaches = self.reaches(done.epochs)
-        held = {
-            tp: commit
-            for tp, commit in commits.items()
-            if commit.offset <= min(ends.get(tp, -1), reaches.get(tp, commit.offset))
-            and not done.is_of_another_topic(tp.topic, ids)
+        return {
+            tp: min(end, reaches.get(tp, end))
+            for tp, end in ends.items()
+            if not done.is_of_another_topic(tp.topic, ids)
         }
-        self.commit(held)
-        return held
+
+    def commit_held(self, settlement: Settlement, held: Offsets, query: str) -> None:
+        """Commits what the logs hold. What one does not (it was truncated, or its topic is gone or made anew) is no
+        offset to commit there. Warns once of each other query whose commits this overwrites. Raises GroupInUse."""
+        commits = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= held.get(tp, -1)}
+        self.commit(commits)
+        for other in sorted({settlement.others[tp] for tp in commits if tp in settlement.others} - self._other_queries):
+            self._other_queries.add(other)
+            theirs = [tp for tp in commits if settlement.others.get(tp) == other]
+            log.warning("%s", two_queries(self.group_id, query, other, theirs))
 
     def check_nobody_is_in_the_group(self) -> None:
         """Says before the first batch what would otherwise fail after it. Raises GroupInUse."""

@@ -34,10 +34,8 @@ Rules
   An id, not the offset, tells resets apart: rewinding to the same offset twice rewinds twice.
 * A query has an id, which the checkpoint keeps from its first batch on (``query``); the marks end in it:
   ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``. Who finds the mark of another query takes over from it:
-  in a first batch as from anybody who had committed before, later with a warning; and remembers its id (``others``).
-  When that one commits again after this, both run, and each would overwrite what the other commits: an error. So of
-  two queries the one that came later, and took over from one that still runs, ends. Marks and checkpoints without an
-  id are taken for one's own.
+  in a first batch as from anybody who had committed before, later with a warning. Where both run, each overwrites what
+  the other commits, and goes on where its checkpoint says. Marks and checkpoints without an id are taken for one's own.
 * What this cannot see: Kafka has no commit that depends on the one before. A reset that somebody else makes between
   our look at the group (OffsetFetch) and our commit (OffsetCommit, sent at once after it) is overwritten and never
   followed. That takes one round trip, some milliseconds per commit; before a reset is acknowledged, which planning a
@@ -69,15 +67,10 @@ TopicIds = Mapping[str, UUID | None]
 FEW_OFFSETS = 100
 EXTRA = "$odradek"
 MARK = "odradek-spark:1:"
-_MOST_OTHERS = 8  # queries whose ids a checkpoint keeps
 
 
 class GroupReset(OdradekError):
     """The group's offsets were moved by somebody else, and ``onGroupReset=fail`` says to stop then."""
-
-
-class AnotherQuery(OdradekError):
-    """Two queries with checkpoints of their own commit to one group."""
 
 
 class NoCommittedOffset(OdradekError):
@@ -120,7 +113,7 @@ class Piece(NamedTuple):
 class SourceOffset:
     """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids; ``ids``:
     those of the topics, and ``epochs``: leaders' that held all below the position, where known; ``query``: whose
-    checkpoint it is, empty in older ones, and ``others``: queries that it took its group over from.
+    checkpoint it is, empty in older ones.
 
     ``is_initial``: it stands before the first batch. One without positions need not: a pattern may match nothing yet.
     """
@@ -131,7 +124,6 @@ class SourceOffset:
     ids: Mapping[str, UUID] = field(default_factory=dict)
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     query: str = ""
-    others: tuple[str, ...] = ()
     is_initial: bool = False
 
     @classmethod
@@ -147,7 +139,6 @@ class SourceOffset:
                 ids={topic: UUID(topic_id) for topic, topic_id in extra.get("ids", {}).items()},
                 epochs=flat(extra.get("epochs", {}), int),
                 query=str(extra.get("query", "")),
-                others=tuple(map(str, extra.get("others", ()))),
                 is_initial=not value,
             )
         except (AttributeError, TypeError, ValueError) as error:
@@ -167,8 +158,6 @@ class SourceOffset:
             extra["epochs"] = nested(self.epochs)
         if self.query:
             extra["query"] = self.query
-        if self.others:
-            extra["others"] = list(self.others)
         return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
 
     def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
@@ -274,20 +263,6 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
     return Settlement(commits, resets, others)
 
 
-def check_one_query(done: SourceOffset, settlement: Settlement, committed: Commits, known: Iterable[str]) -> None:
-    """``known``: queries that this one took over from already. Raises AnotherQuery where one of them has committed
-    since."""
-    alive = {tp: other for tp, other in settlement.others.items() if other in known}
-    if alive:
-        where = ", ".join(f"{tp} at {committed[tp].offset}" for tp in sorted(alive))
-        raise AnotherQuery(
-            f"another query commits to this query's group: {', '.join(sorted(set(alive.values())))} has committed "
-            f"{where} after this one ({done.query}) had. Each would overwrite what the other commits: one query per "
-            "group (two load() of the same topics in one query are two). Give one of them a kafka.group.id of its own, "
-            "or set commitOffsets=false; where the other has ended, run once with onGroupReset=ignore"
-        )
-
-
 def _reset_message(positions: Offsets, targets: Offsets) -> str:
     moves = ", ".join(f"{tp} from {positions[tp]} to {targets[tp]}" for tp in sorted(targets))
     return (
@@ -296,10 +271,11 @@ def _reset_message(positions: Offsets, targets: Offsets) -> str:
     )
 
 
-def taken_over(group: str, others: Iterable[str], query: str) -> str:
+def two_queries(group: str, query: str, other: str, partitions: Iterable[TopicPartition]) -> str:
     return (
-        f"group {group} held commits of another query ({', '.join(sorted(others))}), which this one ({query}) has "
-        "overwritten; if both run, each overwrites what the other commits: one query per group"
+        f"group {group} held commits of another query ({other}), which this one ({query}) has overwritten: "
+        f"{_names(partitions)}. If both run, the last commit stands. One query per group: give each a kafka.group.id "
+        "of its own, or commitOffsets=false on one"
     )
 
 
@@ -511,7 +487,6 @@ def plan_batch(
     causes: Causes = NOBODY_KNOWS,
     new_id: str = "",
     query: str = "",
-    others: Iterable[str] = (),
 ) -> Batch | None:
     """The batch after ``start``, or None where there is nothing to do.
 
@@ -520,7 +495,7 @@ def plan_batch(
     in a leader's log of another epoch, what was written up to the kept epoch ends. ``origin_epochs``: those under which
     the offsets of ``begin`` and ``resets`` were committed. ``upto``: where to stop at the latest (partitions it lacks
     wait for another run). ``max_records``: of all partitions together; ``max_per_partition``: of each. ``query``: the
-    id of one that has none yet; ``others``: of queries that it took over from since ``start``. Raises DataLoss.
+    id of one that has none yet. Raises DataLoss.
     """
     begin, ids = begin or {}, ids or {}
     waiting = told_by_deposed(start, log, ids)
@@ -540,7 +515,6 @@ def plan_batch(
         return None
     query = start.query or query
     acknowledge, followed = adopt(fresh, committed or {}, new_id, query)
-    taken_over = [other for tp in fresh if (other := other_query((committed or {}).get(tp), query))]
     for partition, (offset, reset_id) in resets.items():
         commit = (committed or {}).get(partition)
         followed[partition] = reset_id
@@ -549,8 +523,7 @@ def plan_batch(
     known = {topic: ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
     epochs = _epochs(ends, log, {**start.epochs, **(origin_epochs or {})})
     kept_ids = {topic: found for topic, found in known.items() if found}
-    known_others = tuple(dict.fromkeys([*start.others, *sorted(others), *taken_over]))[-_MOST_OTHERS:]
-    end = SourceOffset(ends, origins, followed, kept_ids, epochs, query, known_others)
+    end = SourceOffset(ends, origins, followed, kept_ids, epochs, query)
     return Batch(end, acknowledge, tuple(lost))
 
 

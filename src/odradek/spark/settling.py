@@ -16,7 +16,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from py4j.protocol import Py4JError
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.spark import plan
 from odradek.spark.lookups import Lookups
-from odradek.spark.options import OnGroupReset, ReadOptions, parse_options
+from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.plan import GroupReset, SourceOffset
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _settle(run: _Run) -> None:
         for number, end in ends.items():
             lookups = run.sources[number]
             try:
-                if settle_finished(lookups, SourceOffset.from_json(json.loads(end))):
+                if settle_finished(lookups, SourceOffset.from_json(json.loads(end)), lambda: not _is_in_a_trigger(run)):
                     run.settled[number] = end
             except (OdradekError, OSError) as error:
                 log.warning(
@@ -250,17 +250,21 @@ def _ends_of_last_batch(run: _Run) -> dict[int, str]:
     return {number: end for number, end in ends.items() if end is not None and end != run.settled.get(number)}
 
 
-def settle_finished(lookups: Lookups, done: SourceOffset) -> bool:
-    """Commits what is done, as the planner would before the next batch. False where ``onGroupReset=fail`` or another
-    query's commit stands against it: the planner says so. A reset to be followed stays as it is. Raises what
-    ``Lookups`` raises."""
-    committed = lookups.committed(done.positions) if done.positions else {}
+def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], bool]) -> bool:
+    """Commits what is done, as the planner would before the next batch. False where it is left to the planner: with
+    ``onGroupReset=fail`` after a reset, or where the next trigger has begun (``is_last`` is asked just before the
+    commit). A reset to be followed stays as it is. Raises what ``Lookups`` raises."""
+    if not done.positions:
+        return True
+    held = lookups.held(done, lookups.ends(lookups.partitions()))
+    committed = lookups.committed(done.positions)
     try:
         settlement = plan.settle(done, committed, lookups.options.on_group_reset, "any")
     except GroupReset:
         return False
-    if settlement.others and lookups.options.on_group_reset is not OnGroupReset.IGNORE:
-        return False  # whether that is an error the planner knows
-    if settlement.commits:
-        lookups.commit_held(settlement.commits, done, lookups.ends(lookups.partitions()))
+    if not settlement.commits:
+        return True
+    if not is_last():
+        return False
+    lookups.commit_held(settlement, held, done.query)
     return True

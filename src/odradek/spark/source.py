@@ -322,7 +322,6 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._last_batch_s: float | None = None
         self._waited: set[TopicPartition] = set()
         self._new_query = uuid.uuid4().hex[:12]  # the id of a query that has none yet
-        self._others: set[str] = set()  # queries that it took over from, until the checkpoint has them
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.options,)  # connections stay where they are
@@ -412,18 +411,12 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         options = self.options
         if not options.commit_offsets:
             return None, {}
+        held = self._lookups.held(done, ends)
         committed = self._lookups.committed(ends)
         settlement = plan.settle(done, committed, options.on_group_reset, uuid.uuid4().hex[:12])
-        watching = options.on_group_reset is not OnGroupReset.IGNORE
-        if watching:
-            plan.check_one_query(done, settlement, committed, {*done.others, *self._others})
-        written = self._lookups.commit_held(settlement.commits, done, ends)
-        taken = {other for tp, other in settlement.others.items() if tp in written} if watching else set()
-        if taken - self._others:
-            loss.note(plan.taken_over(self._lookups.group_id, taken, done.query))
-        self._others |= taken
+        self._lookups.commit_held(settlement, held, done.query)
         self._settled = start
-        return (committed if watching else None), dict(settlement.resets)
+        return (None if options.on_group_reset is OnGroupReset.IGNORE else committed), dict(settlement.resets)
 
     def _plan(
         self,
@@ -462,7 +455,6 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             causes=self._lookups,
             new_id=uuid.uuid4().hex[:12],
             query=self._new_query,
-            others=self._others,
         )
         batch = make()
         # Spark takes one limit and hands it back, or ReadAllAvailable where a trigger knows none: so the other limits
