@@ -36,7 +36,7 @@ log = logging.getLogger("odradek.spark.commits")
 # A batch is reported a moment before its trigger is over; after that time either the next one has begun, whose planner
 # commits, or none is due.
 _SOON_S = 0.1
-# By then the next trigger's planner has committed; where it has not, what looked like a trigger was still the last one.
+# While a trigger is active its planner has committed, or will; what looked like one may still be the last one.
 _LATER_S = 1.0
 _NEVER = math.inf
 # Nobody waits longer for a broker that does not answer: other listeners and the end of Spark wait for the last commit.
@@ -51,7 +51,6 @@ class _Run:
     sources: dict[int, Lookups]
     count: int
     due_s: float = _NEVER
-    has_waited: bool = False
     is_over: bool = False
     settled: dict[int, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -77,7 +76,7 @@ class GroupCommits:
             return
         with self._changed:
             self._runs[event.runId().toString()] = run
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="odradek-commits", daemon=True)
                 self._thread.start()
 
@@ -88,7 +87,7 @@ class GroupCommits:
         with self._changed:
             run = self._runs.get(run_id)
             if run is not None:
-                run.due_s, run.has_waited = time.monotonic() + _SOON_S, False
+                run.due_s = time.monotonic() + _SOON_S
                 self._changed.notify()
 
     def onQueryIdle(self, event: Any) -> None:
@@ -100,14 +99,16 @@ class GroupCommits:
         run_id = event.runId().toString()
         run = self._runs.get(run_id)
         if run is not None:
-            _settle(run)
-            with self._changed:
-                del self._runs[run_id]
-                self._changed.notify()
-            with run.lock:  # the other thread may be at it, or about to be
-                run.is_over = True
-                for lookups in run.sources.values():
-                    lookups.close()
+            try:
+                _settle(run)
+            finally:
+                with self._changed:
+                    del self._runs[run_id]
+                    self._changed.notify()
+                with run.lock:  # the other thread may be at it, or about to be
+                    run.is_over = True
+                    for lookups in run.sources.values():
+                        lookups.close()
 
     def finish(self) -> None:
         """What Spark has not told yet when the process ends."""
@@ -134,32 +135,42 @@ class GroupCommits:
                 for run in due:
                     run.due_s = _NEVER
             for run in due:
-                if run.has_waited or not _is_in_a_trigger(run):
+                if not _is_in_a_trigger(run):
                     _settle(run)
                     continue
                 with self._changed:
                     if run.due_s == _NEVER:  # else another batch was finished meanwhile
-                        run.due_s, run.has_waited = time.monotonic() + _LATER_S, True
+                        run.due_s = time.monotonic() + _LATER_S
 
 
 def commit_finished_batches(spark: SparkSession) -> None:
-    """Has the session's queries commit each batch when it is finished; once is enough, further calls do nothing."""
+    """Has the session's queries commit each batch when it is finished; once is enough, further calls do nothing.
+
+    Raises nothing: whoever only reads batches needs none of it, and streams commit when the next batch is planned.
+    """
+    try:
+        session_id = str(spark._jsparkSession.sessionUUID())
+        with _lock:
+            if session_id not in _listeners:
+                _listeners[session_id] = _added_listener(spark)
+    except Exception as error:
+        log.warning("finished batches are committed when the next one is planned, since nobody tells before: %s", error)
+
+
+def _added_listener(spark: SparkSession) -> GroupCommits:
     from pyspark import SparkContext
     from pyspark.java_gateway import ensure_callback_server_started
 
-    session_id = str(spark._jsparkSession.sessionUUID())
-    with _lock:
-        if session_id in _listeners:
-            return
-        listener = _listeners[session_id] = GroupCommits(spark)
+    listener = GroupCommits(spark)
     gateway: Any = SparkContext._gateway
     ensure_callback_server_started(gateway)
-    wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
-    spark.streams._jsqm.addListener(wrapper(listener))
     # Not atexit, which comes when no thread can be started, nor a name be looked up, any more. What was registered
     # first is called last: the threads that look names up still work for us.
     importlib.import_module("concurrent.futures.thread")
     threading._register_atexit(listener.finish)  # type: ignore[attr-defined]  # private, and there since Python 3.9
+    wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
+    spark.streams._jsqm.addListener(wrapper(listener))  # the last that may fail: a second one would commit, too
+    return listener
 
 
 _lock = threading.Lock()
@@ -211,31 +222,48 @@ def _options_of(relation: Any) -> ReadOptions | None:
 
 
 def _is_in_a_trigger(run: _Run) -> bool:
+    """Raises nothing."""
     try:
-        return bool(run.query.status().isTriggerActive())
-    except (Py4JError, OSError):  # Java is about to end
+        return bool(run.query.isActive() and run.query.status().isTriggerActive())
+    except Exception as error:
+        _say(error)
         return False
 
 
 def _settle(run: _Run) -> None:
-    """Commits where the last finished batch ended. Raises nothing: a commit is not worth a query, nor a listener."""
+    """Commits where the last finished batch ended. Raises nothing: a commit is not worth a query, nor a listener, nor
+    the commits of other queries."""
     with run.lock:
         if run.is_over:
             return
         try:
-            ends = _ends_of_last_batch(run)
-        except (Py4JError, OSError) as error:  # Java is about to end
-            log.debug("the last batch cannot be asked for: %s", error)
-            return
-        for number, end in ends.items():
-            lookups = run.sources[number]
-            try:
-                if settle_finished(lookups, SourceOffset.from_json(json.loads(end)), lambda: not _is_in_a_trigger(run)):
-                    run.settled[number] = end
-            except (OdradekError, OSError) as error:
-                log.warning(
-                    "the offsets of a finished batch are not committed to group %s yet: %s", lookups.group_id, error
-                )
+            for number, end in _ends_of_last_batch(run).items():
+                _settle_source(run, number, end)
+        except Exception as error:
+            _say(error)
+
+
+def _say(error: Exception) -> None:
+    if isinstance(error, (Py4JError, OSError)):  # Java is about to end
+        log.debug("a query cannot be asked any more: %s", error)
+    else:
+        log.warning("the offsets of a finished batch are not committed yet", exc_info=error)
+
+
+def _settle_source(run: _Run, number: int, end: str) -> None:
+    def is_last() -> bool:
+        try:
+            return not _is_in_a_trigger(run) and _ends_of_last_batch(run).get(number) == end
+        except (Py4JError, OSError) as error:
+            _say(error)
+            return False
+
+    lookups = run.sources[number]
+    try:
+        if settle_finished(lookups, SourceOffset.from_json(json.loads(end)), is_last):
+            run.settled[number] = end
+    except (OdradekError, OSError) as error:
+        log.warning("the offsets of a finished batch are not committed to group %s yet: %s", lookups.group_id, error)
 
 
 def _ends_of_last_batch(run: _Run) -> dict[int, str]:

@@ -1,0 +1,209 @@
+"""The driver's commits, with a query that is told what to say: no Spark, no broker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.spark import settling
+from odradek.spark.options import OnGroupReset
+from odradek.spark.plan import Settlement, SourceOffset, mark_commit
+from odradek.spark.settling import GroupCommits, settle_finished
+
+P0 = TopicPartition("t", 0)
+END = '{"t": {"0": 5}}'
+
+
+class Query:
+    """As Java has it. ``reported``: the ends that it reports one after the other, the last one for ever."""
+
+    def __init__(self, *reported: str, is_active: bool = True) -> None:
+        self.reported, self.active = list(reported or [END]), is_active
+        self.in_trigger: Iterator[bool] = iter(())
+        self.looks = 0
+
+    def isActive(self) -> bool:
+        return self.active
+
+    def status(self) -> Any:
+        self.looks += 1
+        return SimpleNamespace(isTriggerActive=lambda: next(self.in_trigger, False))
+
+    def lastProgress(self) -> Any:
+        end = self.reported.pop(0) if len(self.reported) > 1 else self.reported[0]
+        return SimpleNamespace(sources=lambda: [SimpleNamespace(endOffset=lambda: end)])
+
+
+class Group:
+    """Stands in for ``Lookups``."""
+
+    def __init__(self, on_reset: OnGroupReset = OnGroupReset.FOLLOW) -> None:
+        self.options = SimpleNamespace(on_group_reset=on_reset)
+        self.group_id = "g"
+        self.commits = {P0: mark_commit(3)}
+        self.asked: list[str] = []
+        self.written = threading.Event()
+        self.closed = False
+
+    def partitions(self) -> list[TopicPartition]:
+        self.asked.append("partitions")
+        return [P0]
+
+    def ends(self, partitions: Any) -> dict[TopicPartition, int]:
+        self.asked.append("ends")
+        return {P0: 10}
+
+    def held(self, done: SourceOffset, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self.asked.append("held")
+        return ends
+
+    def committed(self, partitions: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+        self.asked.append("committed")
+        return dict(self.commits)
+
+    def commit_held(self, settlement: Settlement, held: Any, query: str) -> None:
+        self.asked.append("commit")
+        self.commits.update(settlement.commits)
+        self.written.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def text(value: str) -> Any:
+    return SimpleNamespace(toString=lambda: value)
+
+
+def reports(run_id: str) -> Any:
+    return SimpleNamespace(progress=lambda: SimpleNamespace(runId=lambda: text(run_id)))
+
+
+def ends(run_id: str) -> Any:
+    return SimpleNamespace(runId=lambda: text(run_id))
+
+
+@pytest.fixture
+def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCommits]]:
+    """A listener whose queries are the given ones, by their names; they end with the test."""
+    monkeypatch.setattr(settling, "_SOON_S", 0.001)
+    monkeypatch.setattr(settling, "_LATER_S", 0.001)
+    monkeypatch.setattr(settling, "_run_of", lambda run: run)
+    made: list[GroupCommits] = []
+
+    def make(**runs: settling._Run) -> GroupCommits:
+        manager = SimpleNamespace(get=lambda name: runs[name])
+        one = GroupCommits(SimpleNamespace(streams=SimpleNamespace(_jsqm=manager)))
+        for name in runs:
+            one.onQueryStarted(SimpleNamespace(id=lambda name=name: text(name), runId=lambda name=name: text(name)))
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        for name in list(one._runs):
+            one.onQueryTerminated(ends(name))
+
+
+def run_of(query: Query, group: Group) -> settling._Run:
+    return settling._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # what is asked of Lookups, it has
+
+
+def test_nothing_is_asked_between_the_look_at_the_group_and_the_commit() -> None:
+    group = Group()
+    assert settle_finished(group, SourceOffset({P0: 5}), lambda: True)  # type: ignore[arg-type]  # as above
+    assert group.asked == ["partitions", "ends", "held", "committed", "commit"]
+
+
+@pytest.mark.parametrize("moved", ["another end", "a trigger"])
+def test_a_query_that_went_on_meanwhile_is_left_to_its_planner(moved: str) -> None:
+    query = Query(END, '{"t": {"0": 7}}') if moved == "another end" else Query()
+    if moved == "a trigger":
+        query.in_trigger = iter([True])
+    group = Group()
+    run = run_of(query, group)
+    settling._settle(run)
+    assert group.asked[-1] == "committed"
+    assert not run.settled
+    settling._settle(run)
+    assert group.asked[-1] == "commit"
+
+
+def test_the_driver_waits_for_as_long_as_a_trigger_is_active(listener: Callable[..., GroupCommits]) -> None:
+    query, group = Query(), Group()
+    query.in_trigger = iter([True] * 5)
+    listener(q=run_of(query, group)).onQueryProgress(reports("q"))
+    assert group.written.wait(30)
+    assert group.asked == ["partitions", "ends", "held", "committed", "commit"], "looked at once"
+    assert query.looks == 5 + 2, "the last two before and after the look at the group"
+
+
+def test_a_query_that_has_ended_is_in_no_trigger() -> None:
+    query, group = Query(is_active=False), Group()
+    query.in_trigger = iter([True])
+    settling._settle(run_of(query, group))
+    assert group.written.is_set()
+
+
+@pytest.mark.parametrize("where", ["the query", "the group", "its end"])
+def test_an_error_that_nobody_thought_of_is_logged_and_other_queries_are_committed(
+    where: str, listener: Callable[..., GroupCommits], caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = Group(), Group()
+    query = Query("no JSON") if where == "its end" else Query()
+    if where == "the query":
+        query.status = lambda: None  # type: ignore[method-assign]
+    if where == "the group":
+        bad.committed = lambda partitions: None  # type: ignore[method-assign, assignment, return-value]
+    both = listener(bad=run_of(query, bad), good=run_of(Query(), good))
+    both.onQueryProgress(reports("bad"))
+    both.onQueryProgress(reports("good"))
+    assert good.written.wait(30)
+    assert both._thread is not None
+    assert both._thread.is_alive()
+    (told, *_) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert told.exc_info is not None
+    both.onQueryTerminated(ends("bad"))
+    assert bad.closed
+    assert list(both._runs) == ["good"]
+
+
+def test_a_thread_that_died_is_followed_by_another(listener: Callable[..., GroupCommits]) -> None:
+    query, group = Query(), Group()
+    one = listener()
+    one._thread = threading.Thread(target=int)
+    one._thread.start()
+    one._thread.join()
+    one._manager = SimpleNamespace(get=lambda name: run_of(query, group))
+    one.onQueryStarted(SimpleNamespace(id=lambda: text("q"), runId=lambda: text("q")))
+    one.onQueryProgress(reports("q"))
+    assert group.written.wait(30)
+
+
+def test_a_listener_that_cannot_be_added_breaks_nothing_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    listeners: dict[str, Any] = {}
+    monkeypatch.setattr(settling, "_listeners", listeners)
+    spark: Any = SimpleNamespace(_jsparkSession=SimpleNamespace(sessionUUID=lambda: "s"))
+    tries: list[Any] = []
+
+    def add(given: Any) -> str:
+        tries.append(given)
+        if len(tries) == 1:
+            raise OSError("no port")
+        return "listener"
+
+    monkeypatch.setattr(settling, "_added_listener", add)
+    settling.commit_finished_batches(spark)
+    assert "no port" in caplog.text
+    assert not listeners
+    settling.commit_finished_batches(spark)
+    settling.commit_finished_batches(spark)
+    assert listeners == {"s": "listener"}
+    assert len(tries) == 2
