@@ -124,7 +124,7 @@ def test_before_and_after_are_shown_and_asked_about(
     monkeypatch.chdir(tmp_path)
     line = ["groups", "reset", "--group", standing, "--topic", filled, "--to-offset", "6", "-b", bootstrap]
     answer = io.StringIO("n\n")
-    answer.isatty = lambda: True  # type: ignore[method-assign]
+    answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(line) == 0
     said = capsys.readouterr().out
@@ -137,7 +137,7 @@ def test_before_and_after_are_shown_and_asked_about(
     assert list(tmp_path.iterdir()) == []
     assert offsets(admin, standing) == {0: 5, 1: 7}
     answer = io.StringIO("y\n")
-    answer.isatty = lambda: True  # type: ignore[method-assign]
+    answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(line) == 0
     assert offsets(admin, standing) == {0: 6, 1: 6}
@@ -220,7 +220,7 @@ def test_many_groups_are_counted(
     file.write_text("".join(f"{group},{filled},0,4\n" for group in groups))
     monkeypatch.chdir(tmp_path)
     answer = io.StringIO("y\n")
-    answer.isatty = lambda: True  # type: ignore[method-assign]
+    answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(["groups", "reset", "--from-file", str(file), "--undo-file", "u.csv", "-b", bootstrap]) == 0
     said = capsys.readouterr().out

@@ -258,11 +258,8 @@ def test_a_paused_partition_keeps_no_more_than_its_own_records(
     publish(topic, {0: 10, 1: 5_000})
     small, large = offsets_of(topic, 0, 1)
     one = consumer(max_poll_records=1)
-    one.assign([small, large])
-    one.position(small)
-    one.position(large)
     found: list[tuple[int, int]] = []
-    if under_way:
+    if under_way:  # before anything can be fetched
         on_reply = one._engine.fetcher.flights._on_reply
 
         def late(flight: Any, reply: Any) -> set[str]:
@@ -271,6 +268,9 @@ def test_a_paused_partition_keeps_no_more_than_its_own_records(
             return on_reply(flight, reply)
 
         monkeypatch.setattr(one._engine.fetcher.flights, "_on_reply", late)
+    one.assign([small, large])
+    one.position(small)
+    one.position(large)
     while small not in one._engine.fetcher.buffer._chunks or (not under_way and found[-1:] != [(0, 0)]):
         found += [(record.partition, record.offset) for record in one.poll(1).records()]
     monkeypatch.undo()

@@ -572,7 +572,7 @@ def test_looking_for_new_topics_rests_between_two_looks_and_outlives_any_error(
             looks.append(time.monotonic())
             raise RuntimeError("an assignor of the user's")
 
-        engine._match = match  # type: ignore[method-assign]
+        engine._match = match  # type: ignore[method-assign]  # one that fails
         engine._watching = asyncio.ensure_future(engine._watch())
         while len(looks) < 4:
             await asyncio.sleep(0.001)

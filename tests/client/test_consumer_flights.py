@@ -251,7 +251,7 @@ def test_a_broker_without_a_version_of_fetch_that_we_know_is_told_of() -> None:
         def none_in_common(api_key: int, ceiling: int | None = None) -> int:
             raise UnsupportedVersion("only versions 0 to 3 of it: fetch")
 
-        rig.line.version = none_in_common  # type: ignore[method-assign]
+        rig.line.version = none_in_common  # type: ignore[method-assign]  # played here
         rig.begin()
         heard = await rig.ended()
         assert isinstance(heard[0], UnsupportedVersion)

@@ -271,7 +271,7 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
             fetcher.flights.under_way[flight.node_id] = flight
             asyncio.get_running_loop().call_soon(fetcher.flights._end, flight)
 
-        fetcher.flights.begin = begin  # type: ignore[method-assign]
+        fetcher.flights.begin = begin  # type: ignore[method-assign]  # looks on
         fetcher.pump()
         while fetcher.flights.under_way:
             await asyncio.sleep(0)

@@ -141,9 +141,7 @@ class Consumer:
             raise IllegalState("another task polls this Consumer: give each task one of its own")
         self._polling = True
         try:
-            polled = await self._poll_on(self._engine, timeout, columns)
-            polled.columns = columns or self.config.columns
-            return polled
+            return await self._poll_on(self._engine, timeout, columns)
         finally:
             self._polling = False
 

@@ -18,6 +18,7 @@ from odradek.batches.header import (
     Buffer,
 )
 from odradek.core.crc import crc32c
+from odradek.core.varints import uvarint
 
 _PREFIX = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -43,13 +44,7 @@ def varint(value: int) -> bytes:
     """``value`` (up to 64 bits) as a zigzag varint."""
     if 0 <= value < 64:
         return _SMALL[value]
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def _encode_headers(headers: Headers) -> bytes:

@@ -131,7 +131,7 @@ def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """What comes, cut behind rows: not at a line feed inside of quotes. With the number of its first line."""
     line, rest = 1, bytearray()
     place = _Place()
-    while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]
+    while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
         rest += piece
         if cut := place.move(rest):
             rows = bytes(rest[:cut])
@@ -271,7 +271,7 @@ def _lines(source: BinaryIO, form: str) -> Sized:
     read = _json_row if form == "json" else _line_row
     rest, count = b"", 0
     with source:
-        while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]
+        while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
             *lines, rest = (rest + piece).split(b"\n")
             yield from _parsed(lines, read, count)
             count += len(lines)

@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _decoded(self, api_key: int, version: int, data: memoryview) -> Any:
         try:
-            reply = frames.decode_response(api_key, version, data)[1]  # type: ignore[arg-type]
+            reply = frames.decode_response(api_key, version, data)[1]  # type: ignore[arg-type]  # read alike
         except ValueError as error:
             self._fail(f"sent a reply that cannot be read ({error})")
             raise ConnectionLost(f"{self.address} {self._lost}") from error

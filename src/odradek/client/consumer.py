@@ -237,9 +237,7 @@ class Consumer:
         self._check()
         self._engine.begin_poll()
         try:
-            polled = self._poll_on(timeout, columns)
-            polled.columns = columns or self.config.columns
-            return polled
+            return self._poll_on(timeout, columns)
         except Exception:
             raise
         except BaseException:  # Ctrl-C: the caller never sees what was taken already, and may close with a commit

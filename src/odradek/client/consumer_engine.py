@@ -245,11 +245,11 @@ class Engine:
     def take(self, columns: tuple[str, ...] | None = None) -> Polled:
         """Up to ``max_poll_records`` of what was fetched, decoded on the calling thread; with all ``columns`` where an
         iteration wants them, to yield them one by one. Raises CorruptRecord."""
-        polled = Polled()
+        wanted = columns or self.config.columns
+        polled = Polled(wanted)
         self._hands = {}
         left = self.config.max_poll_records
         paused = self.subscription.paused()
-        wanted = columns or self.config.columns
         self.fetcher.columns = wanted
         while left > 0 and (chunk := self.fetcher.buffer.front(paused, take=True)) is not None:
             state = self.subscription.partitions.get(chunk.tp)

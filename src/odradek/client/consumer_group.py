@@ -7,7 +7,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
+LEAVE_TIMEOUT_MS = 5_000
 
 OFFSET_COMMIT = 8
 NAMES_CEILING = 9
@@ -99,6 +100,7 @@ class Coordination(ABC):
         """Why this membership is over for good; None while it is not."""
 
     def is_leaving(self) -> bool:
+        """A call, since a type checker takes an attribute for what it was before an ``await``."""
         return self.leaving
 
     @abstractmethod
@@ -171,6 +173,15 @@ class Coordination(ABC):
         return await self._connections.get(node.node_id)
 
     # --- leaving ----------------------------------------------------------------------------------------------
+
+    async def _tell_coordinator(self, api_key: int, request: Mapping[str, Any]) -> None:
+        """That this member leaves; waits for an answer, but not for long."""
+        try:
+            connection = await self._coordinator()
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # also where the broker rests, because of a quota
+                await connection.call(api_key, request, timeout_ms=LEAVE_TIMEOUT_MS)
+        except (OdradekError, TimeoutError) as error:
+            logger.info("group %s: leaving: %s", self.group_id, error or "no answer")
 
     def _warn_of_idleness(self) -> None:
         logger.warning(

@@ -29,9 +29,6 @@ class _Joined(NamedTuple):
     assigned: tuple[TopicPartition, ...]
 
 
-LEAVE_TIMEOUT_MS = 5_000
-
-
 class ClassicCoordination(Coordination):
     """Under ``group_protocol=classic``: the group's members agree, one of them plans."""
 
@@ -266,14 +263,8 @@ class ClassicCoordination(Coordination):
 
     async def _send_leave(self, reason: str) -> None:
         request = self.membership.leave_request(reason)
-        if request is None:
-            return
-        try:
-            connection = await self._coordinator()
-            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # also where the broker rests, because of a quota
-                await connection.call(LEAVE_GROUP, request, timeout_ms=LEAVE_TIMEOUT_MS)
-        except (OdradekError, TimeoutError) as error:
-            logger.info("group %s: leaving: %s", self.membership.group_id, error or "no answer")
+        if request is not None:
+            await self._tell_coordinator(LEAVE_GROUP, request)
 
     async def _stop_joining(self) -> None:
         if self._joining is not None:

@@ -24,7 +24,6 @@ logger = logging.getLogger("odradek.consumer")
 
 CONSUMER_GROUP_HEARTBEAT = 68
 PATTERNS_FROM = 1
-LEAVE_TIMEOUT_MS = 5_000
 
 
 class ConsumerCoordination(Coordination):
@@ -239,14 +238,8 @@ class ConsumerCoordination(Coordination):
 
     async def _send_leave(self) -> None:
         request = self.membership.leave_request()
-        if request is None:
-            return
-        try:
-            connection = await self._coordinator()
-            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # also where the broker rests, because of a quota
-                await connection.call(CONSUMER_GROUP_HEARTBEAT, request, timeout_ms=LEAVE_TIMEOUT_MS)
-        except (OdradekError, TimeoutError) as error:
-            logger.info("group %s: leaving: %s", self.group_id, error or "no answer")
+        if request is not None:
+            await self._tell_coordinator(CONSUMER_GROUP_HEARTBEAT, request)
 
     async def _stop_joining(self) -> None:
         """Nobody is waited for when a member joins here."""

@@ -15,6 +15,7 @@ from typing import ClassVar
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
+from odradek.core.varints import uvarint
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply
 
 COMMITTED = OffsetCommitReply()
@@ -29,13 +30,7 @@ _deltas: list[bytes] = []
 
 def _varint(value: int) -> bytes:
     """A number that is not negative, as a zigzag varint."""
-    rest = value << 1
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return uvarint(value << 1)
 
 
 def _delta_bytes(first: int, end: int) -> list[bytes]:
