@@ -32,9 +32,10 @@ def create_topic(bootstrap: str, topic: str, partitions: int, configs: dict[str,
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1, config=configs or {})])[topic].result(30)
     deadline = time.monotonic() + 30
-    while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) != partitions:
+    # Metadata may name leaders that do not know it themselves yet.
+    while len(ends := raw.end_offsets(bootstrap, topic, partitions)) != partitions or -1 in ends:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{topic} did not appear")
+            raise TimeoutError(f"{topic} did not get its leaders")
         time.sleep(0.05)
 
 
