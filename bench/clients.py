@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,7 +29,7 @@ PARTITIONS = 4
 SMALL = 100
 CODECS = ("none", "lz4", "zstd")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
-CLIENTS = ("odradek", "odradek aio", "confluent-kafka", "kafka-python", "aiokafka", "Java ConsumerPerformance")
+JAVA, LET_GO = "Java ConsumerPerformance", "odradek, let go"
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -42,13 +42,10 @@ def _keep(kept: list[Any], polled: Mapping[Any, list[Any]]) -> int:
     return sum(batch.num_rows for batches in polled.values() for batch in batches)
 
 
-def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
-    """``Consumer.poll`` into RecordBatches, all of them kept: a table at the end."""
-    import pyarrow as pa
-
+def _polls(bootstrap: str, topic: str, rows: int) -> Iterator[Mapping[Any, list[Any]]]:
+    """What ``Consumer.poll`` returns, until all rows have come."""
     from odradek import Consumer, TopicPartition
 
-    kept: list[Any] = []
     seen = 0
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500_000) as consumer:
         consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
@@ -56,8 +53,31 @@ def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
             polled = consumer.poll(10)
             if not polled:
                 raise TimeoutError(f"{seen} of {rows} came")
-            seen += _keep(kept, polled)
+            seen += sum(batch.num_rows for batches in polled.values() for batch in batches)
+            yield polled
+
+
+def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
+    """RecordBatches, all of them kept: a table at the end."""
+    import pyarrow as pa
+
+    kept: list[Any] = []
+    for polled in _polls(bootstrap, topic, rows):
+        _keep(kept, polled)
     return int(pa.Table.from_batches(kept).num_rows)
+
+
+def count_odradek(bootstrap: str, topic: str, rows: int) -> int:
+    """RecordBatches, each counted with its bytes and let go, as ConsumerPerformance does with records."""
+    seen = size = 0
+    for polled in _polls(bootstrap, topic, rows):
+        for batches in polled.values():
+            for batch in batches:
+                seen += batch.num_rows
+                size += batch.nbytes
+    if size < SMALL * seen:
+        raise RuntimeError(f"{size} bytes in {seen} rows")
+    return seen
 
 
 def read_odradek_aio(bootstrap: str, topic: str, rows: int) -> int:
@@ -169,6 +189,7 @@ READERS: dict[str, Callable[[str, str, int], int]] = {
     "confluent-kafka": read_confluent,
     "kafka-python": read_kafka_python,
     "aiokafka": read_aiokafka,
+    "odradek, let go": count_odradek,
 }
 
 
@@ -357,17 +378,8 @@ def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) 
     found = []
     for codec in CODECS:
         _fill(bootstrap, f"read-{codec}", rows, codec)
-        row = Row(
-            f"read into Arrow, 100 B, {codec}",
-            "rows/s",
-            True,
-            {},
-            {"Java ConsumerPerformance": 5, "confluent-kafka": 20},
-        )
-        names = [
-            *(name for name in READERS if can_read(name, codec)),
-            *(["Java ConsumerPerformance"] if with_java else []),
-        ]
+        values: dict[str, list[float]] = {}
+        names = [*(name for name in READERS if can_read(name, codec)), *([JAVA] if with_java else [])]
         for number in range(rounds):
             for name in names if number % 2 == 0 else names[::-1]:
                 if name in READERS:
@@ -375,9 +387,12 @@ def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) 
                     rate = _child("read", name, bootstrap, f"read-{codec}", count)
                 else:
                     rate = _java_rate(bootstrap, f"read-{codec}", rows)
-                row.values.setdefault(name, []).append(rate)
-        found.append(row)
-        print(_line(row), flush=True)
+                values.setdefault(name, []).append(rate)
+        # Each against those that do the same: Java's tool keeps nothing of what it reads.
+        let_go = {"odradek": values.pop(LET_GO)} | ({JAVA: values[JAVA]} if with_java else {})
+        for title, rates in ((f"read into Arrow, 100 B, {codec}", let_go), (f"… all of it kept, {codec}", values)):
+            found.append(Row(title, "rows/s", True, rates, {JAVA: 5, "confluent-kafka": 20}))
+            print(_line(found[-1]), flush=True)
     write = Row("write, 100 B, acks=all", "rows/s", True, {}, {"confluent-kafka": 3})
     wait = Row("one record, stored to polled, p50", "ms", False, {}, {"confluent-kafka": 1})
     for number in range(rounds):

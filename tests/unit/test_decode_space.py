@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import mmap
 import random
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,11 @@ from odradek.batches import space as blocks
 from odradek.batches.arrow import RecordSet
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
+
+
+@pytest.fixture(autouse=True)
+def _no_spare_blocks() -> None:
+    blocks._spare.clear()
 
 
 def decoded(number: int, rows: int) -> pa.RecordBatch:
@@ -45,11 +51,39 @@ def test_what_is_kept_stays_as_it_is() -> None:
 def test_blocks_nobody_holds_are_written_again() -> None:
     space = blocks.Space()
     places = {space.take(1 << 20, np.uint8).__array_interface__["data"][0] for _ in range(40)}
-    assert len(places) == 16, "two blocks of eight"
+    assert len(places) == 8, "one block of eight"
     held = [space.take(1 << 20, np.uint8) for _ in range(40)]
     starts = {array.__array_interface__["data"][0] for array in held}
     assert len(starts) == 40, "forty that are held lie in forty places"
     assert min(b - a for a, b in zip(sorted(starts), sorted(starts)[1:], strict=False)) >= 1 << 20
+
+
+def test_what_was_held_all_at_once_is_used_again_when_it_comes_free() -> None:
+    """Who polls for much holds many blocks; the next poll's lie in the same ones, whichever thread decodes them."""
+    space = blocks.Space()
+    held = [space.take(1 << 20, np.uint8) for _ in range(100)]
+    starts = {array.__array_interface__["data"][0] for array in held}
+    del held
+    again: set[int] = set()
+
+    def take() -> None:
+        own = blocks.Space()
+        kept = [own.take(1 << 20, np.uint8) for _ in range(50)]
+        again.update(array.__array_interface__["data"][0] for array in kept)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    assert len(again) == 50
+    assert again <= starts
+
+
+def test_so_many_blocks_are_kept_and_no_more() -> None:
+    space = blocks.Space()
+    held = [space.take(1 << 20, np.uint8) for _ in range(8 * (blocks._SPARE + 5))]
+    assert len(blocks._spare) == blocks._SPARE
+    starts = {array.__array_interface__["data"][0] for array in held}
+    assert len(starts) == len(held), "of those that were let go nothing is written again"
 
 
 @pytest.mark.parametrize("size", [1, blocks._SMALL - 1, blocks._BLOCK])

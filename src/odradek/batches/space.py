@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -15,14 +16,19 @@ from odradek.core.references import held_by
 Bytes = npt.NDArray[np.uint8]
 
 
+_spare: deque[tuple[Bytes, int]] = deque()
+"""Blocks that are full, of all threads, each with where in it the first large page begins. Who takes one out has it, so
+no lock is needed, which a fork might leave locked."""
+
+
 class Space(threading.local):
     """Memory for what is kept, a thread's own. Fresh pages cost more time than what is written to them, large ones a
-    third of it: so arrays share blocks of these, each freed with the last array in it. The last two blocks stay, and
+    third of it: so arrays share blocks of these, each freed with the last array in it. The last few blocks stay, and
     are written again once nobody holds an array in them."""
 
     def __init__(self) -> None:
-        self.block = self.before = np.empty(0, np.uint8)
-        self._start = self._start_before = 0
+        self.block: Bytes = np.empty(0, np.uint8)
+        self._start = 0
         self.used = 0
 
     def take(self, count: int, kind: Any) -> Any:
@@ -44,12 +50,34 @@ class Space(threading.local):
             self.used -= len(array) - used
 
     def _next_block(self) -> None:
-        block, start = self.before, self._start_before
-        self.before, self._start_before = self.block, self._start
-        is_free = len(block) and held_by(block, 1)  # every array in it holds it
-        self.block, self._start = (block, start) if is_free else _large_pages()
+        if len(self.block):
+            _spare.append((self.block, self._start))
+        self.block = np.empty(0, np.uint8)
+        self.block, self._start = _free_block() or _large_pages()
 
 
+def _free_block() -> tuple[Bytes, int] | None:
+    """A spare one that nobody holds an array in: of those the one that was full last, which caches may still hold."""
+    found = None
+    held = []
+    while found is None:
+        try:
+            block, start = _spare.pop()
+        except IndexError:
+            break
+        if held_by(block, 1):  # every array in it holds it
+            found = block, start
+        else:
+            held.append((block, start))
+    _spare.extend(reversed(held))
+    while len(_spare) > _SPARE:
+        with suppress(IndexError):  # another thread was faster
+            _spare.popleft()
+    return found
+
+
+_SPARE = 16
+"""Who polls for much holds what a poll returned while the next is decoded. No more are made than are held at once."""
 _BLOCK = 8 << 20
 _PAGE = 2 << 20
 _SMALL = 16 << 10
