@@ -491,9 +491,12 @@ class Story:
                 reading.at = last.offset  # until the next one is asked for, it counts as not returned
 
     def heal(self) -> None:
-        """An iteration has no end: what it waits for shall come."""
+        """An iteration has no end: what it waits for shall come. What was there when it began may have been cut off
+        since, or be of a transaction that is aborted."""
         with self.cluster.changed:
             self.make_again()
+            for tp in self.all:
+                self.cluster.append(tp)
             self.cluster.calm()
 
     def seek(self) -> None:
@@ -660,7 +663,11 @@ class Story:
 
 def tell(seed: int) -> Story:
     story = Story(seed)
-    story.run()
+    try:
+        story.run()
+    except BaseException as error:
+        error.add_note(f"in story {seed}")
+        raise
     return story
 
 

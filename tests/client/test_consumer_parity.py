@@ -115,9 +115,10 @@ CLASSIC_ONLY: dict[str, tuple[str, ...]] = {
         "new b group.instance.id=one", "subscribe b T", "settle - b=2", "fails a", "commit b T:0=1", "close b",
     ),
     # Java holds all requests back while its metadata are due, its LeaveGroup until somebody polls again: were both due
-    # after a second, that would now and then be the request to leave.
+    # after a second, that would now and then be the request to leave. And it commits nothing, which cannot fail, where
+    # its positions are not known yet: so it reads first.
     "evicted for idleness": (  # claims 72 and 75
-        "new a max.poll.interval.ms=1000 metadata.max.age.ms=300000", "subscribe a T", "settle - a=2", "@evicted",
+        "new a max.poll.interval.ms=1000 metadata.max.age.ms=300000", "subscribe a T", "read a 20", "@evicted",
         "commit a T:0=5", "commit a", "events a", "settle - a=2", "events a", "commit a T:0=5", "close a",
     ),
     "round robin": (  # claim 67
