@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,11 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from brokers import eventually, unique
 
+from bench import raw
 from odradek import Producer
 from odradek.batches.arrow import schema
+from odradek.batches.encode import encode_batch
 from odradek.cli.main import run
 from odradek.cli.record_lines import JSON_COLUMNS, json_lines
 from odradek.client import Admin, NewTopic
+from odradek.core.effects import Record
 
 Publish = Callable[..., None]
 Capture = pytest.CaptureFixture[str]
@@ -62,6 +66,22 @@ def test_values_that_are_no_text_are_lines_as_they_are(
     monkeypatch.setattr("sys.stdout", terminal)
     assert run(["consume", topic, "-b", bootstrap]) == 0
     assert terminal.getvalue() == "\ufffd\ufffd\né\n\nnull\n\ufffd\n"
+
+
+def test_what_has_no_timestamp_has_none_in_parquet(
+    bootstrap: str, topic: str, admin: Admin, tmp_path: Path, capsys: Capture
+) -> None:
+    """And can be sent again, which -1 ms could not."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    stored = encode_batch([Record(b"", b"1"), Record(b"", b"2")], now_ms=-1)
+    raw.check_produced(topic, raw.Connection(bootstrap).call(raw.produce_request(topic, 0, stored)))
+    with Producer(bootstrap) as producer:
+        producer.send(topic, b"3", timestamp=1_700_000_000_000)
+    file = tmp_path / "records.parquet"
+    assert run(["consume", topic, "--output", str(file), "-b", bootstrap]) == 0
+    moment = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert pq.read_table(file).column("timestamp").to_pylist() == [None, None, moment]
+    assert run(["produce", topic, "--file", str(file), "-b", bootstrap]) == 0, capsys.readouterr().err
 
 
 def test_json_is_made_by_columns() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.batches.columns import COLUMNS
 from odradek.cli.options import parse_partitions, read_properties
-from odradek.cli.record_lines import JSON_COLUMNS, VALUE_COLUMNS, json_lines, value_lines
+from odradek.cli.record_lines import JSON_COLUMNS, VALUE_COLUMNS, json_lines, value_lines, with_null_times
 from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress, writing_out
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class _Parquet:
         self.count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+        self._writer.write_batch(with_null_times(batch))
         self.count += batch.num_rows
         self._advance(batch.num_rows)
 

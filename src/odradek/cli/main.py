@@ -181,7 +181,7 @@ def produce(
     headers in them an object of JSON.
 
     A timestamp is milliseconds or ISO 8601; a record without one, or with null, gets the time of sending. Times before
-    1970 cannot be sent, and no records from Parquet that were read without a timestamp (-1 ms).
+    1970 cannot be sent.
 
     Keys, values and values of headers in JSON: a text, null, {"base64": "…"} for bytes that are no UTF-8, or any
     other JSON, which is sent as such. An object with base64 alone is always bytes, or refused: to send one as JSON,

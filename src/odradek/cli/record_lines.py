@@ -71,6 +71,19 @@ def from_json(value: Any) -> bytes | None:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+def with_null_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Null for records without a timestamp, where their -1 ms would be a time before 1970."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    place = batch.schema.get_field_index("timestamp")
+    times = batch.column(place)
+    is_none = pc.equal(times.view(pa.int64()), NO_TIME)
+    if not is_none.true_count:
+        return batch
+    return batch.set_column(place, batch.schema.field(place), pc.if_else(is_none, pa.scalar(None, times.type), times))
+
+
 def _text(value: bytes) -> str:
     try:
         return _quoted(value.decode())
