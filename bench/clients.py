@@ -189,7 +189,7 @@ READERS: dict[str, Callable[[str, str, int], int]] = {
     "confluent-kafka": read_confluent,
     "kafka-python": read_kafka_python,
     "aiokafka": read_aiokafka,
-    "odradek, let go": count_odradek,
+    LET_GO: count_odradek,
 }
 
 
@@ -388,7 +388,7 @@ def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) 
                 else:
                     rate = _java_rate(bootstrap, f"read-{codec}", rows)
                 values.setdefault(name, []).append(rate)
-        # Each against those that do the same: Java's tool keeps nothing of what it reads.
+        # Java's tool keeps nothing of what it reads: it stands beside reading that does not either, and in both rows.
         let_go = {"odradek": values.pop(LET_GO)} | ({JAVA: values[JAVA]} if with_java else {})
         for title, rates in ((f"read into Arrow, 100 B, {codec}", let_go), (f"… all of it kept, {codec}", values)):
             found.append(Row(title, "rows/s", True, rates, {JAVA: 5, "confluent-kafka": 20}))

@@ -73,14 +73,16 @@ def test_what_has_no_timestamp_has_none_in_parquet(
 ) -> None:
     """And can be sent again, which -1 ms could not."""
     admin.create_topics([NewTopic(topic, 1, 1)])
-    stored = encode_batch([Record(b"", b"1"), Record(b"", b"2")], now_ms=-1)
-    raw.check_produced(topic, raw.Connection(bootstrap).call(raw.produce_request(topic, 0, stored)))
-    with Producer(bootstrap) as producer:
-        producer.send(topic, b"3", timestamp=1_700_000_000_000)
+    with Producer(bootstrap) as producer:  # which waits for a leader
+        producer.send(topic, b"1", timestamp=1_700_000_000_000)
+    connection = raw.Connection(bootstrap)
+    stored = encode_batch([Record(b"", b"2"), Record(b"", b"3")], now_ms=-1)
+    raw.check_produced(topic, connection.call(raw.produce_request(topic, 0, stored)))
+    connection.socket.close()
     file = tmp_path / "records.parquet"
     assert run(["consume", topic, "--output", str(file), "-b", bootstrap]) == 0
     moment = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    assert pq.read_table(file).column("timestamp").to_pylist() == [None, None, moment]
+    assert pq.read_table(file).column("timestamp").to_pylist() == [moment, None, None]
     assert run(["produce", topic, "--file", str(file), "-b", bootstrap]) == 0, capsys.readouterr().err
 
 

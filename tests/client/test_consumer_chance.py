@@ -495,8 +495,11 @@ class Story:
         since, or be of a transaction that is aborted."""
         with self.cluster.changed:
             self.make_again()
-            for tp in self.all:
-                self.cluster.append(tp)
+            self.cluster.calm()
+            for tp, reading in self.readings.items():
+                log = self.cluster.lead(tp).log
+                if Visible(log, self.committed, 0).none_between(reading.at or 0, 1 << 60):
+                    self.cluster.append(tp)
             self.cluster.calm()
 
     def seek(self) -> None:

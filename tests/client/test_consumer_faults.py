@@ -437,6 +437,39 @@ def test_a_follower_that_lacks_the_offset_sends_back_to_the_leader(cluster: Scri
         assert read(one, 30) == list(range(30))
 
 
+def test_a_follower_that_answers_late_sends_back_to_the_leader_too(cluster: ScriptedCluster) -> None:
+    """It does not count as preferred any more by then, and the leader was asked: that its log is shorter says nothing
+    of the partition."""
+    leader, nearer = cluster.brokers[1], cluster.brokers[2]
+    asked: list[int] = []
+    asked_again, answered = threading.Event(), threading.Event()
+
+    def by_turns(message: Any, version: int) -> Any:
+        asked.append(1)
+        if len(asked) == 1:
+            return fetch_reply(cluster, cluster.log[0][1])
+        if len(asked) == 2:
+            return fetch_reply(cluster, preferred=2)
+        asked_again.set()
+        assert answered.wait(20)
+        time.sleep(0.1)  # so that the other one is read first
+        return leader.answer_1(message, version)
+
+    def late(message: Any, version: int) -> Any:
+        assert asked_again.wait(20)
+        answered.set()
+        return fetch_reply(cluster, error=ErrorCode.offset_out_of_range)
+
+    leader.answers[FETCH] = by_turns
+    nearer.answers[FETCH] = late
+    seen: list[int] = []
+    with make(cluster, client_rack="near", metadata_max_age_ms=50) as one:
+        until = time.monotonic() + 20
+        while len(seen) < 30 and time.monotonic() < until:
+            seen += [record.offset for record in one.poll(0.02).records()]  # each looks whom to ask next
+    assert seen == list(range(30))
+
+
 def test_the_nearest_replica_is_looked_for_again_after_a_while(cluster: ScriptedCluster) -> None:
     """A preferred replica counts for ``metadata_max_age_ms``; then the leader is asked whether it still is."""
     leader, nearer = cluster.brokers[1], cluster.brokers[2]

@@ -28,22 +28,32 @@ def decoded(number: int, rows: int) -> pa.RecordBatch:
     return batch
 
 
-def test_what_is_kept_stays_as_it_is() -> None:
+def count_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each block that is made from here on a 1."""
+    made: list[int] = []
+    make = blocks._large_pages
+    monkeypatch.setattr(blocks, "_large_pages", lambda: made.append(1) or make())  # type: ignore[func-returns-value]
+    return made
+
+
+def test_what_is_kept_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some are kept for good, some for a while, of most nothing: blocks come free in between."""
     chance = random.Random(5)
     kept: list[tuple[int, int, pa.Array]] = []
+    made = count_blocks(monkeypatch)
     for number in range(120):
-        rows = chance.randrange(1, 3000)
+        rows = chance.randrange(1000, 3000)
         batch = decoded(number, rows)
         if chance.random() < 0.4:
             kept.append((number, rows, batch.slice(rows // 2)))
-        if len(kept) > 6:
+        if len(kept) > 12:
             del kept[chance.randrange(len(kept))]
         del batch
     assert len(kept) >= 5
+    assert len(made) < 12, "blocks were used again"
     for number, rows, batch in kept:
         assert batch.column("key").to_pylist() == [b"%d/%d" % (number, row) for row in range(rows // 2, rows)]
-        assert batch.column("value")[0].as_py() == b"%d:%d" % (number, rows // 2) * 20
+        assert batch.column("value").to_pylist() == [b"%d:%d" % (number, row) * 20 for row in range(rows // 2, rows)]
         assert batch.column("offset").to_pylist() == list(range(rows // 2, rows))
         assert set(batch.column("partition").to_pylist()) == {number}
 
@@ -116,9 +126,9 @@ def test_a_system_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_pythons_count_does_not_tell_nothing_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.core.references.ALONE", -1)
+    made = count_blocks(monkeypatch)
     space = blocks.Space()
-    kept = []
     for _ in range(20):
         space.take(2 << 20, np.uint8)
-        kept.append(space.block)
-    assert len({id(block) for block in kept}) >= 4
+    assert len(made) == 5, "two megabytes twenty times fill five blocks"
+    assert not blocks._spare, "nor kept for nothing"

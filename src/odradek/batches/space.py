@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from odradek.core import references
 from odradek.core.references import held_by
 
 Bytes = npt.NDArray[np.uint8]
@@ -23,8 +24,8 @@ no lock is needed, which a fork might leave locked."""
 
 class Space(threading.local):
     """Memory for what is kept, a thread's own. Fresh pages cost more time than what is written to them, large ones a
-    third of it: so arrays share blocks of these, each freed with the last array in it. The last few blocks stay, and
-    are written again once nobody holds an array in them."""
+    third of it: so arrays share blocks of these, each freed with the last array in it. Full blocks stay, some of them,
+    and are written again once nobody holds an array in them."""
 
     def __init__(self) -> None:
         self.block: Bytes = np.empty(0, np.uint8)
@@ -50,7 +51,7 @@ class Space(threading.local):
             self.used -= len(array) - used
 
     def _next_block(self) -> None:
-        if len(self.block):
+        if len(self.block) and references.ALONE >= 0:  # else nobody could tell when it comes free
             _spare.append((self.block, self._start))
         self.block = np.empty(0, np.uint8)
         self.block, self._start = _free_block() or _large_pages()
@@ -77,7 +78,7 @@ def _free_block() -> tuple[Bytes, int] | None:
 
 
 _SPARE = 16
-"""Who polls for much holds what a poll returned while the next is decoded. No more are made than are held at once."""
+"""So many are kept at most, in a process: who polls for much holds what a poll returned while the next is decoded."""
 _BLOCK = 8 << 20
 _PAGE = 2 << 20
 _SMALL = 16 << 10

@@ -72,7 +72,7 @@ def from_json(value: Any) -> bytes | None:
 
 
 def with_null_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Null for records without a timestamp, where their -1 ms would be a time before 1970."""
+    """Null for records without a timestamp, where their -1 ms would be a time before 1970. ``batch`` has the column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -351,7 +351,8 @@ class Fetcher:
         self._fetches += 1
         self._flown[node_id] = self._fetches
         versions = {tp: self._subscription.partitions[tp].version for tp in wanted}
-        self.flights.begin(Flight(node_id, wanted, versions, max_bytes, wait_ms))
+        followed = [tp for tp in wanted if self._cluster.leader(tp) != node_id] if self._followers else ()
+        self.flights.begin(Flight(node_id, wanted, versions, max_bytes, wait_ms, frozenset(followed)))
 
     async def _load_kernel(self) -> None:
         """numba takes a second to load: not on the loop, which has heartbeats to send."""
@@ -502,7 +503,11 @@ class Fetcher:
             one = wanted.get(tp)
             if state is None or one is None or state.version != versions[tp] or state.fetch_offset != one.offset:
                 continue
-            if self._on_row(tp, state, versions[tp], one, row):
+            if row.error_code is ErrorCode.offset_out_of_range:
+                self._followers.pop(tp, None)
+                if tp not in flight.of_followers:
+                    self._on_out_of_range(tp, state, one.offset)
+            elif self._on_row(tp, state, versions[tp], one, row):
                 moved.add(tp.topic)
         if moved:
             self._tell()
@@ -519,10 +524,6 @@ class Fetcher:
     ) -> bool:
         """Keeps what came; whether the partition has to be looked for anew."""
         code = row.error_code
-        if code is ErrorCode.offset_out_of_range:
-            if self._followers.pop(tp, None) is None:
-                self._on_out_of_range(tp, state, one.offset)
-            return False
         if code in _MOVED:
             self._followers.pop(tp, None)
             return True

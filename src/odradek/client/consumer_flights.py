@@ -37,6 +37,8 @@ class Flight:
     versions: dict[TopicPartition, int]
     max_bytes: int
     wait_ms: int
+    of_followers: frozenset[TopicPartition] = frozenset()
+    """What the broker follows in, as far as was known: its log may be shorter than the leader's."""
 
 
 class _Reply:
