@@ -65,6 +65,11 @@ class Visible:
         self.hidden = written.difference(self.offsets)
         """Rolled back, or above what may be read: other than what compaction removes, that never was to be seen."""
 
+    def next(self, low: int, end: int) -> int:
+        """The first of them from there on, the end where there is none."""
+        at = bisect_left(self.offsets, low)
+        return self.offsets[at] if at < len(self.offsets) else max(low, end)
+
     def none_between(self, low: int, high: int) -> bool:
         at = bisect_left(self.offsets, low)
         return at == len(self.offsets) or self.offsets[at] >= high
@@ -316,8 +321,12 @@ class Story:
         for number, part in enumerate(reading.parted):
             retained = now.log.start if now is not None and part.cut is not None else 0
             retained = max(retained, part.lead.log.start)
-            yield part.lead, part.topic_id, starts, Visible(part.lead.log, self.committed, retained), number
-            cut = {min(start, part.cut) for start in starts} if part.cut is not None else {0}
+            visible = Visible(part.lead.log, self.committed, retained)
+            yield part.lead, part.topic_id, starts, visible, number
+            # What was rolled back may have been passed over there, and be shown here: of a transaction whose marker was
+            # cut off with the rest.
+            passed = {visible.next(start, part.lead.log.high_watermark) for start in starts}
+            cut = {min(start, part.cut) for start in starts | passed} if part.cut is not None else {0}
             starts = cut | (starts | {0} if reading.epochless or part.cut is None else set())
         if now is not None and topic is not None:
             visible = Visible(now.log, self.committed, now.log.start)
