@@ -37,15 +37,16 @@ JAVA, LET_GO = "Java ConsumerPerformance", "odradek, let go"
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def _keep(kept: list[Any], polled: Mapping[Any, list[Any]]) -> int:
-    """Adds what a poll returned; so many rows."""
-    for batches in polled.values():
-        kept += batches
-    return sum(batch.num_rows for batches in polled.values() for batch in batches)
+def _batches(polled: Mapping[Any, list[Any]]) -> list[Any]:
+    return [batch for batches in polled.values() for batch in batches]
 
 
-def _polls(bootstrap: str, topic: str, rows: int) -> Iterator[Mapping[Any, list[Any]]]:
-    """What ``Consumer.poll`` returns, until all rows have come."""
+def _rows(batches: list[Any]) -> int:
+    return sum(batch.num_rows for batch in batches)
+
+
+def _polls(bootstrap: str, topic: str, rows: int) -> Iterator[list[Any]]:
+    """The RecordBatches of each ``Consumer.poll``, until all rows have come."""
     from odradek import Consumer, TopicPartition
 
     seen = 0
@@ -55,8 +56,9 @@ def _polls(bootstrap: str, topic: str, rows: int) -> Iterator[Mapping[Any, list[
             polled = consumer.poll(10)
             if not polled:
                 raise TimeoutError(f"{seen} of {rows} came")
-            seen += sum(batch.num_rows for batches in polled.values() for batch in batches)
-            yield polled
+            batches = _batches(polled)
+            seen += _rows(batches)
+            yield batches
 
 
 def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
@@ -64,19 +66,17 @@ def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
     import pyarrow as pa
 
     kept: list[Any] = []
-    for polled in _polls(bootstrap, topic, rows):
-        _keep(kept, polled)
+    for batches in _polls(bootstrap, topic, rows):
+        kept += batches
     return int(pa.Table.from_batches(kept).num_rows)
 
 
 def count_odradek(bootstrap: str, topic: str, rows: int) -> int:
     """RecordBatches, each counted with its bytes and let go, as ConsumerPerformance does with records."""
     seen = size = 0
-    for polled in _polls(bootstrap, topic, rows):
-        for batches in polled.values():
-            for batch in batches:
-                seen += batch.num_rows
-                size += batch.nbytes
+    for batches in _polls(bootstrap, topic, rows):
+        seen += _rows(batches)
+        size += sum(batch.nbytes for batch in batches)
     if size < SMALL * seen:
         raise RuntimeError(f"{size} bytes in {seen} rows")
     return seen
@@ -101,7 +101,9 @@ def read_odradek_aio(bootstrap: str, topic: str, rows: int) -> int:
                 polled = await consumer.poll(10)
                 if not polled:
                     raise TimeoutError(f"{seen} of {rows} came")
-                seen += _keep(kept, polled)
+                batches = _batches(polled)
+                kept += batches
+                seen += _rows(batches)
         return int(pa.Table.from_batches(kept).num_rows)
 
     return asyncio.run(read())

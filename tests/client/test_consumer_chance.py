@@ -71,8 +71,7 @@ class Visible:
         return self.offsets[at] if at < len(self.offsets) else max(low, end)
 
     def none_between(self, low: int, high: int) -> bool:
-        at = bisect_left(self.offsets, low)
-        return at == len(self.offsets) or self.offsets[at] >= high
+        return self.next(low, high) >= high
 
 
 class Sync:

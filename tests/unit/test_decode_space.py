@@ -32,7 +32,12 @@ def count_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of each block that is made from here on a 1."""
     made: list[int] = []
     make = blocks._large_pages
-    monkeypatch.setattr(blocks, "_large_pages", lambda: made.append(1) or make())  # type: ignore[func-returns-value]
+
+    def counted() -> tuple[blocks.Bytes, int]:
+        made.append(1)
+        return make()
+
+    monkeypatch.setattr(blocks, "_large_pages", counted)
     return made
 
 

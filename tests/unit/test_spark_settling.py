@@ -157,8 +157,9 @@ def test_an_error_that_nobody_thought_of_is_logged_and_other_queries_are_committ
     bad, good = Group(), Group()
     query = Query("no JSON") if where == "its end" else Query()
     if where == "the query":
-        query.status = lambda: None  # type: ignore[method-assign]
+        query.status = lambda: None  # type: ignore[method-assign]  # it fails when it is asked
     if where == "the group":
+        # What no broker answers, so that reading it fails.
         bad.committed = lambda partitions: None  # type: ignore[method-assign, assignment, return-value]
     both = listener(bad=run_of(query, bad), good=run_of(Query(), good))
     both.onQueryProgress(reports("bad"))

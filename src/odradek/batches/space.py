@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from odradek.core import references
-from odradek.core.references import held_by
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -66,7 +65,7 @@ def _free_block() -> tuple[Bytes, int] | None:
             block, start = _spare.pop()
         except IndexError:
             break
-        if held_by(block, 1):  # every array in it holds it
+        if references.held_by(block, 1):  # every array in it holds it
             found = block, start
         else:
             held.append((block, start))
