@@ -42,6 +42,25 @@ _SPARK_CONNECTOR_POM = f"""\
 <dependency><groupId>org.apache.commons</groupId><artifactId>commons-pool2</artifactId><version>2.12.1</version>
 </dependency></dependencies></project>
 """
+_CONNECT_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-connect</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId><version>{VERSION}</version>
+</dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId><version>{VERSION}</version>
+</dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>connect-mirror</artifactId><version>{VERSION}</version>
+</dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>
+"""
+# The version of Hadoop that Spark brings; Hadoop itself is there already.
+_S3A_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-s3a</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-aws</artifactId><version>3.5.0</version></dependency>
+</dependencies></project>
+"""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -78,6 +97,18 @@ def class_path(timeout_s: float = FETCH_TIMEOUT_S, version: str = VERSION) -> st
 def spark_connector(timeout_s: float = FETCH_TIMEOUT_S) -> list[Path]:
     """The jars of Spark's built-in Kafka source and sink, fetched once likewise. Raises Unavailable."""
     return sorted(_jars(f"spark-kafka-{SPARK_CONNECTOR_VERSION}", _SPARK_CONNECTOR_POM, timeout_s).glob("*.jar"))
+
+
+def connect_class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
+    """The class path of Kafka Connect with its file connectors and MirrorMaker 2, likewise. Raises Unavailable."""
+    java()
+    return f"{_jars(f'connect-{VERSION}', _CONNECT_POM, timeout_s)}/*"
+
+
+def s3a_jars(timeout_s: float = 2 * FETCH_TIMEOUT_S) -> list[Path]:
+    """The jars with which Spark reaches S3 (690 MB), likewise. Raises Unavailable."""
+    java()
+    return sorted(_jars("s3a-3.5.0", _S3A_POM, timeout_s).glob("*.jar"))
 
 
 def _jars(name: str, pom: str, timeout_s: float) -> Path:

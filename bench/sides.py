@@ -108,17 +108,26 @@ def with_descendants(pids: list[int]) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
+            children.setdefault(parent_of(int(entry.name)), []).append(int(entry.name))
     found, waiting = [], list(pids)
     while waiting:
         pid = waiting.pop()
         found.append(pid)
         waiting += children.get(pid, [])
     return found
+
+
+def parent_of(pid: int) -> int:
+    """0 where the process has gone."""
+    return int((_stat(pid) or ["", "0"])[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """What ``/proc`` says of a process, from its state on; nothing where it has gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def resident_bytes(pids: list[int]) -> int:
@@ -135,15 +144,13 @@ def resident_bytes(pids: list[int]) -> int:
     return total
 
 
-def cpu_seconds(pids: list[int]) -> float:
-    """User and system time the processes have used."""
+def cpu_seconds(pids: list[int], *, with_ended: bool = False) -> float:
+    """User and system time the processes have used; ``with_ended``: and those of their children that have ended, which
+    their parents have waited for.
+    """
     ticks = 0
     for pid in pids:
-        try:
-            row = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        ticks += int(row[11]) + int(row[12])
+        ticks += sum(map(int, _stat(pid)[11 : 15 if with_ended else 13]))
     return ticks / _TICKS_PER_S
 
 

@@ -15,20 +15,20 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pyarrow as pa
 from pyspark import StorageLevel
 
 from bench import report
 from bench.apache import SPARK_CONNECTOR_VERSION, ApacheBroker, class_path, spark_connector
 from bench.load import create_topic
-from bench.sides import CONFIG, with_descendants
+from bench.sides import CONFIG, cpu_seconds, with_descendants
+from bench.topics import PARTITIONS, T0, event_values, filled
 from odradek.client.admin import Admin
 from odradek.client.model import LATEST
 from odradek.client.producer import Producer
@@ -36,11 +36,8 @@ from odradek.spark import register
 from odradek.spark.session import session
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
-PARTITIONS = 4
 OURS, THEIRS = "odradek", "kafka"
 SIDES = (OURS, THEIRS)
-T0 = 1_700_000_000_000
-BATCH_ROWS = 10_000
 FEW = 40
 SINK_ROWS = ((100, "100 B", 2_000_000), (1000, "1 KB", 500_000))
 Figures = dict[str, float]
@@ -99,16 +96,7 @@ class Bench:
 
     def filled(self, topic: str, rows: int, size: int, codec: str, step_ms: float = 0.1) -> str:
         """A topic of ``rows`` records of ``size`` bytes; one that is there from an earlier run is used again."""
-        topic = f"{topic}-{rows}"
-        if topic in self.admin.topics():
-            partitions = self.admin.partitions(topic)
-            held = sum(listed.offset for listed in self.admin.list_offsets(dict.fromkeys(partitions, LATEST)).values())
-            if held == rows:
-                return topic
-            raise RuntimeError(f"topic {topic} holds {held} records instead of {rows}: remove the directory")
-        create_topic(self.bootstrap, topic, PARTITIONS, {"retention.ms": "-1"})
-        fill(self.bootstrap, topic, rows, size, codec, step_ms)
-        return topic
+        return filled(self.bootstrap, self.admin, topic, rows, event_values(size), codec, step_ms)
 
     def kept(self, rows: int, size: int) -> Any:
         """So many rows of keys and values in Spark's memory, as many tasks as a topic of ours has partitions."""
@@ -127,26 +115,6 @@ class Bench:
         return self.spark.read.format(kind).options(**chosen).load()
 
 
-def fill(bootstrap: str, topic: str, rows: int, size: int, codec: str, step_ms: float) -> None:
-    """JSON that compresses as such events do; keys of eight bytes, record ``n`` is from T0 + ``step_ms`` · n."""
-    values = []
-    for n in range(BATCH_ROWS):
-        number = n * 2_654_435_761 % (1 << 32)
-        head = f'{{"id":{number},"user":"user-{number % 9973}","action":"{["view", "buy", "leave"][n % 3]}","at":'
-        values.append((head + f"{T0 + n}" + ',"note":"' + f"{number:x}" * 200)[: size - 10].encode() + b'"}')
-    keys = [b"%08d" % (n % 5000) for n in range(BATCH_ROWS)]
-    columns: dict[str, Any] = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
-    numbers = pa.array(range(BATCH_ROWS), pa.int32())
-    columns["partition"] = pa.array([n % PARTITIONS for n in range(BATCH_ROWS)], pa.int32())
-    with Producer(bootstrap, compression_type=codec, buffer_memory=256 << 20) as producer:
-        for first in range(0, rows, BATCH_ROWS):
-            count = min(BATCH_ROWS, rows - first)
-            times = [T0 + int((first + n) * step_ms) for n in range(len(numbers))]
-            columns["timestamp"] = pa.array(times, pa.timestamp("ms", tz="UTC"))
-            producer.send_batch(topic, pa.RecordBatch.from_pydict(columns).slice(0, count))
-        producer.flush()
-
-
 @contextmanager
 def timed() -> Iterator[Figures]:
     """Seconds, and CPU seconds of this process and its descendants: Spark's Java, the Python workers, the broker."""
@@ -159,11 +127,7 @@ def timed() -> Iterator[Figures]:
 
 def _cpu_seconds() -> float:
     """Of those that have ended as well: Spark lets workers go that were idle for a minute."""
-    ticks = 0
-    for pid in with_descendants([os.getpid()]):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return cpu_seconds(with_descendants([os.getpid()]), with_ended=True)
 
 
 def throughput(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:

@@ -12,11 +12,16 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
+from odradek.broker.scheduler import finish
+from odradek.catalog.shard import AlterConfigs, DeleteTopic
 from odradek.wire import frames, schemas
+
+if TYPE_CHECKING:
+    from odradek.broker.server import BrokerServer
 
 T = TypeVar("T")
 
@@ -121,6 +126,22 @@ def eventually(probe: Callable[[], T], *, within_s: float = 20, every_s: float =
         time.sleep(every_s)
 
 
+def delete_topic(broker: BrokerServer, name: str) -> None:
+    """Deletes a topic of a broker that runs on this event loop."""
+    topic = broker.catalog.topic(name)
+    assert topic is not None
+    change = broker.catalog.change()
+    finish(change.add(DeleteTopic(topic.id)))
+    finish(broker.controller.delete(change, [topic]))
+
+
+def alter_configs(broker: BrokerServer, request: AlterConfigs) -> None:
+    """Changes settings of a broker that runs on this event loop."""
+    change = broker.catalog.change()
+    finish(change.add(request))
+    finish(broker.controller.alter_configs(change))
+
+
 class Wire:
     """One blocking connection that speaks Kafka's protocol request by request."""
 
@@ -146,14 +167,18 @@ class Wire:
 
     def receive(self, api_key: int, version: int, correlation_id: int) -> Any:
         """Reads the next reply, which must be the one to ``correlation_id``."""
+        answered, message = frames.decode_response(api_key, version, self.receive_frame())
+        assert answered == correlation_id
+        return message
+
+    def receive_frame(self) -> bytes:
+        """Reads the next reply as it came, without its length."""
         while not self._ready:
             data = self.socket.recv(1 << 16)
             if not data:
                 raise ConnectionError("the broker closed the connection")
             self._ready.extend(self._reader.feed(data))
-        answered, message = frames.decode_response(api_key, version, self._ready.pop(0))
-        assert answered == correlation_id
-        return message
+        return self._ready.pop(0)
 
     def has_reply(self, within_s: float) -> bool:
         """Whether a reply is there, or comes in this time."""

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import SimpleNamespace
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -20,11 +20,14 @@ from odradek.batches.rows import iter_records
 from odradek.broker.deferred import Deferred
 from odradek.broker.handlers import SERVED
 from odradek.broker.runtime import Runtime
+from odradek.broker.scheduler import SHARE_S, Task
+from odradek.broker.scheduler import Scheduler as Shares
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import Decoded, decode
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_hash import TopicFacts
 from odradek.wire import schemas
+from odradek.wire.hot_log import joined
 from odradek.wire.schemas import Kind
 
 _GROUP_APIS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}
@@ -75,6 +78,10 @@ class Scheduler:
         at_ms -= self.set_by_ms
         heapq.heappush(self._alarms, (at_ms, next(self._ids), alarm))
         return alarm
+
+    def start(self, steps: Any) -> Deferred[Any]:
+        """As the broker's scheduler does."""
+        return Shares(self.call_soon).start(steps)
 
     def settle(self) -> None:
         """Runs what is due now, until nothing is."""
@@ -172,6 +179,9 @@ class FakeCatalog:
     def topic(self, name: str) -> FakeTopic | None:
         return self._topics.get(name)
 
+    def features(self) -> dict[str, int]:
+        return {"group.version": 1}
+
     def topic_by_id(self, topic_id: UUID | None) -> FakeTopic | None:
         return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
 
@@ -209,7 +219,15 @@ class Pending:
         self._data: bytes | None = None
 
     def take(self, answer: Any) -> None:
-        packed = answer if isinstance(answer, bytes) else schemas.encode(*self._api, Kind.RESPONSE, answer)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Deferred):
+            answer.then(self.take)
+            return
+        if isinstance(answer, list):
+            packed = joined(answer)
+        else:
+            packed = answer if isinstance(answer, bytes) else schemas.encode(*self._api, Kind.RESPONSE, answer)
         assert self._data is None, "answered twice"
         self._data = packed
 
@@ -229,6 +247,7 @@ class Rig:
     """A broker's part that the group handlers see."""
 
     node_id = 1
+    has_offsets_topic = True
 
     def __init__(self, config: GroupConfig | None = None, partition_count: int = 2) -> None:
         self.config = config or GroupConfig()
@@ -236,6 +255,8 @@ class Rig:
         self.catalog = FakeCatalog()
         self.partitions = [MemoryPartition() for _ in range(partition_count)]
         self._uuids = itertools.count(1)
+        self.reply_bytes: list[int] = []
+        """What handlers have counted of long replies."""
         self.surroundings = RigSurroundings(self.catalog)
         self.restart()
 
@@ -244,6 +265,7 @@ class Rig:
         scheduler = self.scheduler
         scheduler._soon.clear()
         scheduler._alarms.clear()
+        self.shares = Shares(scheduler.call_soon, lambda: 0.0)  # by this clock no share ever ends
         self.runtime = Runtime(
             self.config,
             call_soon=scheduler.call_soon,
@@ -273,8 +295,6 @@ class Rig:
     def now_ms(self) -> int:
         return self.scheduler.now_ms
 
-    def ensure_offsets_topic(self) -> None: ...
-
     # --- what tests do ----------------------------------------------------------------------------------------
 
     def submit(self, api_key: int, version: int, message: dict[str, Any], client_id: str = "test") -> Pending:
@@ -284,15 +304,25 @@ class Rig:
         packed = schemas.encode(api_key, version, Kind.REQUEST, message)
         decoded, _ = schemas.decode(api_key, version, Kind.REQUEST, packed)
         context = SimpleNamespace(
-            api_key=api_key, version=version, client_id=client_id, client_host="/127.0.0.1", connection=None
-        )
+            api_key=api_key, version=version, client_id=client_id, client_host="/127.0.0.1", connection=None,
+            grow_reply=self.reply_bytes.append,
+        )  # fmt: skip
         pending = Pending(api_key, version)
         answer = module.handle(self, context, decoded)
+        if isinstance(answer, GeneratorType):
+            answer = self._promise(answer)
         if isinstance(answer, Deferred):
             answer.then(pending.take)
         else:
             pending.take(answer)
         return pending
+
+    def _promise(self, steps: Any) -> Deferred[Any]:
+        """Of a handler that works in steps: the first ones at once, as the router does it."""
+        task: Task[Any] = Task(self.shares, steps)
+        if task.run_share(self.shares.clock() + SHARE_S):
+            self.shares.add(task)
+        return task.promise
 
     def start(self, api_key: int, version: int, client_id: str = "test", **message: Any) -> Pending:
         pending = self.submit(api_key, version, message, client_id)

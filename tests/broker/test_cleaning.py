@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from brokers import alter_configs, delete_topic
 from cleaning import T0, keyed, marker, pairs
 
 from odradek.batches.rows import iter_records
@@ -159,9 +160,7 @@ def test_the_checkpoint_is_kafkas_and_is_kept_over_a_restart(tmp_path: Path) -> 
             assert partition is not None
             text = (tmp_path / "data" / "cleaner-offset-checkpoint").read_text()
             assert text == f"0\n1\ntable 0 {partition.log.cleaned_offset}\n"
-            topic = broker.catalog.topic("table")
-            assert topic is not None
-            broker.delete_topic(topic)
+            delete_topic(broker, "table")
             (again,) = create(broker)
             assert again.log.cleaned_offset is None, "the new topic has nothing to do with the old one"
 
@@ -372,9 +371,7 @@ def test_a_topic_that_is_deleted_while_it_is_cleaned(
             fill(partition, 300)
             broker.cleaning.wake()
             await until(lambda: broker.cleaning.status().in_progress)
-            topic = broker.catalog.topic("table")
-            assert topic is not None
-            broker.delete_topic(topic)
+            delete_topic(broker, "table")
             fill(other, 300)
             await until(lambda: broker.cleaning.status().cleanings)
             status = broker.cleaning.status()
@@ -518,11 +515,11 @@ def test_settings_act(tmp_path: Path) -> None:
             await asyncio.sleep(0.2)
             assert broker.cleaning.status().cleanings == 0, "no ratio is above 1"
             request = AlterConfigs(TOPIC, "table", {"max.compaction.lag.ms": "50"})
-            broker.alter_configs(request, validate_only=False)
+            alter_configs(broker, request)
             await until(lambda: broker.cleaning.status().cleanings)
             for threads in (3, 1):
                 request = AlterConfigs(BROKER, "", {"log.cleaner.threads": str(threads)})
-                broker.alter_configs(request, validate_only=False)
+                alter_configs(broker, request)
                 await until(lambda: broker.cleaning.status().thread_count == threads)  # noqa: B023
                 assert broker.cleaning.status().dead_thread_count == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,16 @@ from brokers import CONFIG, Wire
 from instances import Instances, plain
 from publish import commit, committed, create_topic, numbers, publish
 
+from odradek.core.errors import ErrorCode
 from odradek.testing.cluster import BrokerProcess
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
 PRODUCE, API_VERSIONS = 0, 18
+DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31
+TOKENS = (38, 39, 40)
+"""CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken."""
+NOT_ALLOWED = ErrorCode.delegation_token_request_not_allowed.to_bytes(2, "big")
 SEEDS = 4
 
 
@@ -71,14 +77,34 @@ def still_well(broker: BrokerProcess) -> None:
     assert publish(broker.bootstrap, "kept", [b"next"]) == [10]
 
 
+def is_about_unknown_acls(api_key: int, message: dict[str, Any]) -> bool:
+    """Whether a request about ACLs has a code 0, "unknown", in it: Kafka closes its connection."""
+    if api_key == DESCRIBE_ACLS:
+        rows = [message]
+    else:
+        rows = message.get("creations" if api_key == CREATE_ACLS else "filters", ())
+    codes = ("resource_type", "pattern_type", "resource_pattern_type", "operation", "permission_type")
+    return api_key in (DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS) and any(
+        value == 0 for row in rows for name, value in row.items() if name.startswith(codes)
+    )
+
+
 def test_absurd_requests_are_answered_in_shape(stage: BrokerProcess) -> None:
-    with Wire(stage.bootstrap) as wire:
+    wire = Wire(stage.bootstrap)
+    with contextlib.ExitStack() as open_ones:
+        open_ones.enter_context(wire)
         versions = wire.versions()
         for api_key, version, message in requests(versions):
             wire.socket.sendall(frames.encode_request(api_key, version, 9, "absurd", message))
             reply = answer(wire)
+            if reply is None and is_about_unknown_acls(api_key, message):
+                wire = open_ones.enter_context(Wire(stage.bootstrap))
+                continue
             assert reply is not None, (api_key, version, message)
             head = frames.response_head(api_key, version, 9)
+            if api_key in TOKENS:  # kio cannot read the times of -1 that Kafka gives beside an error
+                assert reply[len(head) : len(head) + 2] == NOT_ALLOWED
+                continue
             _, size = schemas.decode(api_key, version, Kind.RESPONSE, reply, len(head))
             assert len(head) + size == len(reply), (api_key, version, message)
     still_well(stage)

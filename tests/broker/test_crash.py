@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from brokers import CONFIG, Wire, eventually
 from crash_load import NOT_YET, WINDOW, Ledger, Load, Recreation, Where
+from jvm import kafka_command
 from publish import create_topic
 
 from odradek.batches.header import CRC_OFFSET, BatchHeader, crc_is_valid, scan
@@ -64,7 +65,7 @@ def test_apache_kafka_reads_what_crashes_left(broker: BrokerProcess, kafka_cp: s
     assert len(files) > 50, "segments were rolled"
     for option in ("--deep-iteration", "--verify-index-only"):
         for at in range(0, len(files), 100):
-            command = ["java", "-Xmx256m", "-cp", kafka_cp, "org.apache.kafka.tools.DumpLogSegments", option]
+            command = [*kafka_command(kafka_cp), "org.apache.kafka.tools.DumpLogSegments", option]
             names = [name.replace(".log", ".index") for name in files[at : at + 100]] + files[at : at + 100]
             done = subprocess.run(
                 [*command, "--files", ",".join(names)], capture_output=True, text=True, timeout=300, check=False

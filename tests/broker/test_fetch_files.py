@@ -179,7 +179,7 @@ def test_records_of_large_replies_never_pass_through_python(
         broker = BrokerServer(BrokerConfig(), tmp_path, ("127.0.0.1", 0))
         await broker.start()
         try:
-            broker.create_topic("topic", partition_count=1, replication_factor=1)
+            broker.create_topic("topic", partition_count=1)
             partition = broker.partition("topic", 0)
             assert partition is not None
             for value in VALUES:

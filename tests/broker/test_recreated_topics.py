@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, unique
+from brokers import RunningBroker, Wire, delete_topic, eventually, unique
 from cleaning import T0, keyed
 from test_server_frames import create, produce
 from test_server_life import delete, end_offset, list_offset
@@ -141,9 +141,7 @@ def test_the_cleaners_checkpoint_forgets_a_deleted_log(tmp_path: Path) -> None:
             async with asyncio.timeout(30):
                 while checkpoints.read_offsets(path, OsFiles()).keys() != names:
                     await asyncio.sleep(0.01)
-            topic = broker.catalog.topic("dropped")
-            assert topic is not None
-            broker.delete_topic(topic)
+            delete_topic(broker, "dropped")
             assert checkpoints.read_offsets(path, OsFiles()).keys() == {TopicPartition("kept", 0)}
         finally:
             await broker.stop()

@@ -203,7 +203,7 @@ def test_logs_are_closed_side_by_side(tmp_path: Path, fails: str) -> None:
         broker = BrokerServer(BrokerConfig(), data, ("127.0.0.1", 0))
         broker.directory = LogDirectory(data, broker.now_ms, files)
         await broker.start()
-        broker.create_topic("topic", partition_count=8, replication_factor=1)
+        broker.create_topic("topic", partition_count=8)
         for index in range(8):
             partition = broker.partition("topic", index)
             assert partition is not None
@@ -325,7 +325,7 @@ def test_a_partition_that_goes_offline_says_so_to_whoever_asks(tmp_path: Path) -
         broker = BrokerServer(BrokerConfig(), tmp_path, ("127.0.0.1", 0))
         await broker.start()
         try:
-            broker.create_topic("bad", partition_count=1, replication_factor=1)
+            broker.create_topic("bad", partition_count=1)
             broker.partition("bad", 0).log.offline = "is offline: the disk is full"
             return await asyncio.to_thread(ask, f"127.0.0.1:{broker.address[1]}")
         finally:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from client.conftest import admin, filled, publish  # noqa: F401  fixtures
+from jvm import kafka_command
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -15,11 +16,9 @@ GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 @pytest.fixture
 def kafkas_tool(kafka_cp: str, bootstrap: str) -> Tool:
     """Runs ``kafka-consumer-groups`` of Apache Kafka 4.3 against the broker under test."""
-    from bench.apache import java
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp, GROUPS]
-        command += ["--bootstrap-server", bootstrap, *arguments]
+        command = [*kafka_command(kafka_cp), GROUPS, "--bootstrap-server", bootstrap, *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     return call

@@ -87,8 +87,12 @@ def test_an_ill_destination_is_told_though_there_is_nothing_to_send(
     bootstrap: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").write_text("")
-    assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", bootstrap]) == 2
-    assert f"unknown topic {topic}" in capsys.readouterr().err
+    assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", bootstrap, "--no-create"]) == 2
+    told = capsys.readouterr().err
+    assert f"unknown topic {topic}: create it with `odradek topics create {topic}" in told
+    assert "auto.create.topics.enable=true" in told
+    with Admin(bootstrap) as looking:
+        assert looking.describe_topics([topic], missing_ok=True) == {}
     assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == "odradek: cannot reach 127.0.0.1:1: connection refused\n"
 

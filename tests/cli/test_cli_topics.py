@@ -48,6 +48,17 @@ def test_counts_that_cannot_be_are_wrong_input(bootstrap: str, filled: str, topi
     assert "INVALID_REPLICATION_FACTOR" in capsys.readouterr().err
 
 
+def test_a_misspelt_setting_gets_the_nearest_name(bootstrap: str, filled: str, topic: str, capsys: Capture) -> None:
+    """Found by the command among what topics of the cluster have: a broker says that it is unknown and no more."""
+    for line in (["create", f"{topic}-new"], ["alter", filled]):
+        assert run(["topics", *line, "--config", "retention.mss=1", "-b", bootstrap]) == 2
+        said = capsys.readouterr().err
+        assert "Unknown topic config name: retention.mss; did you mean retention.ms?" in said
+        assert said.count("\n") == 1
+        assert run(["topics", *line, "--config", "zzzzzz=1", "-b", bootstrap]) == 2
+        assert "did you mean" not in capsys.readouterr().err
+
+
 def test_delete_records(bootstrap: str, admin: Admin, filled: str, capsys: Capture) -> None:
     line = ["topics", "delete-records", "--yes", "-b", bootstrap]
     assert run([*line, "--topic", f"{filled}:1", "--before", "4", "--json"]) == 0

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from jvm import kafka_command
+
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import offsets_topic
 from odradek.client.consumer_errors import (
@@ -47,12 +49,12 @@ JAVA_NAMES: dict[type[BaseException], str] = {
 
 
 class JavaConsumers:
-    """Apache Kafka's consumers. ``command`` starts a program of a class path."""
+    """Apache Kafka's consumers; ``classes`` is where SOURCE is compiled."""
 
     name = "java"
 
-    def __init__(self, java: str, kafka_cp: str, classes: Path) -> None:
-        command = [java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{kafka_cp}"]
+    def __init__(self, kafka_cp: str, classes: Path) -> None:
+        command = kafka_command(kafka_cp, classes, heap="128m")
         self._process = subprocess.Popen(
             [*command, "Consumers"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -70,12 +72,6 @@ class JavaConsumers:
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
-
-
-def compile_java(java: str, kafka_cp: str, into: Path, source: Path = SOURCE) -> None:
-    """Once for all tests; a process each would cost seconds."""
-    javac = str(Path(java).resolve().parent / "javac")
-    subprocess.run([javac, "-cp", kafka_cp, "-d", str(into), str(source)], check=True, capture_output=True, timeout=120)
 
 
 class _One:

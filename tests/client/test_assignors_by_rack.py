@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from brokers import RunningBroker
-from parity import compile_java
+from jvm import compile_java, kafka_command
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.client import NewTopic
@@ -139,11 +139,9 @@ def test_plans_are_those_that_java_made() -> None:
 
 @pytest.fixture(scope="module")
 def ask(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
-    from bench.apache import java
-
     classes = tmp_path_factory.mktemp("classes")
-    compile_java(java(), kafka_cp, classes, JAVA / "Assignors.java")
-    command = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{kafka_cp}"]
+    compile_java(kafka_cp, JAVA / "Assignors.java", classes)
+    command = kafka_command(kafka_cp, classes, heap="128m")
     running = subprocess.Popen(
         [*command, "Assignors"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from brokers import eventually
+from jvm import kafka_command
 
 from odradek import Consumer
 from odradek.cli.main import run
@@ -29,11 +30,9 @@ def committed(admin: Admin, filled: str, group: str) -> str:
 def test_describe_prints_what_kafkas_tool_prints(
     bootstrap: str, committed: str, kafka_cp: str, capsys: Capture
 ) -> None:  # claims 19 and 99
-    from bench.apache import java
-
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     arguments = ["--bootstrap-server", bootstrap, "--describe", "--group", committed]
-    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp, tool, *arguments]
+    command = [*kafka_command(kafka_cp), tool, *arguments]
     theirs = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) == 0
     ours = capsys.readouterr()

@@ -181,6 +181,10 @@ def limit(bootstrap: str, client: str, **rates: float | None) -> None:
     assert reply.entries[0].error_code == 0
 
 
+ROUNDING_S = 1e-9
+"""Sums of times are not exact: the same moment, reached in two ways, may differ by less than this."""
+
+
 class Sent:
     """What the connections of ``client`` sent and were told, while ``Connection`` is patched."""
 
@@ -202,7 +206,7 @@ class Sent:
         def note_sent(connection: Connection, key: int, *args: Any, **settings: Any) -> None:
             if connection._client_id == client and key == api_key:
                 self.senders.append(connection)
-                if (left_s := until_s.get(connection, 0.0) - connection._loop.time()) > 0:
+                if (left_s := until_s.get(connection, 0.0) - connection._loop.time()) > ROUNDING_S:
                     self.early.append(left_s)
             send(connection, key, *args, **settings)
 

@@ -25,7 +25,15 @@ from odradek.client.consumer_records import Record
 from odradek.client.errors import LogTruncated
 from odradek.client.fetch import Wanted
 from odradek.client.fetching import FetchSession
-from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
+from odradek.client.metadata_wire import Metadata, Topic
+from odradek.client.model import (
+    EARLIEST,
+    LATEST,
+    EpochEnd,
+    ListedOffset,
+    PartitionDescription,
+    TopicDescription,
+)
 from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -189,13 +197,11 @@ def test_a_topic_made_anew_in_a_moment_is_read_on(versions: dict[int, int]) -> N
         assert poll_until_offsets(consumer, FIRST, after - end) == list(range(end, after))
 
 
-def metadata(epoch: int, leader: int, topic_id: UUID | None) -> SimpleNamespace:
+def metadata(epoch: int, leader: int, topic_id: UUID | None) -> Metadata:
     """A reply about t-0, as far as it matters."""
-    row = {"partition_index": 0, "leader_id": leader, "leader_epoch": epoch, "replica_nodes": [], "isr_nodes": []}
-    topic = SimpleNamespace(
-        name="t", error_code=ErrorCode.none, topic_id=topic_id, partitions=[SimpleNamespace(**row)], is_internal=False
-    )
-    return SimpleNamespace(brokers=[], controller_id=1, cluster_id="c", topics=[topic])
+    row = PartitionDescription(0, leader, epoch)
+    topic = Topic(TopicDescription("t", topic_id, False, (row,)), {0: row}, {0: time.monotonic()})
+    return Metadata(controller_id=1, cluster_id="c", topics={"t": topic})
 
 
 def test_a_broker_that_lags_behind_does_not_lead_back_to_the_leader_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from brokers import eventually, make_broker, unique
-from parity import JavaConsumers, OurConsumers, compile_java, group_seen, written
+from jvm import compile_java
+from parity import SOURCE, JavaConsumers, OurConsumers, group_seen, written
 from publish import publish
 
 from odradek import Admin
@@ -194,11 +195,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def java(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaConsumers]:
-    from bench.apache import java as found
-
     classes = tmp_path_factory.mktemp("classes")
-    compile_java(found(), kafka_cp, classes)
-    running = JavaConsumers(found(), kafka_cp, classes)
+    compile_java(kafka_cp, SOURCE, classes)
+    running = JavaConsumers(kafka_cp, classes)
     yield running
     running.close()
 

@@ -152,7 +152,7 @@ class Reader:
 def parsed(version: int, data: bytes) -> fetch.FetchReply | None:
     """The reply; None where it is refused. Held against kio's reading, where that can read it."""
     try:
-        ours = fetch.parse_reply(version, memoryview(data))
+        ours = fetch.parse_reply(version, memoryview(data), 2)
     except ValueError:
         ours = None
     if not data.startswith(frames.response_head(FETCH, version, 1)):

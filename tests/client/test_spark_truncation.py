@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from scripted import (
     DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
     FETCH,
     LIST_OFFSETS,
     METADATA,
@@ -386,6 +387,10 @@ def test_a_reset_to_an_offset_that_parted_is_told(cluster: ScriptedCluster, capl
         return {"throttle_time": 0, "topics": [{"name": "t", "partitions": [row]}]}
 
     cluster.brokers[1].answers[OFFSET_COMMIT] = commit
+    # Without members: else what they commit would be no reset.
+    empty = {"error_code": 0, "error_message": None, "group_id": "g", "group_state": "Empty", "protocol_type": ""}
+    empty |= {"protocol_data": "", "members": [], "authorized_operations": -2147483648}
+    cluster.brokers[1].answers[DESCRIBE_GROUPS] = lambda message, version: {"throttle_time": 0, "groups": [empty]}
     cluster.leader_epoch, cluster.committed_epoch, cluster.epoch_0_end = 3, 2, 5
     query = Query(cluster, **{"kafka.group.id": "g", "commitOffsets": "true", "onGroupReset": "follow"})
     with caplog.at_level(logging.WARNING, "odradek.spark"):

@@ -19,9 +19,9 @@ from brokers import apache_broker, eventually
 from cleaning import batches, compact, open_log
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from jvm import kafka_command
 from publish import admin, create_topic
 
-from bench.apache import java
 from odradek.batches.header import DELETE_HORIZON_BIT, scan
 from odradek.storage.log import Log
 
@@ -229,8 +229,7 @@ def test_kafkas_tool_says_the_same_of_both(stages: dict[tuple[str, int], Stage],
 
     def dump(directory: Path, bases: list[int]) -> str:
         names = [f"{base:020d}{suffix}" for base in bases for suffix in (".log", ".index", ".timeindex")]
-        command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp]
-        command += ["org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
+        command = [*kafka_command(kafka_cp), "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
         command += ["--files", ",".join(str(directory / name) for name in names)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr[-2000:]

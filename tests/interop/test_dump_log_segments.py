@@ -7,15 +7,29 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from jvm import kafka_command
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
+from odradek.broker.deferred import Deferred
 from odradek.broker.metadata_log import DIRECTORY, Catalog
-from odradek.catalog.shard import BeginEpochs, CreateTopic
+from odradek.broker.scheduler import finish
+from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
+from odradek.catalog.shard import (
+    GROUP,
+    AllocateProducerIds,
+    AlterClientQuotas,
+    AlterConfigs,
+    BeginEpochs,
+    CreateTopic,
+    DeleteTopic,
+)
 from odradek.core.effects import Record
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
@@ -31,7 +45,7 @@ committed and an aborted transaction; index.interval.bytes=512, segment.ms=60000
 
 def dump(kafka_cp: str, files: list[Path], *options: str) -> str:
     names = ",".join(str(file) for file in files)
-    command = ["java", "-Xmx256m", "-cp", kafka_cp, "org.apache.kafka.tools.DumpLogSegments", "--files", names]
+    command = [*kafka_command(kafka_cp), "org.apache.kafka.tools.DumpLogSegments", "--files", names]
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     # 4.3's tool says this of every segment that does not begin at 0, Kafka's own included.
@@ -166,3 +180,40 @@ def test_kafkas_tool_reads_the_metadata_log(tmp_path: Path, kafka_cp: str) -> No
     assert [record["data"] for record in records[-2:]] == [
         {"partitionId": number, "topicId": kafkas_id, "leader": 1} for number in range(2)
     ]
+
+
+def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_cp: str) -> None:
+    catalog = Catalog.open(
+        tmp_path, clean=True, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=OsFiles()
+    )
+    catalog.apply(CreateTopic("flights", UUID(int=(1 << 100) + 5), 300, 1, configs={"retention.ms": "1"}))
+    catalog.apply(CreateTopic("gone", UUID(int=7), 2, 1))
+    catalog.apply(BeginEpochs())
+    catalog.apply(DeleteTopic(UUID(int=7)))
+    catalog.apply(AlterConfigs(GROUP, "g", {"consumer.session.timeout.ms": "45000"}))
+    catalog.apply(AlterClientQuotas((("client-id", None),), {"producer_byte_rate": 1.5}))
+    catalog.apply(AlterCredential("u", SCRAM_SHA_256, Credential(b"salt", b"stored", b"server", 4096)))
+    catalog.apply(AllocateProducerIds(1))
+
+    def at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:
+        job()
+        return Deferred.of(None)
+
+    finish(catalog.begin_snapshot(at_once))
+    (snapshot,) = catalog.snapshots
+    assert snapshot.path.name == f"{catalog.log_end_offset:020d}-0000000000.checkpoint"
+    printed = dump(kafka_cp, [snapshot.path], "--cluster-metadata-decoder")
+    assert re.findall(r"SnapshotHeader (\{.*\})$", printed, re.MULTILINE) == [
+        f'{{"version":0,"lastContainedLogTimestamp":{T0}}}'
+    ]
+    assert re.findall(r"SnapshotFooter (\{.*\})$", printed, re.MULTILINE) == ['{"version":0}']
+    records = [json.loads(text) for text in re.findall(r"payload: (\{.*\})$", printed, re.MULTILINE)]
+    assert [kind for kind, _ in groupby(record["type"] for record in records)] == [
+        "FEATURE_LEVEL_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD", "CLIENT_QUOTA_RECORD",
+        "PRODUCER_IDS_RECORD", "USER_SCRAM_CREDENTIAL_RECORD",
+    ]  # fmt: skip
+    partitions = [record["data"] for record in records if record["type"] == "PARTITION_RECORD"]
+    assert [(row["partitionId"], row["leaderEpoch"]) for row in partitions] == [(n, 1) for n in range(300)]
+    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", printed, re.MULTILINE)] == list(
+        range(len(records) + 2)
+    )

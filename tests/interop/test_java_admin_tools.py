@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 from brokers import CONFIG, unique
+from jvm import kafka_command
 from publish import create_topic, publish
 
 from odradek.testing.cluster import BrokerProcess
 
 Tool = Callable[..., str]
+RunJava = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def tools(name: str) -> str:
+    return f"org.apache.kafka.tools.{name}"
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +30,18 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.fixture(scope="module")
-def java_tool(kafka_cp: str) -> Tool:
-    from bench.apache import java
+def run_java(kafka_cp: str) -> RunJava:
+    def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*kafka_command(kafka_cp), name]
+        return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
+    return run
+
+
+@pytest.fixture(scope="module")
+def java_tool(run_java: RunJava) -> Tool:
     def run(name: str, *arguments: str) -> str:
-        command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp, name]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        done = run_java(name, *arguments)
         assert done.returncode == 0, f"{name} {arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout
 
@@ -42,10 +54,6 @@ def tool(running: BrokerProcess, java_tool: Tool) -> Tool:
         return java_tool(name, "--bootstrap-server", running.bootstrap, *arguments)
 
     return run
-
-
-def tools(name: str) -> str:
-    return f"org.apache.kafka.tools.{name}"
 
 
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -103,6 +111,80 @@ def test_log_directories_and_reassignments_that_change_nothing(
     assert "already elected" in elected
 
 
+FEATURES = {
+    "eligible.leader.replicas.version": ("0", "1", "1"),
+    "group.version": ("0", "1", "1"),
+    "kraft.version": ("0", "1", "0"),
+    "metadata.version": ("3.3-IV3", "4.3-IV0", "4.3-IV0"),
+    "share.version": ("0", "1", "1"),
+    "streams.version": ("0", "1", "1"),
+    "transaction.version": ("0", "2", "2"),
+}
+"""As the tool shows a freshly formatted Apache Kafka 4.3: lowest, highest and finalized level."""
+
+
+def test_features(tool: Tool) -> None:
+    def described() -> dict[str, tuple[str, str, str]]:
+        pattern = (
+            r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)"
+        )
+        return {name: levels for name, *levels in re.findall(pattern, tool(command, "describe"))}
+
+    command, feature = tools("FeatureCommand"), "transaction.version"
+    assert {name: tuple(levels) for name, levels in described().items()} == FEATURES
+    assert "was downgraded to 1" in tool(command, "downgrade", "--feature", f"{feature}=1")
+    assert described()[feature][2] == "1"
+    assert "was upgraded to 2" in tool(command, "upgrade", "--feature", f"{feature}=2")
+    assert described()[feature][2] == "2"
+
+
+def test_credentials_of_users(tool: Tool) -> None:
+    user = unique("user")
+    who = ["--entity-type", "users", "--entity-name", user]
+    for credential in ("SCRAM-SHA-256=[iterations=8192,password=s3cr3t]", "SCRAM-SHA-512=[password=p]"):
+        tool(CONFIGS, "--alter", *who, "--add-config", credential)  # Kafka takes one for each request too
+    described = tool(CONFIGS, "--describe", *who)
+    assert "SCRAM-SHA-256=iterations=8192" in described
+    assert "SCRAM-SHA-512=iterations=4096" in described
+    assert f"user-principal '{user}'" in tool(CONFIGS, "--describe", "--entity-type", "users")
+    tool(CONFIGS, "--alter", *who, "--delete-config", "SCRAM-SHA-256")
+    assert "SCRAM-SHA-512" in (left := tool(CONFIGS, "--describe", *who))
+    assert "SCRAM-SHA-256" not in left
+
+
+REFUSED = {
+    "ACLs": ([tools("AclCommand"), "--list"], "SecurityDisabledException"),
+    "an ACL": (
+        [tools("AclCommand"), "--add", "--allow-principal", "User:a", "--topic", "t", "--operation", "Read"],
+        "SecurityDisabledException",
+    ),
+    "tokens": (
+        [tools("DelegationTokenCommand"), "--describe", "--command-config", "/dev/null"],
+        "UnsupportedByAuthenticationException",
+    ),
+    "voters": (
+        [tools("MetadataQuorumCommand"), "remove-controller", "--controller-id", "1",
+         "--controller-directory-id", "AAAAAAAAAAAAAAAAAAAAAQ"],
+        "UnsupportedVersionException",
+    ),
+    "transactions": ([tools("TransactionsCommand"), "list"], "does not support LIST_TRANSACTIONS"),
+    "a share group": (
+        [tools("consumer.group.ShareGroupCommand"), "--describe", "--group", "g"], "UnsupportedVersionException",
+    ),
+    "a streams group": (
+        [tools("streams.StreamsGroupCommand"), "--describe", "--group", "g"], "UnsupportedVersionException",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_tool_is_told_what_is_not_there(running: BrokerProcess, run_java: RunJava, what: str) -> None:
+    (name, *arguments), error = REFUSED[what]
+    done = run_java(name, "--bootstrap-server", running.bootstrap, *arguments)
+    assert error in done.stdout + done.stderr
+    assert "EOF" not in done.stdout + done.stderr
+
+
 def test_the_quorum_is_this_broker(tool: Tool) -> None:
     status = tool(tools("MetadataQuorumCommand"), "describe", "--status")
     assert re.search(r"LeaderId: +1\n", status)
@@ -114,10 +196,26 @@ def test_kafka_reads_our_metadata_log(running: BrokerProcess, tool: Tool, java_t
     tool(
         CONFIGS, "--alter", "--entity-type", "clients", "--entity-name", client, "--add-config", "producer_byte_rate=7"
     )
+    user = unique("user")
+    tool(
+        CONFIGS,
+        "--alter",
+        "--entity-type",
+        "users",
+        "--entity-name",
+        user,
+        "--add-config",
+        "SCRAM-SHA-256=[password=p]",
+    )
+    tool(tools("FeatureCommand"), "downgrade", "--feature", "share.version=0")
     segment = running.data_dir / "__cluster_metadata-0" / f"{0:020d}.log"
     dump = java_tool(tools("DumpLogSegments"), "--cluster-metadata-decoder", "--files", str(segment))
     written = [json.loads(line.partition("payload: ")[2]) for line in dump.splitlines() if "payload: {" in line]
     quotas = [record["data"] for record in written if record["type"] == "CLIENT_QUOTA_RECORD"]
     entity = [{"entityType": "client-id", "entityName": client}]
     assert {"entity": entity, "key": "producer_byte_rate", "value": 7.0, "remove": False} in quotas
+    features = [record["data"] for record in written if record["type"] == "FEATURE_LEVEL_RECORD"]
+    assert {"name": "share.version", "featureLevel": 0} in features
+    users = [record["data"] for record in written if record["type"] == "USER_SCRAM_CREDENTIAL_RECORD"]
+    assert [(kept["mechanism"], kept["iterations"]) for kept in users if kept["name"] == user] == [(1, 4096)]
     assert "malformed" not in dump.lower()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from brokers import RunningBroker, Wire, eventually
+from jvm import kafka_command
 from publish import committed, create_topic, publish
 
 PARTITIONS = 2
@@ -17,11 +18,9 @@ PARTITIONS = 2
 @pytest.fixture
 def java(kafka_cp: str) -> Callable[..., list[str]]:
     """The command that runs one of Apache Kafka's tools, on a small machine."""
-    from bench.apache import java
 
     def command(name: str, *arguments: str) -> list[str]:
-        start = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp]
-        return [*start, f"org.apache.kafka.tools.{name}", *arguments]
+        return [*kafka_command(kafka_cp, heap="128m"), f"org.apache.kafka.tools.{name}", *arguments]
 
     return command
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from brokers import eventually, unique
+from jvm import kafka_command
 from member import Member, settled
 from publish import admin, commit_raw, committed, consumer, create_topic, log_end, numbers, publish, read
 
@@ -34,12 +35,10 @@ Tool = Callable[..., str]
 @pytest.fixture(scope="module")
 def tool(bootstrap: str, kafka_cp: str) -> Tool:
     """Runs one of Apache Kafka's tools against the broker; returns what it printed."""
-    from bench.apache import java
 
     def run(name: str, *arguments: str, stdin: str = "") -> str:
-        # Small machines: no second compiler, no parallel collector, so that a JVM costs a second.
-        command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp]
-        command += [f"org.apache.kafka.tools.{name}", "--bootstrap-server", bootstrap, *arguments]
+        command = [*kafka_command(kafka_cp), f"org.apache.kafka.tools.{name}"]
+        command += ["--bootstrap-server", bootstrap, *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, f"{name} {arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout

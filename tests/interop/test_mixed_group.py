@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from brokers import RunningBroker, Wire, eventually
+from jvm import compile_java, kafka_command
 from publish import committed, create_topic, publish
 
 from odradek.client.consumer_protocol import decode_assignment
@@ -36,13 +37,13 @@ SPEAKERS = {
 
 
 @pytest.fixture(scope="module")
-def commands(kafka_cp: str) -> dict[str, list[str]]:
+def commands(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """How to start a member of each client; skips, saying why, where Java, its jars or Go cannot be had."""
-    from bench.apache import java
-
-    jvm = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_cp]
+    classes = tmp_path_factory.mktemp("classes")
+    compile_java(kafka_cp, HERE / "java" / "GroupMember.java", classes)
+    jvm = kafka_command(kafka_cp, classes, heap="128m")
     own = {client: [sys.executable, str(HERE / "group_member.py"), client] for client in EVERYBODY}
-    return own | {"java": [*jvm, str(HERE / "java" / "GroupMember.java")], "franz-go": [str(_built())]}
+    return own | {"java": [*jvm, "GroupMember"], "franz-go": [str(_built())]}
 
 
 def _built() -> Path:

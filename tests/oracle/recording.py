@@ -38,6 +38,7 @@ UNANSWERED = "<no answer>"
 _NOW_FROM_MS = 1_700_000_000_000  # scenarios stamp records with earlier times; what is later came from a clock
 _NOW_BELOW_MS = 2_100_000_000_000  # before 00 00 01 ff …, which may be an epoch and a null
 _DISK = ("total_bytes", "usable_bytes")
+_COUNTERS = ("finalized_features_epoch",)
 _NO_ID = uuid.UUID(int=0)
 _TEXTS = ("error_message", "batch_index_error_message", "documentation")
 _PLACES = {"host": "<host>", "port": "<port>", "cluster_id": "<cluster>"}
@@ -63,11 +64,16 @@ class Pending:
     def receive(self) -> Any:
         api_key, version, correlation_id = self._key
         try:
-            reply = self._wire.receive(api_key, version, correlation_id)
+            frame = self._wire.receive_frame()
         except ConnectionError:
             self._step["reply"] = CLOSED
             self._run.hang_up(self._step["client"])
             return None
+        assert frame[:4] == correlation_id.to_bytes(4, "big"), "a reply to another request"
+        try:
+            _, reply = frames.decode_response(api_key, version, frame)
+        except ValueError:  # the schemas know no time before 1970, which stands for "never" in a few replies
+            reply = Raw(frame[4:])
         self._step["reply"] = reply
         return reply
 
@@ -185,9 +191,13 @@ class Run:
         """Asks, without trace, until ``ready`` says so."""
         deadline = time.monotonic() + within_s
         while True:
-            reply = self.quietly(api_key, version, message)
-            if ready(reply):
-                return reply
+            reply: Any = None
+            try:
+                reply = self.quietly(api_key, version, message)
+                if ready(reply):
+                    return reply
+            except ConnectionError:  # a broker that has just begun
+                self.hang_up("quiet")
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {within_s} s: {schemas.api_name(api_key)} {reply}")
             time.sleep(0.02)
@@ -373,6 +383,8 @@ class _Normaliser:
             value = int(value.timestamp() * 1000)
         if name == "throttle_time" and value:
             return "<throttled>"
+        if name in _COUNTERS and value >= 0:
+            return "<counter>"
         if name.endswith("_id") and value in self._numbers:
             return self._numbers[value]
         if isinstance(value, int) and not isinstance(value, bool) and _NOW_FROM_MS < value < 1 << 42:
@@ -392,7 +404,7 @@ def _sort(tree: Any, name: str) -> None:
             _sort(inner, name)
 
 
-_NAMES = ("name", "topic", "key", "partition_index", "entity_type", "group_id", "member_id")
+_NAMES = ("name", "user", "topic", "key", "partition_index", "entity_type", "group_id", "member_id")
 
 
 def _order(row: Any) -> tuple[str, str]:
@@ -414,6 +426,22 @@ def run_scenario(
     finally:
         run.close()
     return json.loads(json.dumps(run.trace()))  # type: ignore[no-any-return]
+
+
+def compare(expected: list[dict[str, Any]], found: list[dict[str, Any]], known: Iterable[str]) -> None:
+    """Fails with differences that no ``known`` pattern matches, and with patterns that match no difference."""
+    allowed = list(known)
+    unseen, unexpected = allowed, []
+    assert len(found) == len(expected), "the scenario changed: record it again"
+    for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
+        assert theirs["request"] == ours["request"], f"{number}: the scenario changed: record it again"
+        for line in differences(theirs, ours, f"{number} {theirs['api']} v{theirs['version']}"):
+            matching = [pattern for pattern in allowed if re.search(pattern, line)]
+            unseen = [pattern for pattern in unseen if pattern not in matching]
+            if not matching:
+                unexpected.append(f"{line}    request: {theirs['request']}")
+    assert not unexpected, "\n" + "\n".join(unexpected)
+    assert unseen == [], "these differences are no more: take them out of the list"
 
 
 def differences(expected: Any, found: Any, path: str = "") -> list[str]:

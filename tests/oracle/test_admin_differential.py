@@ -6,23 +6,15 @@ Where odradek answers otherwise on purpose, ``DEVIATIONS`` says where and why; a
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import scenarios_admin
 import scenarios_log
-from recording import Scenario, differences, load, run_scenario
+from recording import Scenario, compare, differences, load, run_scenario
 
 SUITES = {"admin": scenarios_admin.SCENARIOS, "log": scenarios_log.SCENARIOS}
 CASES = [(suite, scenario) for suite, scenarios in SUITES.items() for scenario in scenarios]
 
 # Pattern of a difference's line, and why it may be.
-EVERYWHERE = [
-    (
-        r"configs\[\d+\]\.(config_source: expected 3 found 5|synonyms: .*min\.insync\.replicas)",
-        "With the feature eligible.leader.replicas, for followers, Kafka sets min.insync.replicas for all brokers.",
-    ),
-]
 _NAMES = (
     "Kafka keeps unknown broker settings for plug-ins it may load; here there are none, and a misspelt name is told."
 )
@@ -47,19 +39,7 @@ def test_answers_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario:
     # behaviours 55 (sequences_are_checked), 56 (records_refused, timestamps_are_checked)
     # claim 111 (part) (settings_act_at_once: min.insync.replicas is capped)
     expected, found = load(suite)[scenario.__name__], run_scenario(bootstrap, scenario)
-    allowed = DEVIATIONS.get(scenario.__name__, [])
-    unseen = [pattern for pattern, _ in allowed]
-    unexpected = []
-    assert len(found) == len(expected), "the scenario changed: record it anew"
-    for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
-        assert theirs["request"] == ours["request"], "the scenario changed: record it anew"
-        for line in differences(theirs, ours, f"{number} {theirs['api']} v{theirs['version']}"):
-            matching = [pattern for pattern, _ in [*allowed, *EVERYWHERE] if re.search(pattern, line)]
-            unseen = [pattern for pattern in unseen if pattern not in matching]
-            if not matching:
-                unexpected.append(f"{line}    request: {theirs['request']}")
-    assert not unexpected, "\n" + "\n".join(unexpected)
-    assert unseen == [], "these deviations are no more: take them out of the list"
+    compare(expected, found, [pattern for pattern, _ in DEVIATIONS.get(scenario.__name__, [])])
 
 
 def test_a_different_answer_is_seen() -> None:

@@ -1,71 +1,60 @@
-"""Every setting by name: type, default, flags, synonyms and that it is documented, as Apache Kafka 4.3 has them."""
+"""Every setting by name: value, source, synonyms, type, flags, documentation, as Apache Kafka 4.3 has them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from brokers import RunningBroker
+from compatibility import CONFIGS
 from recording import load, run_scenario
 from scenarios_configs import all_settings
 
-DEFAULT = 5
 KINDS = ("broker", "topic", "group", "client metrics")
-
-_ALONE = "One broker cannot meet Kafka's default."
-_NO_CLASS = "No such class exists here, so none is claimed to be loaded."
-# (kind, setting) -> (what differs, why)
-DEVIATIONS: dict[tuple[str, str], tuple[str, str]] = {
-    ("broker", "offsets.topic.replication.factor"): ("default", _ALONE),
-    ("broker", "group.initial.rebalance.delay.ms"): ("default", "A broker to develop with forms groups at once."),
-    ("broker", "node.id"): ("default", "Kafka has none and does not start without; here it is 1."),
-    ("broker", "broker.id"): ("default", "An older name of node.id, and so 1 too."),
-    ("broker", "listeners"): ("default", "Set by --listen alone."),
-    ("broker", "metric.reporters"): ("default", _NO_CLASS),
-    ("broker", "principal.builder.class"): ("default", _NO_CLASS),
-    ("broker", "remote.log.metadata.manager.class.name"): ("default", _NO_CLASS),
-    ("broker", "sasl.oauthbearer.jwt.retriever.class"): ("default", _NO_CLASS),
-    ("broker", "sasl.oauthbearer.jwt.validator.class"): ("default", _NO_CLASS),
+AS_KAFKA_WAS_STARTED = {
+    "num_partitions": "4",
+    "offsets_topic_replication_factor": "1",
+    "transaction_state_log_replication_factor": "1",
+    "transaction_state_log_min_isr": "1",
+    "share_coordinator_state_topic_replication_factor": "1",
+    "share_coordinator_state_topic_min_isr": "1",
+    "group_initial_rebalance_delay_ms": "0",
 }
+Settings = dict[tuple[str, str], dict[str, Any]]
 
 
-def settings(trace: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    """(kind, name) -> what a setting is, whatever it was set to."""
+def settings(trace: list[dict[str, Any]]) -> Settings:
+    """(kind, name) -> what is said of a setting."""
     found = {}
     for kind, step in zip(KINDS, trace, strict=True):
         (result,) = step["reply"]["results"]
         assert result["error_code"] == "none"
         for row in result["configs"]:
-            defaults = [(twin["name"], twin["value"]) for twin in row["synonyms"] if twin["source"] == DEFAULT]
-            default = row["value"] if row["config_source"] == DEFAULT else dict(defaults).get(row["name"])
-            found[kind, row["name"]] = {
-                "type": row["config_type"],
-                "read only": row["read_only"],
-                "sensitive": row["is_sensitive"],
-                "default": default if kind == "broker" else [default, defaults],
-                "documented": bool(row["documentation"]),
-            }
+            said = {name: value for name, value in row.items() if name not in ("name", "documentation")}
+            found[kind, row["name"]] = {**said, "documented": bool(row["documentation"])}
     return found
 
 
 @pytest.fixture(scope="module")
-def both(bootstrap: str) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[tuple[str, str], dict[str, Any]]]:
-    return settings(load("configs")["all_settings"]), settings(run_scenario(bootstrap, all_settings))
+def theirs() -> Settings:
+    return settings(load("configs")["all_settings"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_names_are_kafkas(both, kind: str) -> None:
-    theirs, ours = ({name for found, name in told if found == kind} for told in both)
-    assert ours == theirs
-    assert len(theirs) > {"broker": 300, "topic": 30, "group": 10, "client metrics": 2}[kind]
+@pytest.fixture
+def ours(own_broker: Callable[..., RunningBroker]) -> Settings:
+    return settings(run_scenario(own_broker(**AS_KAFKA_WAS_STARTED).bootstrap, all_settings))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_setting_is_what_it_is_in_kafka(both, kind: str) -> None:
-    theirs, ours = both
+def test_each_setting_is_what_it_is_in_kafka(theirs: Settings, ours: Settings) -> None:
+    assert ours.keys() == theirs.keys()
+    counts = [sum(found == kind for found, _ in theirs) for kind in KINDS]
+    assert [count > least for count, least in zip(counts, (300, 30, 10, 2), strict=True)] == [True] * 4
+    differences = {(each.kind, each.name): each for each in CONFIGS}
     different = {}
     for key, expected in theirs.items():
-        wrong = [what for what, value in expected.items() if ours[key][what] != value]
-        allowed = [DEVIATIONS[key][0]] if key in DEVIATIONS else []
-        if key[0] == kind and wrong != allowed:
-            different[key[1]] = {what: (expected[what], ours[key][what]) for what in wrong} or "deviates no more"
+        wrong = sorted(what for what, value in expected.items() if ours[key][what] != value)
+        listed = sorted(differences[key].fields) if key in differences else []
+        if wrong != listed:
+            different[key] = {what: (expected[what], ours[key][what]) for what in {*wrong, *listed}}
     assert different == {}

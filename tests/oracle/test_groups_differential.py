@@ -6,10 +6,7 @@ Time passes on odradek by moving its clock, where Apache Kafka was waited for.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 import scenarios_groups
@@ -26,11 +23,10 @@ import scenarios_groups_restarts
 import scenarios_groups_static
 import scenarios_groups_timeouts
 import scenarios_groups_topics
-from recording import Scenario, differences, load, run_scenario
+from recording import Scenario, compare, load, run_scenario
+from suite_brokers import brokers_of
 
 import odradek
-
-GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 
 SUITES = {
     "groups": scenarios_groups.SCENARIOS,
@@ -96,37 +92,16 @@ DEVIATIONS: dict[str, list[tuple[str, str]]] = {
 }
 
 
-def compare(suite: str, scenario: Scenario, found: list[dict[str, object]]) -> None:
+def check(suite: str, scenario: Scenario, found: list[dict[str, object]]) -> None:
     """Fails with every difference that is not among the known deviations, and with those that are no more."""
-    expected = load(suite)[scenario.__name__]
-    unseen = [pattern for pattern, _ in DEVIATIONS.get(scenario.__name__, [])]
-    allowed = list(unseen)
-    unexpected = []
-    assert len(found) == len(expected), "the scenario changed: record it anew"
-    for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
-        assert theirs["request"] == ours["request"], f"{number}: the scenario changed: record it anew"
-        for line in differences(theirs, ours, f"{number} {theirs['api']} v{theirs['version']}"):
-            matching = [pattern for pattern in allowed if re.search(pattern, line)]
-            unseen = [pattern for pattern in unseen if pattern not in matching]
-            if not matching:
-                unexpected.append(f"{line}    request: {theirs['request']}")
-    assert not unexpected, "\n" + "\n".join(unexpected)
-    assert unseen == [], "these deviations are no more: take them out of the list"
+    known = [pattern for pattern, _ in DEVIATIONS.get(scenario.__name__, [])]
+    compare(load(suite)[scenario.__name__], found, known)
 
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[Callable[[str], odradek.Broker]]:
-    """The broker with the settings of a suite, one for all its scenarios; tests move its clock."""
-    if os.environ.get(GIVEN):
-        pytest.skip(f"{GIVEN} is set: this test needs brokers of its own")
-    with ExitStack() as running:
-        brokers: dict[str, odradek.Broker] = {}
-
-        def broker_for(suite: str) -> odradek.Broker:
-            if suite not in brokers:
-                brokers[suite] = running.enter_context(odradek.Broker(config=APART[suite].CONFIG))
-            return brokers[suite]
-
+    """The broker with the settings of a suite; tests move its clock."""
+    with brokers_of(APART) as broker_for:
         yield broker_for
 
 
@@ -150,7 +125,7 @@ def test_groups_live_and_expire_as_in_apache_kafka(
         broker.stop()
         broker.start()
 
-    compare(suite, scenario, run_scenario(broker.bootstrap_servers, scenario, pass_ms, restart))
+    check(suite, scenario, run_scenario(broker.bootstrap_servers, scenario, pass_ms, restart))
 
 
 @pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
@@ -168,7 +143,7 @@ def test_groups_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: 
     # behaviour 20 (a_deleted_group_begins_anew); behaviour 21 (offsets_deleted); behaviour 22 (groups_deleted)
     # behaviour 43 (a_static_member_comes_back, a_static_member_waits_and_is_replaced)
     # behaviour 45 (a_rebalance_chained_to_the_next); behaviour 46 (protocols_that_do_not_fit)
-    compare(suite, scenario, run_scenario(bootstrap, scenario))
+    check(suite, scenario, run_scenario(bootstrap, scenario))
 
 
 def test_every_recorded_scenario_is_compared() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import unique
+from brokers import eventually, unique
 from confluent_kafka import Producer
 from deltalake import CommitProperties, write_deltalake
 from ingest_runs import (
@@ -28,11 +28,17 @@ from odradek.client.admin import Admin
 from odradek.client.errors import GroupNotEmpty, UnknownTopic
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
-from odradek.pipelines.ingesting import Table, Target, parse_trigger
+from odradek.pipelines.checkpoint import settle_group
+from odradek.pipelines.ingesting import Ingest, Table, Target, parse_trigger, run_ingest
+from odradek.pipelines.lake import Added
+from odradek.pipelines.places import place_of
 from odradek.pipelines.queries import QueryFailed
+from odradek.pipelines.sources import Source
 from odradek.pipelines.table_state import begin_table, bind
 from odradek.pipelines.values import ValueFormat, Values
+from odradek.spark import settling
 
 SCHEMA = "id bigint, name string"
 
@@ -142,6 +148,42 @@ def test_a_delta_table_holds_each_record_once(
         run()
 
 
+class Heard:
+    """What a run tells while it goes on."""
+
+    def __init__(self) -> None:
+        self.offsets = 0
+        self.batches: list[tuple[Added, int, int | None]] = []
+
+    def passed(self, offsets: int) -> None:
+        self.offsets += offsets
+
+    def added(self, added: Added, offsets: int, lag: int | None) -> None:
+        self.batches.append((added, offsets, lag))
+
+
+@pytest.mark.parametrize("writer", ["workers", "spark"])
+def test_a_run_tells_how_far_it_is_and_what_it_came_to(
+    writer: str, spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    heard, output = Heard(), tmp_path / "t"
+    source = Source(bootstrap, group, (topic,), options={"maxOffsetsPerTrigger": "30"})
+    target = Target(str(output), values=Values(ValueFormat.JSON), writer=writer)
+    done = run_ingest(Ingest(source, target), lambda: spark, watch=heard)
+    assert heard.offsets == 43
+    assert [(added.rows, offsets) for added, offsets, _ in heard.batches] == [(30, 30), (13, 13)]
+    assert heard.batches[0][2] == 13, "the cluster is asked after the first batch"
+    sizes = [path.stat().st_size for path in output.glob("*.parquet")]
+    assert (done.rows, done.bad, done.files, done.size) == (43, 1, len(sizes), sum(sizes))
+    if writer == "spark":
+        assert done.slowest is None, "Spark does not tell it"
+    else:
+        assert done.slowest is not None
+        rows = {0: 40, 1: 3}
+        assert (done.slowest.topic, done.slowest.rows) == (topic, rows[done.slowest.partition])
+        assert done.slowest.seconds > 0
+
+
 def test_a_delta_table_of_others_is_added_to_if_it_has_the_columns(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -173,7 +215,7 @@ def _send(bootstrap: str, topic: str, partition: int, key: str, headers: list[tu
 def test_a_place_behind_a_uri(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """Through Hadoop's file systems, as a cluster's tables are."""
+    """A folder of this machine all the same."""
     output = tmp_path / "far"
 
     def run() -> Ingested:
@@ -195,6 +237,30 @@ def test_a_place_behind_a_uri(
     assert [path.name for path in tmp_path.iterdir()] == ["far"]
 
 
+def test_a_place_behind_hadoops_file_systems(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """As tables on HDFS are, here by another name for a folder: only Spark writes there."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.viewfs.mounttable.far.link./lake", tmp_path.as_uri())
+    given: dict[str, Any] = {"topics": topic, "output": "viewfs://far/lake/t", "value_format": "json", "spark": spark}
+
+    def run() -> Ingested:
+        return ingest(bootstrap, **given, group=group, writer="spark", partition_by=["partition"])
+
+    try:
+        with pytest.raises(ConfigError, match="workers cannot write to viewfs: choose --writer spark"):
+            ingest(bootstrap, **given, group=unique("g"), partition_by=["partition"])
+        assert _done(run()) == (43, 1, 1)
+        forget_that_the_last_batch_was_done(tmp_path / "t" / "_odradek" / "checkpoint")
+        assert _done(run()) == (43, 1, 1)
+    finally:
+        hadoop.unset("fs.viewfs.mounttable.far.link./lake")
+    assert places(parquet(tmp_path / "t")) == expected(admin, topic)
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
+    assert committed(admin, group) == ends(admin, topic)
+
+
 def test_a_rewound_group_is_followed(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -202,10 +268,44 @@ def test_a_rewound_group_is_followed(
         return ingest(bootstrap, topics=topic, group=group, output=tmp_path / "t", spark=spark)
 
     run()
-    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(30)})
+    moved = TopicPartition(topic, 0)
+    admin.alter_group_offsets(group, {moved: OffsetAndMetadata(20)})
+    assert run().rows == 0, "a commit that does not ask for it moves no pipeline"
+    admin.alter_group_offsets(
+        group, reset.plan(admin, group, reset.Scenario("to-offset", 30), partitions=[moved]).commits()
+    )
     assert run().rows == 10
     again = places(parquet(tmp_path / "t")) - expected(admin, topic)
     assert again == {(topic, 0, offset): 1 for offset in range(30, 40)}
+
+
+def test_members_that_join_during_the_run_are_a_warning_at_its_end(
+    spark: Any,
+    admin: Admin,
+    bootstrap: str,
+    topic: str,
+    group: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    output = tmp_path / "t"
+    ingest(bootstrap, topics=topic, group=group, output=output, spark=spark)
+    # The driver commits once more when Spark reports the query's end.
+    eventually(lambda: not any(one._runs for one in settling._listeners.values()), what="the end of the query")
+    done = committed(admin, group)
+    admin.delete_groups([group])
+    member = consumer(bootstrap, group, client_id="the-newcomer")
+    member.subscribe([topic])
+    eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
+    source, checkpoint = Source(bootstrap, group, (topic,)), place_of(str(output / "_odradek" / "checkpoint"), None)
+    try:
+        settle_group(source, checkpoint)
+    finally:
+        member.close()
+    assert "the-newcomer at " in caplog.text
+    assert committed(admin, group) == {}
+    settle_group(source, checkpoint)
+    assert committed(admin, group) == done
 
 
 def test_a_batch_with_a_bad_record_can_stop_the_query(
@@ -252,6 +352,7 @@ def test_a_mistyped_first_run_begins_no_table(
         ({"schema": "id bigin, name string"}, "is neither DDL"),
         ({"schema": "key bigint", "flat": True}, "'key' would take the place"),
         ({"partition_by": ["nope"]}, "partition by nope"),
+        ({"partition_by": ["value"]}, "partition by value: a column of type struct"),
         ({"checkpoint": tmp_path / "of-another"}, "is of another query"),
     ):
         with pytest.raises(ConfigError, match=says):
@@ -259,7 +360,10 @@ def test_a_mistyped_first_run_begins_no_table(
         assert not (output / "_odradek" / "table.json").exists()
         assert [path.name for path in (tmp_path / "of-another").iterdir()] == ["offsets"]
     # A batch that fails: Spark has its offsets in the checkpoint by then, and the table was begun.
-    for wrong in ({"partition_by": ["value"]}, {"on_bad": "fail", "headers": True, "checkpoint": tmp_path / "c"}):
+    for wrong in (
+        {"partition_by": ["value"], "writer": "spark"},
+        {"on_bad": "fail", "headers": True, "checkpoint": tmp_path / "c"},
+    ):
         with pytest.raises(QueryFailed):
             run(**wrong)
         assert (output / "_odradek" / "table.json").exists()
@@ -301,10 +405,10 @@ def test_what_is_not_there_is_refused_first(bootstrap: str, topic: str, group: s
         ({"topics": topic + "x"}, UnknownTopic, f"did you mean {topic}"),
         ({"topics": ""}, ConfigError, "either topics or a pattern"),
         ({"group": ""}, ConfigError, "cannot be empty"),
-        ({"table_format": "iceberg"}, ConfigError, "none of parquet, delta"),
-        ({"value_format": "xml"}, ConfigError, "none of raw, json, avro"),
-        ({"framing": "x"}, ConfigError, "none of none, confluent"),
-        ({"on_bad": "x"}, ConfigError, "neither keep nor fail"),
+        ({"table_format": "iceberg"}, ConfigError, "choose one of parquet, delta"),
+        ({"value_format": "xml"}, ConfigError, "choose one of raw, json, avro"),
+        ({"framing": "x"}, ConfigError, "choose one of none, confluent"),
+        ({"on_bad": "x"}, ConfigError, "choose one of keep, fail"),
         ({"trigger": "soon"}, ConfigError, "expected an interval"),
         ({"output": ""}, ConfigError, "needs a place"),
         ({"options": {"maxOfsetsPerTrigger": "1"}}, ConfigError, "did you mean maxOffsetsPerTrigger"),

@@ -54,8 +54,8 @@ def test_mistakes_are_one_line_before_spark_is_started(
     assert ingest("did you mean", topic, topics=topic + "x") == 2
     assert ingest("cannot reach 127.0.0.1:1", b="127.0.0.1:1") == 1
     assert ingest("expected HOST:PORT", b="nowhere") == 2
-    assert ingest("none of raw, json, avro", value_format="xml") == 2
-    assert ingest("none of parquet, delta", table_format="orc") == 2
+    assert ingest("choose one of raw, json, avro", value_format="xml") == 2
+    assert ingest("choose one of parquet, delta", table_format="orc") == 2
     assert ingest(str(tmp_path / "file"), "cannot be used", output=str(tmp_path / "file")) == 2
     assert ingest("is of another query", checkpoint=str(tmp_path / "other")) == 2
     assert ingest("is no Avro schema", value_format="avro", schema=str(tmp_path / "bad.avsc")) == 2
@@ -63,6 +63,7 @@ def test_mistakes_are_one_line_before_spark_is_started(
     assert ingest("expected an interval", trigger="often") == 2
     assert ingest("did you mean maxOffsetsPerTrigger", option="maxOfsetsPerTrigger=1") == 2
     assert ingest("expected NAME=VALUE", conf="x") == 2
+    assert ingest("choose one of auto, json, none", progress="bar") == 2
     assert ingest("expected ID=FILE", writer_schema="x=y") == 2
     assert not (tmp_path / "t" / "_odradek" / "batches").exists()
 

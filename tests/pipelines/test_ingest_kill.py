@@ -43,9 +43,10 @@ class Run(NamedTuple):
 class Rounds:
     """A table that is filled in rounds, of which each is disturbed once."""
 
-    def __init__(self, broker: RunningBroker, place: Path, table_format: str) -> None:
+    def __init__(self, broker: RunningBroker, place: Path, table_format: str, *, by_uri: bool = False) -> None:
         self.broker = broker
         self.output = place / "table"
+        self._given = f"file://{self.output}" if by_uri else str(self.output)
         self.table_format = table_format
         self._files = place
         create_topic(broker.bootstrap, TOPIC, 4)
@@ -55,12 +56,15 @@ class Rounds:
             values = [b'{"id":%d}' % n for n in range(RECORDS_PER_ROUND // 4)]
             publish(self.broker.bootstrap, TOPIC, values, partition=partition)
 
+    def command(self, schema: str = "id bigint") -> list[str]:
+        line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", self.broker.bootstrap]
+        line += ["--topics", TOPIC, "--group", GROUP, "--output", self._given]
+        line += ["--table-format", self.table_format, "--value-format", "json", "--schema", schema]
+        return [*line, "--max-offsets", str(BATCH_RECORDS), "--master", "local[2,2]", "--option", "failOnDataLoss=true"]
+
     def run(self, disturb: Callable[[int], str | None] = lambda pid: "", schema: str = "id bigint") -> Run:
         """``disturb`` is called again and again with the command's process id until it says what it did."""
-        line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", self.broker.bootstrap]
-        line += ["--topics", TOPIC, "--group", GROUP, "--output", str(self.output)]
-        line += ["--table-format", self.table_format, "--value-format", "json", "--schema", schema]
-        line += ["--max-offsets", str(BATCH_RECORDS), "--master", "local[2,2]", "--option", "failOnDataLoss=true"]
+        line = self.command(schema)
         # Files, not pipes: children that outlive a killed run would hold a pipe open.
         with (self._files / "out.txt").open("w+") as out, (self._files / "err.txt").open("w+") as err:
             process = subprocess.Popen(line, stdout=out, stderr=err, text=True)
@@ -91,6 +95,7 @@ class Rounds:
         assert group == log_ends == checkpoint_end(self.output / "_odradek" / "checkpoint")
         if self.table_format == "delta":
             assert places(delta(self.output)) == wanted
+            assert duckdb_count(self.output) == wanted.total(), "no file is left that no version has"
             return
         assert places(parquet(self.output)) == wanted
         assert duckdb_count(self.output) == wanted.total()
@@ -185,8 +190,31 @@ def test_a_first_run_that_was_killed_may_be_corrected(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
 @pytest.mark.parametrize("seed", range(10))
-def test_thirty_rounds(seed: int, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path) -> None:
+def test_three_rounds(
+    seed: int, table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
+) -> None:
+    """A driver, a worker and a broker are killed in each; every other seed names the table by a ``file:`` URI."""
     # claims 102, 103
-    rounds = Rounds(own_broker(), tmp_path, "delta" if seed % 3 == 2 else "parquet")
+    rounds = Rounds(own_broker(), tmp_path, table_format, by_uri=seed % 2 == 1)
     assert len(play(rounds, spark, seed, 3)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_two_runs_at_once(
+    table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
+) -> None:
+    """One of them is refused by the name of the other, unless it came when that had ended."""
+    rounds = Rounds(own_broker(), tmp_path, table_format)
+    rounds.publish()
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(rounds.command(), stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=RUN_S)[1] for process in both]
+    assert sorted(process.returncode for process in both) in ([0, 0], [0, 1], [0, 2]), said
+    for process, other, errors in zip(both, reversed(both), said, strict=True):
+        if process.returncode:
+            assert errors.count("\n") == 1, errors
+            assert str(other.pid) in errors, errors
+    rounds.check(spark)

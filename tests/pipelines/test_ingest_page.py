@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +12,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from brokers import eventually, unique
+from brokers import unique
 from ingest_runs import committed, ends, expected, parquet, places
 from publish import create_topic, publish
+from spark_cluster import standalone
 
 from odradek.cli.main import run
 from odradek.client.admin import Admin
@@ -56,31 +56,8 @@ def test_the_page_runs_in_order(
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """A standalone cluster as the page starts it: a master and two workers, each a process; its address."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    environment = os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "scratch")}
-    start = [str(home / "bin" / "spark-class")]
-    master = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
-    worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
-    worker += ["--webui-port", "0", "--work-dir"]
-    lines = [[*master, "--webui-port", "0"], *([*worker, str(tmp_path / f"w{n}"), address] for n in (1, 2))]
-    logs = [tmp_path / f"cluster-{number}.log" for number in range(3)]
-    running = []
-    try:
-        for line, log in zip(lines, logs, strict=True):
-            with log.open("wb") as file:
-                running.append(subprocess.Popen([*start, *line], stdout=file, stderr=file, env=environment))
-        eventually(lambda: logs[0].read_text().count("Registering worker") == 2, within_s=120, what="two workers")
-        yield address
-    finally:
-        for process in running:
-            process.kill()
-            process.wait(30)
+    with standalone(tmp_path, [True, True]) as running:
+        yield running.address
 
 
 @pytest.mark.slow

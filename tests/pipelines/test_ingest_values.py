@@ -148,6 +148,7 @@ GOOD = {
     b"{}": {"a": None, "b": None},
 }
 NO_OBJECT = [b"", b"  ", b"17", b'"s"', b"[]", b'[{"a":1}]', b'{"a":1', b'{"a":1}{"a":2}', b'{"a":1} xyz']
+NO_OBJECT += [b'{"a":1}]', b'{"a":1}],[{"a":2}', b'{"a":1}] xyz']
 NO_OBJECT += [b'{"a":1},{"a":2}', b"{'a':1}", b'\xef\xbb\xbf{"a":1}']
 NO_FIT = [b'{"a":"nope"}', b'{"a":1.5}', b'{"a":99999999999999999999}', b"null", b'{"a":true}']
 
@@ -178,10 +179,10 @@ def test_json_is_an_object_of_the_schema_or_kept_with_the_reason(spark: Any) -> 
 
 
 def test_json_without_a_schema_is_text_that_was_looked_at(spark: Any) -> None:
-    data = [b'{"a":1}', b"17", b'"s"', b"null", b"[1,2]", b'{"a":1}{"a":2}', b"nope", b"", b"'s'", b"\xff", None]
+    data = [b'{"a":1}', b"17", b'"s"', b"null", b"[1,2]", b'{"a":1}{"a":2}', b"nope", b"", b"'s'", b"\xff", b"1]", None]
     rows = _read(spark, Values(ValueFormat.JSON, keep_raw=True), data)
-    assert [row.value for row in rows] == ['{"a":1}', "17", '"s"', "null", "[1,2]", *[None] * 6]
-    assert [row.error is None for row in rows] == [True] * 5 + [False] * 5 + [True]
+    assert [row.value for row in rows] == ['{"a":1}', "17", '"s"', "null", "[1,2]", *[None] * 7]
+    assert [row.error is None for row in rows] == [True] * 5 + [False] * 6 + [True]
     assert [None if row.raw is None else bytes(row.raw) for row in rows] == data
 
 

@@ -300,6 +300,7 @@ def test_a_writer_takes_the_settings_of_the_connection() -> None:
     for name in (
         "kafka.max.poll.records",
         "kafka.isolation.level",
+        "kafka.allow.auto.create.topics",
         "kafka.group.id",
         "minPartitions",
         "includeHeaders",
@@ -313,10 +314,13 @@ def test_a_writer_takes_the_settings_of_the_connection() -> None:
         "kafka.client.id": "w",
         "kafka.compression.type": "zstd",
         "kafka.acks": "1",
+        "kafka.allow.auto.create.topics": "false",
         "topic": "t",
         "includetimestamp": "true",
     }
     assert Topic("t", producer={"Kafka.Acks": "1"}).options(reading)["kafka.acks"] == "1"
+    creating = Topic("t", producer={"allow.auto.create.topics": "true"}).options(reading)
+    assert creating["kafka.allow.auto.create.topics"] == "true"
     for wrong, says in (
         ({"compresion.type": "x"}, "did you mean kafka.compression.type"),
         ({"acks": "2"}, "acks"),

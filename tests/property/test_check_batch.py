@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.batches.check import Checked, check_batch
+from odradek.batches import check
+from odradek.batches.check import Checked, check_batch, records_in_steps, walk
 from odradek.batches.compression import CODES, compress
 from odradek.batches.encode import encode_batch, varint
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.batches.rows import batch_rows
+from odradek.batches.steps import finish
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
@@ -44,7 +47,32 @@ def batch_of(records: list[bytes], codec: str = "none", count: int | None = None
 
 
 def checked(data: bytes) -> Checked:
-    return check_batch(data, read_header(data))
+    """As the broker checks it at once; in steps of a few records and headers the same comes out."""
+    header = read_header(data)
+    at_once = verdict(lambda: check_batch(data, header))
+    assert verdict(lambda: in_small_steps(data)) == at_once
+    if isinstance(at_once, Checked):
+        return at_once
+    raise KafkaError(at_once)
+
+
+def verdict(look: Callable[[], Checked]) -> Checked | ErrorCode:
+    try:
+        return look()
+    except KafkaError as error:
+        return error.code
+
+
+def in_small_steps(data: bytes) -> Checked:
+    header = read_header(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check, "_FEW_HEADERS", 1)
+        patch.setattr(check, "walk", lambda data, at, left: walk(data, at, left, 3))
+        try:
+            records = finish(records_in_steps(data, header, 1 << 24))
+        except CorruptRecord as error:
+            raise KafkaError(ErrorCode.unknown_server_error) from error
+        return finish(check._check_rest(records, header.record_count, None))
 
 
 @st.composite

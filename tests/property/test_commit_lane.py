@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from types import SimpleNamespace
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +16,12 @@ from odradek.broker import commit_lane
 from odradek.broker.commit_lane import CommitLane
 from odradek.broker.deferred import Deferred
 from odradek.broker.handlers import k08_offset_commit
-from odradek.broker.runtime import _batch_of
+from odradek.broker.runtime import TOPICS_KNOWN_MS, _batch_of
+from odradek.broker.scheduler import Scheduler as Shares
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups import commit_plan
+from odradek.groups import offsets as offsets_module
 from odradek.groups.commit_plan import CommitPlan, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetCommit, TopicCommit
@@ -234,6 +237,9 @@ class Line:
             slot.append(frames.frame(frames.response_head(8, head.version, head.correlation_id), reply))
 
         reply = k08_offset_commit.handle(self.rig, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
+        if isinstance(reply, GeneratorType):
+            reply = Shares(self.rig.scheduler.call_soon).start(reply)
+            self.rig.scheduler.settle()  # its connection serves nothing else meanwhile
         reply.then(answer) if isinstance(reply, Deferred) else answer(reply)
 
     def replies(self) -> bytes:
@@ -316,18 +322,19 @@ def _play(line: Line, script: list[Any]) -> None:
         else:
             line.rig.scheduler.settle()
     line.rig.scheduler.settle()
+    line.rig.advance(TOPICS_KNOWN_MS)  # a shard that was rebuilt looks then for topics that are gone
 
 
-@given(script=events, room=st.sampled_from([2, 7, 20_000]))
+@given(script=events, room=st.sampled_from([1, 4000, 20_000, 10 << 20]))
 @settings(max_examples=120)
 def test_the_short_way_is_the_long_way(script: list[Any], room: int) -> None:
     short, long = Line(short=True), Line(short=False)
-    before, commit_lane.MAX_PLANNED_PARTITIONS = commit_lane.MAX_PLANNED_PARTITIONS, room
+    before, commit_lane.MAX_PLAN_BYTES = commit_lane.MAX_PLAN_BYTES, room
     try:
         for line in (short, long):
             _play(line, script)
     finally:
-        commit_lane.MAX_PLANNED_PARTITIONS = before
+        commit_lane.MAX_PLAN_BYTES = before
     assert short.replies() == long.replies()
     for one, other in zip(short.rig.partitions, long.rig.partitions, strict=True):
         assert one.raw() == other.raw()
@@ -344,10 +351,46 @@ def test_the_short_way_is_the_long_way(script: list[Any], room: int) -> None:
         assert reloaded.durable_state() == live
 
 
+@given(
+    script=st.lists(
+        st.tuples(kinds, st.integers(1, 6)) | st.sampled_from(["tick", "recreate", "advance"]), max_size=25
+    ),
+    step=st.sampled_from([1, 2, 3]),
+    max_bytes=st.sampled_from([1_048_588, 250]),
+)
+@settings(max_examples=120)
+def test_commits_in_steps_are_answered_and_written_as_others_are(script: list[Any], step: int, max_bytes: int) -> None:
+    at_once, in_steps = Line(short=False), Line(short=False)
+    for line in (at_once, in_steps):
+        for partition in line.rig.partitions:
+            partition.max_message_bytes = max_bytes
+    _play(at_once, script)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(k08_offset_commit, "AT_ONCE", 0)
+        patch.setattr(k08_offset_commit, "STEP_PARTITIONS", step)
+        patch.setattr(offsets_module, "LONG_COMMIT", 0)
+        patch.setattr(commit_plan, "STEP_PARTITIONS", step)
+        _play(in_steps, script)
+    if max_bytes > 250:  # how much fits is reckoned more closely for a block than for single records
+        assert in_steps.replies() == at_once.replies()
+        for one, other in zip(in_steps.rig.partitions, at_once.rig.partitions, strict=True):
+            assert one.raw() == other.raw()
+    for index in range(2):
+        machine = in_steps.rig.runtime.machine(index)
+        assert machine is not None
+        live = machine.durable_state()
+        if max_bytes > 250:
+            assert live == at_once.rig.runtime.machine(index).durable_state()  # type: ignore[union-attr]
+        in_steps.rig.runtime.load(index, in_steps.rig.partitions[index])
+        in_steps.rig.scheduler.settle()
+        assert in_steps.rig.runtime.machine(index).durable_state() == live  # type: ignore[union-attr]
+    assert in_steps.replies() or not in_steps.slots
+
+
 def test_plans_nobody_uses_again_give_way_to_others_and_those_in_use_stay() -> None:
     line = Line(short=True)
     groups = [(f"group-{number:03}", 8, (("t", (0, 1, 2, 3)),), "", -1) for number in range(50)]
-    before, commit_lane.MAX_PLANNED_PARTITIONS = commit_lane.MAX_PLANNED_PARTITIONS, 40  # ten plans
+    before, commit_lane.MAX_PLAN_BYTES = commit_lane.MAX_PLAN_BYTES, 45_000  # ten plans
     try:
         assert line.lane is not None
         for number in range(20):  # more than there is room for, in turn: most go the long way
@@ -361,7 +404,7 @@ def test_plans_nobody_uses_again_give_way_to_others_and_those_in_use_stay() -> N
         line.feed([_frame(line, kind, 1) for kind in groups[30:35]])
         assert line.taken == taken + 5
     finally:
-        commit_lane.MAX_PLANNED_PARTITIONS = before
+        commit_lane.MAX_PLAN_BYTES = before
 
 
 def test_commits_of_one_kind_take_the_short_way_from_the_third_on() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+import pytest
 from consumer_rig import Client, ConsumerRig
 from group_rig import Pending
 from hypothesis import settings
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
+from odradek.groups import consumer_membership, consumer_records, pace
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_embedded import pack_assignment, read_assignment, read_subscription
 from odradek.groups.shard import GroupShard
@@ -256,3 +258,24 @@ class Groups(RuleBasedStateMachine):
 
 TestGroups = Groups.TestCase
 TestGroups.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+class GroupsInSteps(Groups):
+    """The same where every request takes as many steps as it can, and no record is read to be replayed."""
+
+    def __init__(self) -> None:
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(pace, "STEP_WORK", 1)
+        self._patch.setattr(consumer_records, "FEW", -1)
+        self._patch.setattr(consumer_membership, "_MATCHES_AT_ONCE", 0)
+        super().__init__()
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self._patch.undo()
+
+
+TestGroupsInSteps = GroupsInSteps.TestCase
+TestGroupsInSteps.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

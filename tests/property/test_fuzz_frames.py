@@ -23,8 +23,10 @@ from odradek.batches.encode import encode_batch
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
 from odradek.broker.handlers import SERVED
+from odradek.broker.metadata_log import Change
 from odradek.broker.router import Router
 from odradek.broker.server import BrokerServer
+from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
@@ -266,7 +268,6 @@ class Stage:
             "auto.create.topics.enable": "false",
         }
         self.broker = BrokerServer(BrokerConfig(settings), directory, ("127.0.0.1", 0))
-        self._create_topic, self._delete_topic = self.broker.create_topic, self.broker.delete_topic
 
     async def start(self) -> None:
         await self.broker.start()
@@ -274,23 +275,28 @@ class Stage:
             self.broker.create_topic(name, partition_count=2)
         self.broker.ensure_offsets_topic()
         # Ten thousand partitions are an honest request; here they would only cost time.
-        self.broker.create_topic = self._few  # type: ignore[method-assign]
-        self.broker.create_partitions = self._refuse  # type: ignore[method-assign]
-        self.broker.delete_topic = self._delete_some  # type: ignore[method-assign]
+        change = self.broker.catalog.change
 
-    def _few(self, name: str, **options: Any) -> Any:
-        many = options.get("partition_count", 1) > 4 or len(options.get("assignments") or ()) > 4
-        if many or sum(1 for _ in self.broker.catalog.topics()) > 20:
-            self._refuse()
-        return self._create_topic(name, **options)
+        def change_a_little(**options: Any) -> Change:
+            made = change(**options)
+            add = made.add
+            made.add = lambda request: add(self._checked(request))  # type: ignore[method-assign]
+            return made
 
-    def _delete_some(self, topic: Any) -> None:
-        if topic.name in ("t", "__consumer_offsets"):  # or nothing would ever gather in them
-            self._refuse()
-        self._delete_topic(topic)
+        self.broker.catalog.change = change_a_little  # type: ignore[method-assign]
 
-    def _refuse(self, *_: object, **__: object) -> None:
-        raise KafkaError(ErrorCode.policy_violation, "enough")
+    def _checked(self, request: CatalogRequest) -> CatalogRequest:
+        catalog = self.broker.catalog
+        kept = {topic.id for topic in catalog.topics() if topic.name in ("t", "__consumer_offsets")}
+        too_much = (
+            isinstance(request, CreatePartitions)
+            or (isinstance(request, CreateTopic) and max(request.partition_count, len(request.assignments)) > 4)
+            or (isinstance(request, CreateTopic) and sum(1 for _ in catalog.topics()) > 20)
+            or (isinstance(request, DeleteTopic) and request.topic_id in kept)  # something has to gather in them
+        )
+        if too_much:
+            raise KafkaError(ErrorCode.policy_violation, "enough")
+        return request
 
     def connect(self) -> tuple[Connection, Wired]:
         connection, transport = Connection(self.broker), Wired()

@@ -146,6 +146,10 @@ class LogModel(RuleBasedStateMachine):
         assert self.log.recovery_point == self.end
 
     @rule()
+    def run_short_of_descriptors(self) -> None:
+        self.files.release_all()
+
+    @rule()
     def close_and_reopen(self) -> None:
         before = self.producers()
         self.log.close()

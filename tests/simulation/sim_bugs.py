@@ -72,8 +72,9 @@ def _tombstones_forgotten_in_load(real: Any) -> Any:
 
 
 def _a_partition_for_two(real: Any) -> Any:
-    def assign(name: str, specs: Any, counts: Any, *, homogeneous: bool) -> Any:
-        plan = {member: dict(owned) for member, owned in real(name, specs, counts, homogeneous=homogeneous).items()}
+    def assign(name: str, specs: Any, counts: Any, pace: Any, *, homogeneous: bool) -> Any:
+        real_plan = yield from real(name, specs, counts, pace, homogeneous=homogeneous)
+        plan = {member: dict(owned) for member, owned in real_plan.items()}
         given = next(((t, min(numbers)) for owned in plan.values() for t, numbers in owned.items() if numbers), None)
         if given is not None:
             for member, spec in specs.items():
@@ -138,7 +139,7 @@ def _subscribed_topics_expire(real: Any) -> Any:
 
 def _retention_forgotten(real: Any) -> Any:
     """Counts from the commit also where the group has been emptied only now."""
-    return lambda group: lambda value: value.commit_timestamp_ms
+    return lambda group: offsets.EACH_COMMIT
 
 
 def _deleted_topics_keep_offsets(real: Any) -> Any:
@@ -254,7 +255,7 @@ BUGS: dict[str, Bug] = {
     "group tombstone forgotten": _replacing(GroupShard, "_replay_group", _group_tombstone_forgotten_in_replay),
     "tombstones forgotten in load": _replacing(GroupShard, "replay_commits", _tombstones_forgotten_in_load),
     "load stops early": _replacing(Loading, "finish", _load_stops_early),
-    "a partition for two": _replacing(assignors, "assign", _a_partition_for_two),
+    "a partition for two": _replacing(assignors, "assign_in_steps", _a_partition_for_two),
     "a share for two": _replacing(Membership, "handle_sync", _old_assignments_kept),
     "what others own is free": _replacing(Reconciliation, "step", _what_others_own_counts_as_free),
     "nothing is waited for": _replacing(Reconciliation, "_owns_any", _gives_up_nothing),
@@ -264,7 +265,7 @@ BUGS: dict[str, Bug] = {
     "subscribed topics of 848 expire": _replacing(ConsumerGroup, "reads", _subscribed_topics_expire),
     "retention counts from the commit": _replacing(offsets, "_retention_start", _retention_forgotten),
     "deleted topics keep offsets": _replacing(Offsets, "on_topics_deleted", _deleted_topics_keep_offsets),
-    "offsets stay when a group goes": _replacing(Offsets, "delete_all", _offsets_stay_when_a_group_goes),
+    "offsets stay when a group goes": _replacing(Offsets, "partitions", _offsets_stay_when_a_group_goes),
     "no rebalance timeout": _replacing(Membership, "_prepare_rebalance", _no_rebalance_timeout),
     "a join is not answered": _replacing(Membership, "_answer_join", _pending_joins_forgotten),
     "generations stand still": _replacing(ClassicGroup, "start_generation", _generation_stands_still),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from sim_ledger import Ledger
@@ -16,10 +16,11 @@ from sim_log import SimLog
 from sim_world import SimulationFailure, World
 
 import odradek.broker.runtime as runtime_module
+import odradek.groups.pace as pace_module
 from odradek.batches.rows import Row
 from odradek.broker.deferred import Deferred
 from odradek.broker.runtime import Runtime
-from odradek.core.effects import Complete, Park, Record, Result
+from odradek.core.effects import Complete, Park, Record, Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import GroupRecord, OffsetCommitRecord, decode
 from odradek.groups.commit_plan import CommitBlock, PlannedCommits
@@ -35,6 +36,7 @@ from odradek.groups.messages import (
     TopicCommit,
 )
 from odradek.groups.shard import EXPIRY, DurableState, GroupShard
+from odradek.groups.tombstones import Tombstones
 
 
 class Token:
@@ -105,12 +107,28 @@ class WatchedShard(GroupShard):
         self.watch.on_result(request, result)
         return result
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result:
-        result = super().on_timer(now_ms, key)
+    def on_timer(self, now_ms: int, key: Hashable) -> Result | Steps:
+        made = super().on_timer(now_ms, key)
+        if isinstance(made, Result):
+            self._see(now_ms, key, made)
+            return made
+        return self._seen(now_ms, key, made)
+
+    def _seen(self, now_ms: int, key: Hashable, steps: Steps) -> Steps:
+        while True:
+            try:
+                part = next(steps)
+            except StopIteration as end:
+                self._see(now_ms, key, end.value)
+                return cast(Result, end.value)
+            if part:
+                self._coordinator.on_expiry(self, now_ms, part)
+            yield part
+
+    def _see(self, now_ms: int, key: Hashable, result: Result) -> None:
         self.watch.on_result(None, result)
         if key == EXPIRY and result.records:
             self._coordinator.on_expiry(self, now_ms, result.records)
-        return result
 
     def on_loaded(self, now_ms: int) -> Result:
         self._coordinator.on_loaded(self)
@@ -118,7 +136,7 @@ class WatchedShard(GroupShard):
         self.watch.on_result(None, result)
         return result
 
-    def on_topics_known(self, topic_id: Any) -> Result:
+    def on_topics_known(self, topic_id: Any) -> Result | Steps:
         self._coordinator.on_topics_known(self)
         return super().on_topics_known(topic_id)
 
@@ -126,7 +144,7 @@ class WatchedShard(GroupShard):
         super().replay(offset, record)
         self.watch.on_replayed(record, offset + 1)
 
-    def replay_block(self, offset: int, block: CommitBlock) -> None:
+    def replay_block(self, offset: int, block: CommitBlock | Tombstones) -> None:
         super().replay_block(offset, block)
         self.watch.on_replayed(block, offset + block.count)
 
@@ -219,6 +237,7 @@ class Coordinator:
         runtime_module.GroupShard = lambda config, around: WatchedShard(self, config, around)  # type: ignore[misc,assignment]
         runtime_module.LOAD_STEP_S = 0.0  # the time it takes must not matter
         runtime_module.LOAD_STEP_BYTES = 2_000  # so that there is something to race with
+        self._part_records, pace_module.PART_RECORDS = pace_module.PART_RECORDS, 3
         self._log = logging.getLogger("odradek.broker")
         self._level, self._propagates = self._log.level, self._log.propagate
         self._log.addHandler(self._errors)
@@ -228,6 +247,7 @@ class Coordinator:
 
     def __exit__(self, *error: object) -> None:
         runtime_module.GroupShard, runtime_module.LOAD_STEP_S, runtime_module.LOAD_STEP_BYTES = self._patched
+        pace_module.PART_RECORDS = self._part_records
         self._log.removeHandler(self._errors)
         self._log.propagate = self._propagates
 

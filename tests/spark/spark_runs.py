@@ -37,6 +37,8 @@ class StreamingRun:
         chosen = {"subscribe": self.topic, "startingOffsets": "committed"} | self.options | options
         if self.group is not None:
             chosen["kafka.group.id"] = self.group
+            if chosen.get("commitOffsets") != "false":
+                chosen.setdefault("onGroupReset", "follow")
         elif chosen["startingOffsets"] == "committed":
             chosen["startingOffsets"] = "earliest"
         if "subscribePattern" in chosen:

@@ -294,3 +294,14 @@ def test_the_sinks_write_the_same(both: Any, bootstrap: str, name: str) -> None:
         found = frame.select("partition", "key", "value", "headers").collect()
         written.append(sorted((tuple(row) for row in found), key=repr))
     assert written[0] == written[1] != []
+
+
+def test_the_sinks_have_a_missing_topic_created(both: Any, bootstrap: str) -> None:
+    written = []
+    for kind in ("kafka", "odradek"):
+        topic = unique("spark-differential")
+        writer = both.sql("SELECT 'v' || id AS value FROM range(9)").coalesce(1).write.format(kind).mode("append")
+        writer.options(**{"kafka.bootstrap.servers": bootstrap, "topic": topic}).save()
+        found = load(both, "kafka", bootstrap, {"subscribe": topic}).select("value").collect()
+        written.append(sorted(bytes(row.value) for row in found))
+    assert written[0] == written[1] == [b"v%d" % number for number in range(9)]

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from brokers import unique
 from publish import create_topic, numbers, publish
-from pyspark.sql.datasource import Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, LessThan
 from spark_runs import rows_of, span
 
 from odradek.client.admin import Admin
+from odradek.spark.active import active
 from odradek.spark.options import parse_options
-from odradek.spark.source import OdradekReader
+from odradek.spark.source import OdradekReader, register
 
 T0 = 1_700_000_000_000
 CONF = "spark.sql.python.filterPushdown.enabled"
@@ -31,12 +32,11 @@ def filled(bootstrap: str) -> str:
     return topic
 
 
-@pytest.fixture(params=["true", "false"])
-def pushing(spark: Any, request: pytest.FixtureRequest) -> Iterator[bool]:
-    assert spark.conf.get(CONF) == "true", "register sets it"
-    spark.conf.set(CONF, request.param)
-    yield request.param == "true"
+@pytest.fixture
+def pushing(spark: Any) -> Iterator[None]:
     spark.conf.set(CONF, "true")
+    yield
+    spark.conf.unset(CONF)
 
 
 def time(second: int) -> str:
@@ -61,16 +61,75 @@ def loaded(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
     return reader.options(**options).load()
 
 
-def test_the_rows_are_the_same_with_and_without(spark: Any, bootstrap: str, filled: str, pushing: bool) -> None:
+@pytest.mark.usefixtures("pushing")
+@pytest.mark.parametrize("pushes", ["true", "false"])
+def test_the_rows_are_the_same_with_and_without(spark: Any, bootstrap: str, filled: str, pushes: str) -> None:
     for condition, expected, tasks in CONDITIONS:
-        wanted = loaded(spark, bootstrap, filled, pushFilters="true").where(condition)
+        wanted = loaded(spark, bootstrap, filled, pushFilters=pushes).where(condition)
         assert rows_of(wanted) == expected, condition
-        assert wanted.rdd.getNumPartitions() == (tasks if pushing else 4), condition
+        assert wanted.rdd.getNumPartitions() == (tasks if pushes == "true" else 4), condition
 
 
+def test_push_filters_names_the_setting_that_it_needs(spark: Any, bootstrap: str, filled: str) -> None:
+    assert spark.conf.get(CONF) == "false", "Spark's default"
+    with pytest.raises(Exception, match=rf"OdradekReader implements pushFilters.*configuration '{CONF}' is false"):
+        loaded(spark, bootstrap, filled, pushFilters="true").where("partition = 2").count()
+    assert loaded(spark, bootstrap, filled).where("partition = 2").count() == 100
+
+
+def settings_of(spark: Any) -> dict[str, str]:
+    return {row.key: row.value for row in spark.sql("SET").collect()}
+
+
+def test_register_changes_no_setting_so_that_other_sources_count_right(spark: Any) -> None:
+    """With the setting Spark keeps a pushed filter with the frame, and a source reads too few rows the next time."""
+    fresh = spark.newSession()
+    before = settings_of(fresh)
+    register(fresh)
+    assert settings_of(fresh) == before
+
+    class Taker:
+        """Pushes where it can, and reads all where it cannot, as our own reader does."""
+
+        def __init__(self, reader: Any) -> None:
+            self.reader = reader
+            self.__func__ = DataSourceReader.pushFilters
+
+        def __call__(self, filters: list[Filter]) -> list[Filter]:
+            self.reader.wanted = [item.value for item in filters if isinstance(item, EqualTo)]
+            return [item for item in filters if not isinstance(item, EqualTo)]
+
+    class TenReader(DataSourceReader):  # type: ignore[misc]
+        wanted: tuple[int, ...] = ()
+
+        @property
+        def pushFilters(self) -> Any:
+            return Taker(self)
+
+        def read(self, partition: Any) -> Iterator[tuple[int]]:
+            return ((n,) for n in range(10) if not self.wanted or n in self.wanted)
+
+    class Ten(DataSource):  # type: ignore[misc]
+        @classmethod
+        def name(cls) -> str:
+            return "ten"
+
+        def schema(self) -> str:
+            return "n int"
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return TenReader()
+
+    with active(fresh):
+        fresh.dataSource.register(Ten)
+    frame = fresh.read.format("ten").load()
+    assert frame.where("n = 3").count() == 1
+    assert frame.count() == 10
+
+
+@pytest.mark.usefixtures("pushing")
 def test_a_frame_used_twice_reads_all_it_should(spark: Any, bootstrap: str, filled: str) -> None:
     """Spark gives the tasks of the first, filtered, query to the second: so nothing is pushed unasked."""
-    assert spark.conf.get(CONF) == "true"
     frame = loaded(spark, bootstrap, filled)
     first, second = frame.where("partition = 2"), frame.where("partition = 1")
     assert rows_of(first) == span(2, 0, 100)

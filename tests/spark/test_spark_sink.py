@@ -12,7 +12,6 @@ from brokers import unique
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TopicPartition
 from publish import consumer, create_topic, log_end, numbers, publish
 from publish import read as consume
-from py4j.protocol import Py4JJavaError
 from spark_runs import StreamingRun
 
 from odradek.client.partitioner import partition_for_key
@@ -83,6 +82,14 @@ def test_timestamps_are_written_when_asked_for(spark: Any, bootstrap: str, topic
     assert second.timestamp()[1] > 1_700_000_000_123, "Spark's own sink leaves the column out, and so do we"
 
 
+def test_the_broker_creates_a_missing_topic_as_it_does_for_sparks_own_sink(spark: Any, bootstrap: str) -> None:
+    name = unique("spark-sink")
+    save(spark.sql("SELECT 'x' AS value"), bootstrap, topic=name)
+    assert [message.value() for message in held(bootstrap, name, 4, 1)] == [b"x"], (
+        "the tests' brokers make 4 partitions"
+    )
+
+
 @pytest.mark.parametrize(
     ("sql", "options", "message"),
     [
@@ -94,7 +101,11 @@ def test_timestamps_are_written_when_asked_for(spark: Any, bootstrap: str, topic
         ("SELECT 'x' AS value, -1 AS partition", {"topic": "T"}, "partition -1: a partition number is at least 0"),
         ("SELECT 'x' AS value", {"topic": "T", "tpoic": "x"}, "unknown option tpoic; did you mean topic?"),
         ("SELECT repeat('x', 2000000) AS value", {"topic": "T"}, "MESSAGE_TOO_LARGE"),
-        ("SELECT 'x' AS value", {"topic": "nowhere-to-be-found"}, "nowhere-to-be-found"),
+        (
+            "SELECT 'x' AS value",
+            {"topic": "nowhere-to-be-found", "kafka.allow.auto.create.topics": "false"},
+            "nowhere-to-be-found",
+        ),
     ],
 )
 def test_mistakes_are_named(
@@ -196,11 +207,11 @@ def test_a_session_of_its_own_writes_though_another_is_active(spark: Any, bootst
     create_topic(bootstrap, topic, 1)
     other, bare = spark.newSession(), spark.newSession()
     register(other)
-    rows = bare.createDataFrame([("x",)], "value string")  # makes that one active, which knows no odradek
+    rows = bare.createDataFrame([("x",)], "value string")  # makes that one active
     try:
         save(other.range(2).selectExpr("string(id) value"), bootstrap, topic=topic)
         assert sorted(m.value() for m in held(bootstrap, topic, 1, 2)) == [b"0", b"1"]
-        with pytest.raises(Py4JJavaError, match="DATA_SOURCE_NOT_FOUND"):
-            save(rows, bootstrap, topic=topic)
+        save(rows, bootstrap, topic=topic)
+        assert len(held(bootstrap, topic, 1, 3)) == 3, "Spark finds the source by itself in the one without register"
     finally:
         spark.createDataFrame([], "none int")

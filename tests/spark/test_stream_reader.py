@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from brokers import eventually
+from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewPartitions
 from publish import admin, consumer, create_topic, numbers, publish
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -15,10 +18,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from odradek.batches.arrow import schema
 from odradek.batches.columns import DEFAULT_COLUMNS
+from odradek.client import reader
 from odradek.client.admin import Admin
 from odradek.client.model import LATEST
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark.lookups import GroupInUse
+from odradek.lag import reset
+from odradek.lag.reset_mark import mark_reset
+from odradek.spark import lookups
 from odradek.spark.loss import DataLoss
 from odradek.spark.options import parse_options
 from odradek.spark.plan import mark_commit
@@ -35,12 +42,14 @@ class Planner:
         self.bootstrap, self.topic, self.group = bootstrap, topic, group
         self.reader = self.made()
 
-    def made(self, **options: str) -> OdradekStreamReader:
+    def made(self, **options: str | None) -> OdradekStreamReader:
+        """``None``: without that option."""
         chosen = {
             "kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, "kafka.group.id": self.group,
-            "startingOffsets": "committed", "fetchOffset.numRetries": "0",
+            "startingOffsets": "committed", "fetchOffset.numRetries": "0", "onGroupReset": "follow",
         }  # fmt: skip
-        return OdradekStreamReader(parse_options(chosen | options, streaming=True))
+        given = {name: value for name, value in (chosen | options).items() if value is not None}
+        return OdradekStreamReader(parse_options(given, streaming=True))
 
     def next(self, start: Offset, limit: Any = None) -> Offset:
         found = self.reader.latestOffset(start, limit or ReadAllAvailable())
@@ -80,18 +89,159 @@ def query(bootstrap: str, topic: str, group: str) -> Iterator[Planner]:
     made.close()
 
 
-def test_a_member_that_joins_while_the_query_runs_is_named(query: Planner) -> None:
-    # behaviour 4: nobody commits from outside of a group with members
-    first = query.next({})
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "odradek.spark.commits"]
+
+
+@contextmanager
+def member_of(query: Planner) -> Iterator[Any]:
+    """A consumer that is a member of the query's group while the block runs."""
     member = consumer(query.bootstrap, query.group, client_id="the-newcomer")
     try:
         member.subscribe([query.topic])
         eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
-        with pytest.raises(GroupInUse, match=f"group {query.group} has live members.*the-newcomer at "):
-            query.next(first)
+        yield member
     finally:
         member.close()
-    assert query.next(first) == first, "once it has left, the query goes on"
+
+
+def commit_as(member: Any, query: Planner, offset: int) -> None:
+    member.commit(offsets=[Position(query.topic, 0, offset)], asynchronous=False)
+
+
+@pytest.mark.parametrize("on_reset", ["asked", "follow"])
+def test_a_member_that_joins_while_the_query_runs_is_named_once_and_the_query_goes_on(
+    query: Planner, caplog: pytest.LogCaptureFixture, on_reset: str
+) -> None:
+    # behaviour 4: only members commit to a group with members
+    query.reader = query.made(onGroupReset=on_reset)
+    first = query.next({}, ReadMaxRows(2))
+    with member_of(query):
+        second = query.next(first, ReadMaxRows(2))
+        third = query.next(second, ReadMaxRows(2))
+        assert query.read(first, second) + query.read(second, third) == span(2, 6)
+        assert query.commits() == {}
+        (warning,) = warnings_of(caplog)
+        assert f"not committed to group {query.group} yet: it has live members" in warning
+        assert "the-newcomer at " in warning
+    assert query.read(third, query.next(third)) == span(6, 10)
+    assert query.commits()[0].offset == 6, "committed as soon as it can be, by the next batch"
+    with member_of(query):
+        query.next(third)
+        query.next({query.topic: {"0": 8}})
+    assert len(warnings_of(caplog)) == 2, "another time, another warning"
+
+
+@pytest.mark.parametrize("on_reset", ["asked", "follow"])
+def test_a_query_begins_beside_members_and_their_commits_do_not_move_it(
+    query: Planner, caplog: pytest.LogCaptureFixture, on_reset: str
+) -> None:
+    query.reset(3)
+    query.reader = query.made(onGroupReset=on_reset)
+    with member_of(query) as member:
+        first = query.next({}, ReadMaxRows(2))
+        assert query.read({}, first) == span(3, 5)
+        assert "the-newcomer at " in warnings_of(caplog)[0]
+        second = query.next(first, ReadMaxRows(2))
+        assert query.read(first, second) == span(5, 7), "not again from the commit that it began at"
+        commit_as(member, query, 9)
+        third = query.next(second, ReadMaxRows(1))
+        assert query.read(second, third) == span(7, 8)
+        assert query.commits()[0].offset == 9
+    assert query.next(third, ReadMaxRows(1))[query.topic] == {"0": 9}
+    assert query.commits()[0].offset == 8
+
+
+def test_a_member_s_commit_is_no_reset_though_no_commit_of_ours_has_failed(query: Planner) -> None:
+    first = query.next({}, ReadMaxRows(5))
+    with member_of(query) as member:
+        commit_as(member, query, 1)
+        second = query.next(first, ReadMaxRows(2))
+        assert query.read(first, second) == span(5, 7)
+    query.next(second)
+    assert query.commits()[0].offset == 7
+
+
+def test_any_cause_is_warned_of_once_and_a_reset_is_followed_when_it_can_be_acknowledged(
+    query: Planner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.reset(1)
+    first = query.next({}, ReadMaxRows(4))
+    admin_of_reader = query.reader._lookups.admin
+
+    def refuse(*args: Any) -> None:
+        raise KafkaError(ErrorCode.group_authorization_failed, "this user may not commit")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(admin_of_reader, "alter_group_offsets", refuse)
+        second = query.next(first, ReadMaxRows(1))
+        assert query.read(first, second) == span(5, 6)
+        query.reset(2)
+        third = query.next(second, ReadMaxRows(1))
+        assert query.read(second, third) == span(6, 7)
+        (warning,) = warnings_of(caplog)
+        assert "this user may not commit" in warning
+    fourth = query.next(third)
+    assert query.read(third, fourth) == span(2, 10)
+    assert query.next(fourth) == fourth, "followed once"
+    assert query.commits()[0].offset == 10
+
+
+def test_a_first_batch_that_cannot_acknowledge_its_start_is_not_read_twice(
+    query: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.reset(4)
+
+    def refuse(*args: Any) -> None:
+        raise KafkaError(ErrorCode.group_authorization_failed, "this user may not commit")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(query.reader._lookups.admin, "alter_group_offsets", refuse)
+        first = query.next({}, ReadMaxRows(3))
+        second = query.next(first, ReadMaxRows(2))
+    assert query.read({}, first) + query.read(first, second) == span(4, 9)
+    assert query.read(second, query.next(second)) == span(9, 10)
+    assert query.commits()[0].offset == 9
+    query.reset(4)
+    assert query.read(second, query.next(second)) == span(4, 10), "the same offset once more is a reset"
+
+
+def test_commits_of_other_tools_do_not_move_a_query_unless_they_ask_for_it(
+    query: Planner, caplog: pytest.LogCaptureFixture
+) -> None:
+    query.reader = query.made(onGroupReset=None)
+    where = TopicPartition(query.topic, 0)
+    first = query.next({}, ReadMaxRows(5))
+    copied = mark_reset(9, uuid.uuid4())  # MirrorMaker carries metadata over to a topic with another id
+    carried = OffsetAndMetadata(9, metadata="odradek-spark:1:4")
+    for stranger in (OffsetAndMetadata(9), OffsetAndMetadata(1), carried, copied):
+        query.client.alter_group_offsets(query.group, {where: stranger})
+        assert query.read(first, query.next(first)) == span(5, 10), stranger
+        assert query.commits()[0].offset == 5
+    (warning,) = warnings_of(caplog)
+    assert f"overwritten: {where} at 9 (now 5)" in warning
+    assert "odradek groups reset" in warning
+    plan = reset.plan(query.client, query.group, reset.Scenario("to-offset", 2), topics=[query.topic])
+    query.client.alter_group_offsets(query.group, plan.commits())
+    second = query.next(first)
+    assert query.read(first, second) == span(2, 10)
+    assert query.next(second) == second, "followed once"
+    assert query.commits()[0].offset == 10
+    query.client.alter_group_offsets(query.group, {where: mark_reset(7)})
+    assert query.read(second, query.next(second)) == span(7, 10), "brokers before 2.8 have no ids"
+
+
+def test_a_report_of_the_latest_offsets_asks_the_cluster_for_nothing(
+    query: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = query.next({}, ReadMaxRows(3))
+    asked: list[Any] = []
+    monkeypatch.setattr(reader, "samples", lambda *args: asked.append(args) or {})
+    monkeypatch.setattr(query.reader._lookups, "_admin", None)
+    monkeypatch.setattr(lookups, "Admin", lambda *args: asked.append(args))
+    assert query.reader.reportLatestOffset() == {query.topic: {"0": 10}, "$odradek": {}}
+    assert asked == []
+    assert first[query.topic] == {"0": 3}
 
 
 def test_a_partition_added_while_the_query_runs_is_read_from_its_start(query: Planner) -> None:

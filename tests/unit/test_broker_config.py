@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.broker import config
-from odradek.broker.config import BrokerConfig, Source, describe_broker, describe_topic, log_config
+from odradek.broker.config import BrokerConfig, Source, log_config
+from odradek.broker.config_description import describe_broker, describe_topic
 from odradek.broker.config_inert import DYNAMIC
 from odradek.broker.group_surroundings import group_config
 from odradek.broker.quotas import Quotas
@@ -220,7 +221,7 @@ def test_settings_that_go_together_are_checked_together_while_running() -> None:
     broker.after({"log.cleaner.threads": None, "log.cleaner.dedupe.buffer.size": "1500000"}, cluster_wide=True)
     with pytest.raises(ConfigError, match=r"group\.consumer\.assignment\.interval\.ms"):
         broker.after({"group.consumer.assignment.interval.ms": "99999"}, cluster_wide=True)
-    assert broker.cluster_wide == {"log.cleaner.threads": "2"}
+    assert broker.cluster_wide == {"min.insync.replicas": "1", "log.cleaner.threads": "2"}
 
 
 def test_what_kafka_keeps_for_its_tests_is_taken_and_listed_only_where_it_is_set() -> None:

@@ -52,11 +52,14 @@ SERVER = AllApis()
 
 
 async def _try(data: bytes, piece: int) -> None:
+    SERVER.use(asyncio.get_running_loop())
     connection, transport = Connection(SERVER), FakeTransport()  # type: ignore[arg-type]
     connection.connection_made(transport)  # type: ignore[arg-type]
     for at in range(0, len(data), piece):
         if not transport.closed:
             connection.data_received(data[at : at + piece])
+    while SERVER.scheduler.busy:
+        await asyncio.sleep(0)
     assert not connection._slots, "every request was answered or ended the connection"
     assert connection._reader.buffered <= 1000 + 4 + piece
     transport.replies()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from test_broker_clock import Loop
 
-from odradek.broker.purgatory import ParkedFetch
+from odradek.broker.purgatory import ParkedFetch, Purgatory
 
 
 class Partition:
@@ -14,7 +16,10 @@ class Partition:
 
 def park(loop: Loop, partitions, missing: int, wait_ms: int = 500):
     done: list[tuple[float, bool]] = []
-    return ParkedFetch(loop, partitions, missing, wait_ms, lambda changed: done.append((loop.now, changed))), done
+    queue = SimpleNamespace(add=lambda fetch: loop.call_soon(lambda: fetch.run_share(0.0)))
+    client = SimpleNamespace(parked=set(), parked_partitions=0)
+    purgatory = Purgatory(loop, queue)
+    return purgatory.park(client, partitions, missing, wait_ms, lambda changed: done.append((loop.now, changed))), done
 
 
 def test_enough_bytes_wake_it_in_the_next_round() -> None:

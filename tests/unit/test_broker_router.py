@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,10 @@ from odradek.broker.connection import Connection
 from odradek.broker.deferred import Deferred
 from odradek.broker.handlers import SERVED
 from odradek.broker.quotas import Quotas
+from odradek.broker.reply_memory import ReplyMemory
+from odradek.broker.request_memory import RequestMemory
 from odradek.broker.router import Api, Hangup, Router
+from odradek.broker.scheduler import Scheduler
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
 
@@ -72,6 +76,12 @@ class Server:
         self.commit_lane = SimpleNamespace(take=lambda backlog, most: None)  # no commit here is like another
         self.router.apis = {int(name[1:]): Api(int(name[1:]), (0, 3), handle) for name, handle in handlers.items()}
 
+    def use(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = lambda: 0.0) -> None:
+        """Serves on this loop; by this clock no share ever ends."""
+        self.scheduler = Scheduler(loop.call_soon, clock)
+        self.reply_memory = ReplyMemory(lambda: 0.0)
+        self.request_memory = RequestMemory(-1, loop.call_later, loop.time)
+
     def admit(self, connection: Connection, host: str) -> bool:
         return True
 
@@ -86,6 +96,8 @@ def loop():
 
 
 def connect(loop: asyncio.AbstractEventLoop, server: Server) -> tuple[Connection, FakeTransport]:
+    server.use(loop)
+
     async def build() -> tuple[Connection, FakeTransport]:
         connection, transport = Connection(server), FakeTransport()  # type: ignore[arg-type]
         connection.connection_made(transport)  # type: ignore[arg-type]
@@ -304,3 +316,29 @@ def test_a_frame_too_long_closes(loop) -> None:
     assert transport.closed
     connection.data_received(heartbeat(2))
     assert len(transport.replies()) == 1
+
+
+def test_a_client_that_takes_a_long_reply_slowly_is_not_idle(loop: asyncio.AbstractEventLoop) -> None:
+    server = Server()
+    server.config.connections_max_idle_ms = 1000
+    now_s, unsent = 0.0, 10
+    loop.time = lambda: now_s  # type: ignore[method-assign]
+    connection, transport = connect(loop, server)
+    transport.get_write_buffer_size = lambda: unsent  # type: ignore[method-assign]
+    for _ in range(5):
+        unsent -= 1
+        now_s += 1.5
+        connection._watch_idleness()
+    assert not transport.aborted
+    now_s += 1.5
+    connection._watch_idleness()
+    assert transport.aborted, "it has taken nothing for longer than that"
+
+
+def test_a_message_that_quotes_a_long_name_is_cut() -> None:
+    row = {"error_code": ErrorCode.invalid_request, "error_message": "no " + "x" * 32_767, "configs": ()}
+    reply = {"results": [row | {"resource_type": 2, "resource_name": "x" * 32_767}]}
+    for version in (1, 4):
+        packed = schemas.encode(32, version, schemas.Kind.RESPONSE, reply)
+        (result,) = schemas.decode(32, version, schemas.Kind.RESPONSE, packed, 0)[0].results
+        assert result.error_message == "no " + "x" * 32_764

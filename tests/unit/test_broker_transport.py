@@ -46,6 +46,7 @@ class Broker:
         self.answer: Callable[[], Any] = lambda: [b""]
         self.lost = threading.Event()
         server = Server(k12=lambda *_: self.answer())
+        server.use(self.loop)
         server.discharge = lambda _: self.lost.set()  # type: ignore[method-assign]
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.catalog import records
+from odradek.catalog.credentials import Credential
 from odradek.catalog.records import (
     ClientQuotaRecord,
     ConfigRecord,
@@ -17,7 +18,9 @@ from odradek.catalog.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 
 ids = st.uuids()
@@ -40,6 +43,13 @@ any_record = st.one_of(
     ),
     st.builds(FeatureLevelRecord, names, st.integers(-(2**15), 2**15 - 1)),
     st.builds(ProducerIdsRecord, i32, i64, i64),
+    st.builds(
+        UserScramCredentialRecord,
+        names,
+        st.integers(-128, 127),
+        st.builds(Credential, st.binary(max_size=200), st.binary(max_size=64), st.binary(max_size=64), i32),
+    ),
+    st.builds(RemoveUserScramCredentialRecord, names, st.integers(-128, 127)),
 )
 
 
@@ -96,3 +106,27 @@ def test_cut_off_records_raise(record, data) -> None:
 def test_another_frame_version_raises() -> None:
     with pytest.raises(ValueError, match="frame version 2"):
         records.decode(b"\x02\x02\x00", make_id)
+
+
+# Read from the metadata log of an Apache Kafka 4.3: user a, SHA-256, 4096 iterations, salt "salt", and the keys that
+# follow from a salted password of 32 x.
+KAFKAS_CREDENTIAL = bytes.fromhex(
+    "010b000261010573616c74"
+    "21f4695af4c64263f1e68abd850edb59b206bded8ce10d6fdd8b8af9a1db8007fd"
+    "21ef1ec68ad1add5f3f8fd010997d9bf074025de4bbfb9a818d835d310a0f86469"
+    "0000100000"
+)
+
+
+def test_a_credential_is_read_as_kafka_writes_it_and_written_so() -> None:
+    record = records.decode(KAFKAS_CREDENTIAL, make_id)
+    assert isinstance(record, UserScramCredentialRecord)
+    assert (record.user, record.mechanism, record.credential.iterations) == ("a", 1, 4096)
+    assert record.credential.salt == b"salt"
+    assert records.encode(record) == KAFKAS_CREDENTIAL
+    assert records.encode(RemoveUserScramCredentialRecord("c", 1)) == bytes.fromhex("01160002630100")
+
+
+def test_secrets_are_not_shown() -> None:
+    record = records.decode(KAFKAS_CREDENTIAL, make_id)
+    assert repr(record).count("b'") == repr(record).count("salt") == 0

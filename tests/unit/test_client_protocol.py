@@ -65,7 +65,7 @@ def encoded(version: int, message: dict[str, Any]) -> bytes:
 @given(st.sampled_from(VERSIONS), replies)
 @settings(max_examples=150)
 def test_fetch_replies_of_every_version(version: int, message: dict[str, Any]) -> None:
-    reply = fetch.parse_reply(version, memoryview(encoded(version, message)))
+    reply = fetch.parse_reply(version, memoryview(encoded(version, message)), 9)
     assert reply.throttle_ms == message["throttle_time"]
     if version >= 7:
         assert (reply.error_code.value, reply.session_id) == (message["error_code"], message["session_id"])
@@ -95,7 +95,7 @@ def test_records_are_a_view_and_no_copy() -> None:
     }  # fmt: skip
     message = {"throttle_time": 0, "responses": [{"topic": "t", "topic_id": TOPIC_ID, "partitions": [row]}]}
     data = encoded(16, message | {"error_code": 0, "session_id": 0})
-    reply = fetch.parse_reply(16, memoryview(data))
+    reply = fetch.parse_reply(16, memoryview(data), 1)
     assert reply.partitions[0].records.obj is data
 
 
@@ -108,7 +108,7 @@ def test_damaged_fetch_replies_raise_value_error(
     data[position % len(data)] = byte
     damaged = bytes(data[: max(4, len(data) - cut)])
     with contextlib.suppress(ValueError):
-        reply = fetch.parse_reply(version, memoryview(damaged))
+        reply = fetch.parse_reply(version, memoryview(damaged), 9)
         assert sum(len(row.records) for row in reply.partitions) <= len(damaged)
 
 

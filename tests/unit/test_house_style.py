@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "src" / "odradek"
-MODULES = sorted(SOURCE.rglob("*.py"))
+MODULES = sorted((ROOT / "src").rglob("*.py"))
 EVERYTHING = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "bench").rglob("*.py"))]
 MODULE_LINES = 800
 FUNCTION_LINES = 70

@@ -18,6 +18,7 @@ from odradek.broker.config import BrokerConfig, log_config
 from odradek.broker.log_directory import LogDirectory
 from odradek.broker.metadata_log import DIRECTORY, Catalog
 from odradek.broker.partition import Partition
+from odradek.broker.scheduler import finish
 from odradek.catalog.shard import CreateTopic
 from odradek.core.effects import Record
 
@@ -43,7 +44,7 @@ class Broker:
             self.catalog.apply(CreateTopic("t", UUID(int=1), 2, 1))
             topic = self.catalog.topic("t")
             assert topic is not None
-            directory.open_topic(topic, log_config(BrokerConfig(), {}))
+            directory.partitions.update(finish(directory.open_topic(topic, log_config(BrokerConfig(), {}))))
         try:
             yield [partition for _, partition in sorted(directory.partitions.items())]
         finally:

@@ -6,11 +6,13 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from catalogs import changed
 
-from odradek.broker.metadata_log import DIRECTORY, Catalog
-from odradek.catalog.shard import CreateTopic
+from odradek.broker.metadata_log import DIRECTORY, Catalog, ChangeTooLarge
+from odradek.broker.scheduler import finish
+from odradek.catalog.shard import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.files import MemoryFiles
+from odradek.storage.files import Crash, MemoryFiles
 
 LOG = Path("/data") / DIRECTORY / "00000000000000000000.log"
 
@@ -33,30 +35,105 @@ def test_each_change_is_on_disk_before_it_is_answered() -> None:
         assert (files.appends.count(LOG), files.syncs.count(LOG)) == (number, number)
 
 
-def test_many_topics_of_one_request_share_a_sync() -> None:
+def test_many_topics_of_one_request_share_a_batch_and_a_sync() -> None:
     files = MemoryFiles()
     catalog = opened(files)
-    with catalog.in_one_sync():
-        for number in range(1, 51):
-            create(catalog, number)
-        with pytest.raises(KafkaError) as refused:
-            create(catalog, 50)
-        assert refused.value.code is ErrorCode.topic_already_exists
-        assert files.syncs.count(LOG) == 0
-    assert files.syncs.count(LOG) == 1
-    with catalog.in_one_sync():
-        pass
-    assert files.syncs.count(LOG) == 1
-    create(catalog, 51)
-    assert files.syncs.count(LOG) == 2
+    change = catalog.change()
+    for number in range(1, 51):
+        finish(change.add(CreateTopic(f"t{number}", UUID(int=number), 2, 1, configs={"retention.ms": "1"})))
+    with pytest.raises(KafkaError) as refused:
+        finish(change.add(CreateTopic("t_50", UUID(int=99), 0, 1)))
+    assert refused.value.code is ErrorCode.invalid_partitions
+    assert (files.appends.count(LOG), files.syncs.count(LOG)) == (0, 0)
+    change.write()
+    assert (files.appends.count(LOG), files.syncs.count(LOG)) == (1, 1)
+    assert not list(catalog.topics()), "nobody sees a topic before it is published"
+    for topic in finish(change.stage()):
+        catalog.publish(topic)
+    before = list(catalog.topics())
+    assert len(before) == 50
     files.crash()
-    assert len(list(opened(files).topics())) == 51
+    again = opened(files)
+    assert list(again.topics()) == before
+    assert again.topic_configs("t7") == {"retention.ms": "1"}
+    catalog.change().write()
+    assert files.syncs.count(LOG) == 1, "nothing to write"
 
 
-def test_a_sync_that_fails_at_the_end_is_not_passed_over() -> None:
+def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
+    """As in Kafka, which looks at the topics that are there."""
+    catalog = opened(MemoryFiles())
+    changed(catalog, CreateTopic("a.b", UUID(int=1), 1, 1), CreateTopic("a_b", UUID(int=2), 1, 1))
+    catalog.apply(DeleteTopic(UUID(int=1)))
+    with pytest.raises(KafkaError, match=r"collides with existing topic: a_b"):
+        finish(catalog.change().add(CreateTopic("a.b", UUID(int=9), 1, 1)))
+    catalog.apply(DeleteTopic(UUID(int=2)))
+    changed(catalog, CreateTopic("a.b", UUID(int=3), 1, 1))
+
+
+def test_new_partitions_are_seen_together() -> None:
+    catalog = opened(MemoryFiles())
+    changed(catalog, CreateTopic("t", UUID(int=1), 2, 1))
+    seen = catalog.topic("t")
+    assert seen is not None
+    change = catalog.change()
+    finish(change.add(CreatePartitions("t", 5)))
+    change.write()
+    (staged,) = finish(change.stage())
+    assert seen.partition_count == 2
+    assert catalog.topic("t") is seen
+    catalog.publish(staged)
+    grown = catalog.topic("t")
+    assert grown is not None
+    assert [partition.index for partition in grown.partitions] == list(range(5))
+    assert catalog.topic_by_id(UUID(int=1)) is grown
+
+
+def test_a_crash_leaves_all_of_a_change_or_none() -> None:
+    size = 0
+    for kept in range(0, 3000, 7):
+        files = MemoryFiles()
+        catalog = opened(files)
+        change = catalog.change()
+        for number in range(10):
+            finish(change.add(CreateTopic(f"t{number}", UUID(int=number), 3, 1)))
+        files.tear_after(kept)
+        with pytest.raises(Crash):
+            change.write()
+        size = len(change.records)
+        files.crash()
+        found = list(opened(files).topics())
+        assert len(found) in (0, 10), kept
+        if found:
+            break
+    assert size == 40
+    assert found, "the last attempt kept all bytes"
+
+
+def test_more_than_one_batch_holds_is_refused_as_a_whole() -> None:
+    catalog = opened(MemoryFiles())
+    change = catalog.change()
+    finish(change.add(CreateTopic("a", UUID(int=1), 9_000, 1)))
+    with pytest.raises(ChangeTooLarge) as refused:
+        finish(change.add(CreateTopic("b", UUID(int=2), 999, 1)))
+    assert (refused.value.code, refused.value.message) == (
+        ErrorCode.policy_violation, "Unable to perform excessively large batch operation.",
+    )  # fmt: skip
+    change = catalog.change(max_records=None)
+    for number in range(250):
+        finish(change.add(AlterConfigs(GROUP, f"g{number}", {"x": "v" * 32_000})))
+    with pytest.raises(ChangeTooLarge) as refused:
+        finish(change.add(AlterConfigs(GROUP, "g", {str(n): "v" * 32_000 for n in range(50)})))
+    assert refused.value.code is ErrorCode.record_list_too_large
+
+
+def test_a_sync_that_fails_is_not_passed_over() -> None:
     files = MemoryFiles()
     catalog = opened(files)
     files.fail_sync = lambda path: path == LOG
-    with pytest.raises(KafkaError) as failed, catalog.in_one_sync():
-        create(catalog, 1)
+    change = catalog.change()
+    finish(change.add(CreateTopic("t", UUID(int=1), 1, 1)))
+    with pytest.raises(KafkaError) as failed:
+        change.write()
     assert failed.value.code is ErrorCode.kafka_storage_error
+    assert not list(catalog.topics())

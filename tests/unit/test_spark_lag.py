@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
 import pytest
 
 from odradek.core.ids import TopicPartition
-from odradek.spark.lag import Lag, QueryLag, lag_of, latest_to_json, prometheus_text
+from odradek.spark.lag import Lag, QueryLag, latest_to_json, progress_of, prometheus_text
 from odradek.spark.plan import SourceOffset
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
@@ -19,20 +20,26 @@ def end(**offsets: int) -> str:
     return json.dumps(SourceOffset({TopicPartition("flights", int(n[1:])): to for n, to in offsets.items()}).to_json())
 
 
+def lag_of(done: str, latest: str, unread_ms: Mapping[TopicPartition, int] | None = None) -> Lag | None:
+    progress = progress_of(done, latest)
+    return None if progress is None else progress.lag(NOW, unread_ms or {})
+
+
 def test_lag_is_what_the_batch_left_of_each_partition() -> None:
-    latest = json.dumps(latest_to_json({P0: 100, P1: 50, P2: 7}, {P0: NOW - 2500, P1: NOW - 500}))
-    lag = lag_of(end(p0=40, p1=50), latest, NOW)
+    latest = json.dumps(latest_to_json({P0: 100, P1: 50, P2: 7}))
+    lag = lag_of(end(p0=40, p1=50), latest, {P0: NOW - 2500, P1: NOW - 500})
+    assert lag is not None
     assert lag == Lag({P0: 60, P1: 0}, 2.5), "partition 2 is not read yet, partition 1 has nothing unread"
     assert (lag.least, lag.most, lag.average, lag.total) == (0, 60, 30.0, 60)
     assert str(lag) == "60 offsets behind latest (min 0, max 60, avg 30.0), 2.5 s behind"
-    assert lag_of(end(p0=100, p1=60), latest, NOW) == Lag({P0: 0, P1: 0}, 0.0), "ahead of an older report is not behind"
-    assert lag_of(end(p0=40), json.dumps(latest_to_json({P0: 41}, {})), NOW) == Lag({P0: 1}, None)
-    assert lag_of(end(p0=40), json.dumps(latest_to_json({P0: 41}, {P0: NOW + 5})), NOW) == Lag({P0: 1}, 0.0)
+    assert lag_of(end(p0=100, p1=60), latest) == Lag({P0: 0, P1: 0}, 0.0), "ahead of an older report is not behind"
+    assert lag_of(end(p0=40), json.dumps(latest_to_json({P0: 41}))) == Lag({P0: 1}, None)
+    assert lag_of(end(p0=40), json.dumps(latest_to_json({P0: 41})), {P0: NOW + 5}) == Lag({P0: 1}, 0.0)
 
 
 def test_reports_of_sparks_own_source_have_no_times() -> None:
-    assert lag_of('{"flights":{"0":40}}', '{"flights":{"0":41}}', NOW) == Lag({P0: 1}, None)
-    assert lag_of('{"flights":{"0":40}}', '{"flights":{"0":40}}', NOW) == Lag({P0: 0}, None)
+    assert lag_of('{"flights":{"0":40}}', '{"flights":{"0":41}}') == Lag({P0: 1}, None)
+    assert lag_of('{"flights":{"0":40}}', '{"flights":{"0":40}}') == Lag({P0: 0}, None)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +48,7 @@ def test_reports_of_sparks_own_source_have_no_times() -> None:
      ('{"logOffset":3}', '{"logOffset":4}')],
 )  # fmt: skip
 def test_other_sources_are_passed_over(done: str | None, latest: str | None) -> None:
-    assert lag_of(done, latest, NOW) is None
+    assert progress_of(done, latest) is None
 
 
 SAMPLE = re.compile(r'odradek_spark_([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (-?[0-9.]+)')

@@ -162,10 +162,11 @@ def test_a_stream_has_no_end_and_a_batch_cannot_start_at_latest() -> None:
     assert parse_options(BASE | {"startingOffsets": "latest", "endingOffsets": "latest"}, streaming=None)
 
 
-def test_a_group_is_committed_to_and_followed_by_default() -> None:
+def test_a_group_is_committed_to_and_followed_where_that_is_asked_for_by_default() -> None:
     options = stream(**GROUP)
     assert options.commit_offsets
-    assert options.on_group_reset is OnGroupReset.FOLLOW
+    assert options.on_group_reset is OnGroupReset.ASKED
+    assert stream(**GROUP, onGroupReset="follow").on_group_reset is OnGroupReset.FOLLOW
     off = stream(**GROUP, commitOffsets="false")
     assert not off.commit_offsets
     assert off.on_group_reset is OnGroupReset.IGNORE
@@ -175,7 +176,7 @@ def test_a_group_is_committed_to_and_followed_by_default() -> None:
         stream(**GROUP, commitOffsets="false", onGroupReset="follow")
     with pytest.raises(ConfigError, match=r"startingOffsets=committed needs kafka\.group\.id"):
         stream(startingOffsets="committed")
-    with pytest.raises(ConfigError, match="expected follow, ignore, fail, not 'maybe'"):
+    with pytest.raises(ConfigError, match="expected asked, follow, ignore, fail, not 'maybe'"):
         stream(**GROUP, onGroupReset="maybe")
 
 

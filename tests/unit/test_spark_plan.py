@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.lag.reset_mark import mark_reset
 from odradek.spark import loss, plan
 from odradek.spark.loss import DataLoss
 from odradek.spark.options import OnGroupReset, Position, Start
@@ -178,6 +179,37 @@ def test_settle_ignore_lets_the_checkpoint_win(
     if reset is not None:
         expected = mark_commit(500)
     assert dict(result.commits) == ({} if expected is None else {P0: expected})
+
+
+HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
+
+
+@pytest.mark.parametrize(
+    ("commit", "follows"),
+    [
+        pytest.param(mark_reset(100, HERE), True, id="asks"),
+        pytest.param(mark_reset(100), True, id="asks-without-an-id"),
+        pytest.param(mark_commit(100, "a"), True, id="was-acknowledged"),
+        pytest.param(mark_reset(100, ELSEWHERE), False, id="of-a-topic-on-another-cluster"),
+        pytest.param(foreign(100, mark_reset(99, HERE).metadata), False, id="for-another-offset"),
+        pytest.param(foreign(100), False, id="a-tool"),
+        pytest.param(foreign(900), False, id="a-mirror"),
+        pytest.param(foreign(100, mark_commit(99, "a").metadata), False, id="mark-carried-over"),
+    ],
+)
+def test_settle_asked_follows_what_asks_for_it(commit: OffsetAndMetadata, follows: bool) -> None:
+    done = at(positions={P0: 500}, ids={"flights": HERE})
+    result = plan.settle(done, {P0: commit}, OnGroupReset.ASKED, "new")
+    assert dict(result.resets) == ({P0: (100, mark_of(commit) or "new")} if follows else {})
+    assert dict(result.commits) == ({} if follows else {P0: mark_commit(500)})
+    assert dict(result.unasked) == ({} if follows else {P0: commit.offset})
+    assert not plan.settle(at(positions={P0: commit.offset}), {P0: commit}, OnGroupReset.ASKED, "new").unasked
+
+
+def test_a_range_without_a_sample_counts_as_the_largest() -> None:
+    wanted = [Range(P0, 0, 100), Range(P1, 0, 100), Range(P2, 0, 100)]
+    assert plan.share_bytes(wanted, {P0: 10.0, P1: 40.0}, 900) == {P0: 10, P1: 10, P2: 10}
+    assert plan.share_bytes(wanted, {}, 30 * 2**20) == {P0: 10, P1: 10, P2: 10}, "none has one: 1 MiB an offset"
 
 
 @pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)

@@ -48,6 +48,15 @@ def test_a_task_that_is_tried_again_counts_once() -> None:
     assert calls == [5, 5, 5]
 
 
+def test_of_a_query_that_goes_on_the_newest_pieces_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_MOST_PIECES", 2)
+    calls: list[int] = []
+    with told(session(), calls.append) as options:
+        for start in (0, 10, 20, 20, 0):
+            list(telling(options[OPTION], batches(), T0, start, start + 5))
+    assert calls == [5, 5, 5, 5], "the one from 20 on is known, the one from 0 on is not any more"
+
+
 def test_what_others_send_counts_nothing() -> None:
     calls: list[int] = []
     with told(session(), calls.append) as options, socket.socket(type=socket.SOCK_DGRAM) as stranger:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.ingesting import Target, start_spark
 from odradek.spark import session as spark_session
 from odradek.spark.session import SessionError, find_java
 
@@ -83,6 +84,19 @@ def test_callers_settings_win_and_java_options_add_up(tmp_path: Path) -> None:
     assert "spark.driver.host" not in cluster, "workers elsewhere could not reach a driver on the loopback"
 
 
+def test_a_quick_start_is_for_drivers_whose_java_sees_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, given = "spark.driver.extraJavaOptions", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
+    quick = spark_session._settings("app", "local[2]", given, tmp_path, quick_start=True)[name].split()
+    assert quick[-2:] == [spark_session.QUICK_START, "-XX:TieredStopAtLevel=4"], "the caller's counts: it comes last"
+    assert spark_session.QUICK_START not in spark_session._settings("app", "local[2]", {}, tmp_path)[name].split()
+
+    asked: list[bool] = []
+    monkeypatch.setattr(spark_session, "session", lambda *names, quick_start, **more: asked.append(quick_start))
+    for target in (None, Target("t", writer="spark"), Target("t", writer="workers")):
+        start_spark("local[2]", target=target)
+    assert asked == [False, False, True]
+
+
 def test_the_log_says_why_spark_did_not_start(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     assert spark_session._last_error(str(log)) is None
@@ -93,18 +107,6 @@ def test_the_log_says_why_spark_did_not_start(tmp_path: Path) -> None:
     )
     assert spark_session._last_error(str(log)) == "Backend: All masters are unresponsive! Giving up."
     assert spark_session._tail(log).endswith("SparkContext. | java.lang.X: Y")
-
-
-def test_scratch_of_killed_processes_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    dead = tmp_path / "odradek-spark-999999999-x"
-    living = tmp_path / f"odradek-spark-{os.getpid()}-x"
-    dead.mkdir()
-    living.mkdir()
-    made = spark_session._make_scratch()
-    assert made.is_dir()
-    assert not dead.exists()
-    assert living.exists()
 
 
 class Context:

@@ -13,7 +13,7 @@ import pytest
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark import settling
 from odradek.spark.options import OnGroupReset
-from odradek.spark.plan import Settlement, SourceOffset, mark_commit
+from odradek.spark.plan import Commits, Settlement, SourceOffset, mark_commit, settle
 from odradek.spark.settling import GroupCommits, settle_finished
 
 P0 = TopicPartition("t", 0)
@@ -50,6 +50,8 @@ class Group:
         self.asked: list[str] = []
         self.written = threading.Event()
         self.closed = False
+        self.refusals = 0
+        self.is_behind = False
 
     def partitions(self) -> list[TopicPartition]:
         self.asked.append("partitions")
@@ -67,10 +69,18 @@ class Group:
         self.asked.append("committed")
         return dict(self.commits)
 
-    def commit_held(self, settlement: Settlement, held: Any, query: str) -> None:
+    def settlement(self, done: SourceOffset, committed: Commits) -> Settlement:
+        return settle(done, committed, self.options.on_group_reset, "any")
+
+    def commit_held(self, settlement: Settlement, held: Any, query: str) -> bool:
         self.asked.append("commit")
+        self.is_behind = self.refusals > 0
+        if self.is_behind:
+            self.refusals -= 1
+            return False
         self.commits.update(settlement.commits)
         self.written.set()
+        return True
 
     def close(self) -> None:
         self.closed = True
@@ -141,6 +151,20 @@ def test_the_driver_waits_for_as_long_as_a_trigger_is_active(listener: Callable[
     assert group.written.wait(30)
     assert group.asked == ["partitions", "ends", "held", "committed", "commit"], "looked at once"
     assert query.looks == 5 + 2, "the last two before and after the look at the group"
+
+
+def test_a_commit_that_cannot_be_made_is_tried_again_without_another_batch(
+    listener: Callable[..., GroupCommits], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_AGAIN_S", 0.001)
+    query, group = Query(), Group()
+    group.refusals = 3
+    one = listener(q=run_of(query, group))
+    one.onQueryProgress(reports("q"))
+    assert group.written.wait(30)
+    assert group.asked.count("commit") == 4
+    one.onQueryTerminated(ends("q"))
+    assert group.asked.count("commit") == 4, "and then it is done"
 
 
 def test_a_query_that_has_ended_is_in_no_trigger() -> None:

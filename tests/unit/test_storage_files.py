@@ -214,7 +214,7 @@ def test_index_lookups_take_the_last_entry_at_or_before(files: Files, tmp_path: 
     index = OffsetIndex(tmp_path / "00000000000000000100.index", 100, files)
     times = TimeIndex(tmp_path / "00000000000000000100.timeindex", 100, files)
     for one in (index, times):
-        one.open_for_append(fresh=True)
+        one.begin()
     for number in range(1, 300):
         index.append(100 + number * 10, number * 500)
         times.append(number * 1000, 100 + number * 10)

@@ -197,7 +197,6 @@ def test_a_slice_outlives_its_segment(path: Path) -> None:
     log.delete_before(90)
     assert log.retain(T0) > 0
     assert not path.joinpath("00000000000000000000.log").exists()
-    assert kept.fd >= 0
     assert kept.bytes() == expected
 
 
@@ -362,7 +361,8 @@ def test_segments_roll_when_their_index_is_full(path: Path) -> None:
     for number in range(60):
         put(log, batch(1, number, at_ms=T0 + number))
     assert len(log.segments) > 5
-    assert all(path.joinpath(f"{segment.base_offset:020d}.index").stat().st_size <= 80 for segment in log.segments)
+    closed = log.segments[:-1]
+    assert all(path.joinpath(f"{segment.base_offset:020d}.index").stat().st_size <= 80 for segment in closed)
     assert [row.offset for row in rows_from(log, 0)] == list(range(60))
 
 
@@ -677,7 +677,8 @@ def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) ->
         log.append(batch(1, n, size=80), now_ms=T0, leader_epoch=0)
     held = log.read(0 if way == "retention" else 5, 1 << 20)
     before = held.bytes()
-    logs = _names(path, ".log")
+    logs, indexes = _names(path, ".log"), _names(path, "index")
+    assert len(indexes) == 2 * (len(logs) - 1), "those of the active segment are in memory"
     if way == "retention":
         log.delete_before(4)
         log.retain(T0)
@@ -687,7 +688,8 @@ def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) ->
     gone = [name for name in logs if name not in kept]
     assert len(gone) >= 2
     assert _names(path, ".log.deleted") == [f"{name}.deleted" for name in gone]
-    assert len(_names(path, "index.deleted")) == 2 * len(gone), "indexes go with their segment"
+    with_segment = [f"{name}.deleted" for name in indexes if f"{name.split('.')[0]}.log" in gone]
+    assert _names(path, "index.deleted") == with_segment, "indexes go with their segment"
     assert {delay_ms for delay_ms, _ in jobs} == {77}
     assert held.bytes() == before, "who reads goes on"
     for _, job in jobs:

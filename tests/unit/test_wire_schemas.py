@@ -13,6 +13,7 @@ from instances import Instances, plain
 from kio.schema.index import api_key_map
 from kio.serial import entity_writer
 
+from odradek.broker.scheduler import finish
 from odradek.wire import schemas
 from odradek.wire.lengths import MAX_ELEMENTS, length_check, whole_walk
 from odradek.wire.schemas import Kind
@@ -40,6 +41,9 @@ def test_every_version_is_written_as_kio_writes_it(api_key: int) -> None:
             assert packed == expected, (version, kind, instance)
             read, size = schemas.decode(api_key, version, kind, b"head" + packed, 4)
             assert (read, size) == (instance, len(packed)), (version, kind)
+            assert finish(schemas.decode_in_steps(api_key, version, kind, b"head" + packed, 4)) == instance
+            in_steps = schemas.encode_in_steps(api_key, version, kind, plain(instance), lambda size: None)
+            assert b"".join(finish(in_steps)) == expected
 
 
 @pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
@@ -49,6 +53,8 @@ def test_cut_messages_are_value_errors(api_key: int) -> None:
         for size in {0, 1, len(packed) // 2, len(packed) - 1} & set(range(len(packed))):
             with pytest.raises(ValueError, match="malformed"):
                 schemas.decode(api_key, version, kind, packed[:size])
+            with pytest.raises(ValueError, match="malformed"):
+                finish(schemas.decode_in_steps(api_key, version, kind, packed[:size]))
 
 
 def test_a_mapping_may_hold_fields_of_other_versions() -> None:

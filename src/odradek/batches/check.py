@@ -6,11 +6,26 @@ each has a key. Keys, values and headers themselves are passed over, so this tak
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from mmap import mmap
 from typing import NamedTuple
 
-from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
-from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer
+from odradek.batches.compression import DEFAULT_MAX_BYTES, Plain, decompress_in_steps, decompress_small
+from odradek.batches.header import COMPRESSION_MASK, HEADER_BYTES, LOG_OVERHEAD, BatchHeader, Buffer
+from odradek.batches.steps import Steps, finish
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+
+STEP_RECORDS = 1000
+"""So many records are looked at one by one in a step."""
+_FIRST_RECORDS = 2 * STEP_RECORDS
+"""The first step is a longer one, so that an ordinary batch takes no other."""
+_RUN = 16
+"""So many records of one shape have to follow each other before looking at them together is faster. In a run, so many
+take as long as one that is looked at alone."""
+_REACH, _MOST_ALIKE = 1 << 10, 1 << 14
+"""So many records are looked at together, at first and at most."""
+_FEW_HEADERS = 500
+"""Of a record with more headers, these are looked at in steps of their own."""
 
 
 class Checked(NamedTuple):
@@ -21,35 +36,157 @@ class Checked(NamedTuple):
     has_keyless: bool
 
 
+Walked = tuple[int, int, set[int], bool, int, int]
+"""What a step over records has seen: the position where it stopped, how many records are left, the deltas of the
+timestamps as they are written, whether a record had no key. Where it stopped in front of many headers of a record: how
+many, and where the record ends; else 0."""
+
+
 def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Checked:
     """Looks at the records of the one batch in ``data``.
 
     Raises KafkaError: INVALID_RECORD for records that are broken, too many or too few; UNKNOWN_SERVER_ERROR, as Kafka,
     for what cannot be unpacked or unpacks to more than ``max_bytes``.
     """
-    payload = memoryview(data)[HEADER_BYTES : header.size_in_bytes]
+    found = begin_check(data, header, max_bytes=max_bytes)
+    return found if isinstance(found, Checked) else finish(found)
+
+
+def begin_check(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Checked | Steps[Checked]:
+    """As ``check_batch``; what takes longer than a step is left to the steps that are returned."""
+    count, size = header.record_count, header.length + LOG_OVERHEAD
+    codec = header.attributes & COMPRESSION_MASK
+    start = 0
+    if codec:
+        try:
+            unpacked = decompress_small(codec, memoryview(data)[HEADER_BYTES:size])
+        except CorruptRecord as error:
+            raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
+        if unpacked is None:
+            return _check_unpacked(data, header, max_bytes)
+        records, end = unpacked, len(unpacked)
+    elif type(data) is bytes:
+        records, start, end = data, HEADER_BYTES, size
+    else:
+        records, end = bytes(memoryview(data)[HEADER_BYTES:size]), size - HEADER_BYTES
     try:
-        plain = payload if not header.compression else decompress(header.compression, payload, max_bytes)
+        walked = walk(records, start, count, _FIRST_RECORDS)
+        at, left, deltas, keyless, headers, _ = walked
+        if left or headers:
+            if codec:
+                return _check_unpacked(data, header, max_bytes)
+            return _check_rest(Plain(records, end), count, walked)
+        if at != end:
+            raise _left_over(at, end)
+    except (CorruptRecord, IndexError) as error:
+        raise _broken(count, error) from None
+    found = [(delta >> 1) ^ -(delta & 1) for delta in deltas]
+    return Checked(min(found), max(found), keyless)
+
+
+def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps[Checked]:
+    """From the beginning: what was unpacked at once must not be kept without a claim to memory."""
+    try:
+        records = yield from records_in_steps(data, header, max_bytes)
     except CorruptRecord as error:
         raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
-    records = bytes(plain)
+    return (yield from _check_rest(records, header.record_count, None))
+
+
+def _check_rest(records: Plain, count: int, walked: Walked | None) -> Steps[Checked]:
+    extremes: list[int] = []
+    has_keyless = False
     try:
-        return _check_records(records, header.record_count)
+        at, left = 0, count
+        while left:
+            at, left, deltas, keyless = yield from end_step(records, walked or walk(records.data, at, left))
+            walked = None
+            extremes += decoded(deltas)
+            extremes = [min(extremes), max(extremes)]
+            has_keyless |= keyless
+            yield None
+        if at != records.size:
+            raise _left_over(at, records.size)
     except (CorruptRecord, IndexError) as error:
-        told = str(error) if isinstance(error, CorruptRecord) else "its last record is cut off"
-        raise KafkaError(
-            ErrorCode.invalid_record, f"a batch of {header.record_count} records is broken: {told}"
-        ) from None
+        raise _broken(count, error) from None
+    least, greatest = extremes
+    return Checked(least, greatest, has_keyless)
 
 
-def _check_records(data: bytes, count: int) -> Checked:
-    """One pass over the bytes. Raises CorruptRecord, IndexError at the end.
+def _broken(count: int, error: Exception) -> KafkaError:
+    told = error.message if isinstance(error, CorruptRecord) else "its last record is cut off"
+    return KafkaError(ErrorCode.invalid_record, f"a batch of {count} records is broken: {told}")
 
-    Numbers of one or two bytes, which nearly all are, are read in place: a call would cost more than all the rest.
+
+def _left_over(at: int, end: int) -> CorruptRecord:
+    return CorruptRecord(f"{end - at} bytes behind the last" if at < end else "its last record is cut off")
+
+
+def records_in_steps(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps[Plain]:
+    """The bytes of the records of the one batch in ``data``. Raises CorruptRecord."""
+    payload = memoryview(data)[HEADER_BYTES : header.size_in_bytes]
+    if not header.compression:
+        plain = bytes(payload)
+        return Plain(plain, len(plain))
+    return (yield from decompress_in_steps(header.compression, payload, max_bytes))
+
+
+def end_step(records: Plain, walked: Walked) -> Steps[tuple[int, int, set[int], bool]]:
+    """Goes past the headers that ``walk`` has stopped at. Raises CorruptRecord, IndexError."""
+    at, left, deltas, keyless, headers, end = walked
+    while headers:
+        some = min(headers, _FEW_HEADERS)
+        at = _fields_end(records.data, at, some)
+        headers -= some
+        if not headers and at != end:
+            raise CorruptRecord(f"the record that ends at byte {end} is not as long as it says")
+        yield None
+    return at, left, deltas, keyless
+
+
+def decoded(deltas: Iterable[int]) -> list[int]:
+    return [(delta >> 1) ^ -(delta & 1) for delta in deltas]
+
+
+def walk(data: bytes | mmap, at: int, left: int, singly: int = STEP_RECORDS) -> Walked:
+    """Looks at records from ``at`` on, ``left`` at most and no more than a step allows: ``singly`` of them one by one.
+
+    Raises CorruptRecord, IndexError at the end of the bytes.
     """
-    at = size = left_out = 0
-    keyless = False
-    deltas = set()
+    deltas: set[int] = set()
+    size = alone = headers = end = 0
+    reach, keyless = _REACH, False
+    count = min(left, singly)
+    left -= count
+    while count:
+        at, count, size, is_keyless, headers, end = _one_by_one(data, at, (count, size, alone), deltas)
+        keyless |= is_keyless
+        if not size:
+            break
+        alone = count + left
+        if alone < _RUN:
+            continue
+        alike, seen = _run(data, at - size, size, min(alone + 1, reach))
+        alone = 0 if alike >= _RUN else 4 * _RUN
+        reach = min(4 * reach, _MOST_ALIKE) if alike == reach else _REACH
+        if alike:
+            deltas |= seen
+            left += count - (alike - 1)
+            count = min(max(count - alike // _RUN, 0), left)
+            left -= count
+            at += (alike - 1) * size
+    return at, count + left, deltas, keyless, headers, end
+
+
+def _one_by_one(
+    data: bytes | mmap, at: int, counts: tuple[int, int, int], deltas: set[int]
+) -> tuple[int, int, int, bool, int, int]:
+    """Looks at records until two that follow each other have one size. ``counts``: how many records, the size of the
+    one before, how many are looked at in any case. Returns the position, how many are left, the size or 0, whether one
+    had no key, and of one with many headers their number and its end."""
+    # Numbers of one or two bytes, which nearly all are, are read in place: a call would cost more than all the rest.
+    count, size, alone = counts
+    keyless, seen = False, 0
     while count:
         start = at
         length = data[at]
@@ -83,6 +220,7 @@ def _check_records(data: bytes, count: int) -> Checked:
             at += 1
         else:
             at = _field_end(data, at)
+            keyless = keyless or length & 1 == 1  # -1 in more bytes than it takes
         length = data[at]
         if length < 0x80 and not length & 1:
             at += 1 + (length >> 1)
@@ -90,33 +228,31 @@ def _check_records(data: bytes, count: int) -> Checked:
             at += 2 + ((length & 0x7F | data[at + 1] << 7) >> 1)
         else:
             at = _field_end(data, at)
-        at = _headers_end(data, at) if data[at] else at + 1
+        count -= 1
+        if data[at]:
+            headers, at = _header_count(data, at)
+            if headers > _FEW_HEADERS:
+                return at, count, 0, keyless, headers, end
+            at, seen = _fields_end(data, at, headers), seen + headers
+        else:
+            at += 1
         if at != end:
             raise CorruptRecord(f"the record at byte {start} is not as long as it says")
-        count -= 1
+        if seen > STEP_RECORDS:
+            break
         if at - start != size:
             size = at - start
-        elif left_out:
-            left_out -= 1
-        elif count >= _RUN:  # two of one size: perhaps many more are alike
-            alike, seen = _run(data, start, size, count + 1)
-            if alike:
-                deltas |= seen
-                count -= alike - 1
-                at = start + alike * size
-            left_out = 0 if alike >= _RUN else 4 * _RUN
-    if at != len(data):
-        raise CorruptRecord(f"{len(data) - at} bytes behind the last")
-    decoded = [(delta >> 1) ^ -(delta & 1) for delta in deltas]
-    return Checked(min(decoded), max(decoded), keyless)
+        elif alone:
+            alone -= 1
+        else:
+            return at, count, size, keyless, 0, 0
+    return at, count, 0, keyless, 0, 0
 
 
-_RUN = 16
-"""So many records of one shape have to follow each other before looking at them together is faster."""
 _LAST, _NOT_LAST = bytes(range(0x80)), bytes(range(0x80, 0x100))  # bytes of a number
 
 
-def _run(data: bytes, start: int, size: int, count: int) -> tuple[int, set[int]]:
+def _run(data: bytes | mmap, start: int, size: int, count: int) -> tuple[int, set[int]]:
     """How many of ``count`` records, each ``size`` bytes, have the shape of the good one at ``start``, and the deltas
     of their timestamps as they are written. 0 of a shape that is not looked at in this way.
 
@@ -132,12 +268,13 @@ def _run(data: bytes, start: int, size: int, count: int) -> tuple[int, set[int]]
     headers = _field_end(data, value)
     if data[headers] or time_end - length_end > 3:
         return 0, set()
-    stop = start + count * size
     for at in (*range(start, length_end), *range(offset_end, key_end), *range(value, value_end), headers):
-        count = min(count, _leading(data[at:stop:size], data[at : at + 1]))
+        column = data[at : start + count * size : size]
+        count = len(column) - len(column.lstrip(data[at : at + 1]))
     for first, end in ((length_end + 1, time_end), (time_end, offset_end)):
         for at in range(first, end):
-            count = min(count, _leading(data[at:stop:size], _LAST if at == end - 1 else _NOT_LAST))
+            column = data[at : start + count * size : size]
+            count = len(column) - len(column.lstrip(_LAST if at == end - 1 else _NOT_LAST))
     stop = start + count * size
     low, high = data[length_end + 1 : stop : size], data[time_end - 1 : stop : size]
     if time_end - length_end == 2:
@@ -145,16 +282,11 @@ def _run(data: bytes, start: int, size: int, count: int) -> tuple[int, set[int]]
     return count, {first & 0x7F | second << 7 for first, second in zip(low, high, strict=True)}
 
 
-def _leading(column: bytes, allowed: bytes) -> int:
-    """How many bytes at the column's beginning are among those allowed."""
-    return len(column) - len(column.lstrip(allowed))
+def _number_end(data: bytes | mmap, at: int) -> int:
+    return at + 1 if data[at] < 0x80 else uvarint(data, at, 10)[1]
 
 
-def _number_end(data: bytes, at: int) -> int:
-    return uvarint(data, at, 10)[1]
-
-
-def uvarint(data: bytes, at: int, max_length: int = 5) -> tuple[int, int]:
+def uvarint(data: bytes | mmap, at: int, max_length: int = 5) -> tuple[int, int]:
     """The number at ``at`` as it is written (zigzag), and the position behind it. Raises CorruptRecord, IndexError."""
     result = 0
     for shift in range(0, 7 * max_length, 7):
@@ -166,7 +298,7 @@ def uvarint(data: bytes, at: int, max_length: int = 5) -> tuple[int, int]:
     raise CorruptRecord(f"a number is longer than {max_length} bytes")
 
 
-def _record_length(data: bytes, at: int) -> tuple[int, int]:
+def _record_length(data: bytes | mmap, at: int) -> tuple[int, int]:
     """A long one. Kafka reads it apart from the rest of a record, and has no code for what is no number."""
     try:
         return uvarint(data, at)
@@ -174,7 +306,10 @@ def _record_length(data: bytes, at: int) -> tuple[int, int]:
         raise KafkaError(ErrorCode.unknown_server_error, f"the length of the record at byte {at}: {error}") from None
 
 
-def _field_end(data: bytes, at: int, *, nullable: bool = True) -> int:
+def _field_end(data: bytes | mmap, at: int, *, nullable: bool = True) -> int:
+    size = data[at]
+    if size < 0x80 and not size & 1:
+        return at + 1 + (size >> 1)
     size, at = uvarint(data, at)
     if size & 1:
         if size != 1 or not nullable:
@@ -183,10 +318,15 @@ def _field_end(data: bytes, at: int, *, nullable: bool = True) -> int:
     return at + (size >> 1)
 
 
-def _headers_end(data: bytes, at: int) -> int:
+def _header_count(data: bytes | mmap, at: int) -> tuple[int, int]:
     count, at = uvarint(data, at)
     if count & 1:
         raise CorruptRecord("a number of headers is negative")
-    for _ in range(count >> 1):
+    return count >> 1, at
+
+
+def _fields_end(data: bytes | mmap, at: int, headers: int) -> int:
+    """The position behind so many headers."""
+    for _ in range(headers):
         at = _field_end(data, _field_end(data, at, nullable=False))
     return at

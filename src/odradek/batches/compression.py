@@ -3,17 +3,23 @@
 A few hostile bytes can unpack to gigabytes, so each decoder first learns an upper bound of its output from the
 framing (zstd and lz4: block count and block size; snappy: the length in front; gzip: it stops by itself) and never
 allocates more than ``max_bytes``.
+
+``decompress`` does everything at once. ``decompress_small`` refuses what takes longer than a step of the broker's event
+loop, and ``decompress_in_steps`` (see batches/steps) does that a step at a time.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Generator
+from functools import partial
+from mmap import mmap
+from typing import Any, Literal, NamedTuple
 
 import cramjam
 
+from odradek.batches.steps import Call, Claim, Map, Steps, finish, mapped
 from odradek.core.errors import CorruptRecord
 
 Buffer = bytes | bytearray | memoryview
@@ -24,18 +30,36 @@ CODES = {name: code for code, name in enumerate(NAMES)}
 
 DEFAULT_MAX_BYTES = 256 << 20
 """Largest output of one batch unless the caller says otherwise."""
+SMALL_BYTES = 256 << 10
+"""What is unpacked without a step in between, and without a claim to memory: so many bytes, from no more than that."""
+STEP_BYTES = 1 << 20
+"""What is unpacked in one step. A thread unpacks more."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_BLOCK_COST = 1024
+"""A block takes as long as so many bytes, however small it is."""
+_BLOCKS_PER_STEP = 1000
+_GZIP_PIECE_BYTES = 512
+_GZIP_MEMBER_COST = 1024
+"""A member takes as long as so many bytes, however small it is."""
+_GZIP_STEP_BYTES = 128 << 10
+_GZIP_CALL_BYTES = 1 << 20
+_GZIP_FIRST_BYTES = 16 << 20
+_GZIP_RATIO = 1032
+"""So many bytes can come of one at most."""
 _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_MAGIC = 0xFD2FB528
 _LZ4_MAGIC = 0x184D2204
+_LZ4_FRAME = struct.Struct("<IBB").unpack_from
+_UINT32 = struct.Struct("<I").unpack_from
 # Version 1, independent blocks of 64 KiB, no checksums; the last byte is the descriptor's own hash. Kafka's Java reader
 # refuses frames with linked blocks, which is what the codec's own frame writer makes.
 _LZ4_HEAD = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 1 << 31
+_LZ4_RATIO = 255
 _LZ4_PLAIN_HEADS = {
     _LZ4_HEAD: 64 << 10,
     bytes.fromhex("04224d186050fb"): 256 << 10,
@@ -61,6 +85,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     raise CorruptRecord(f"unknown compression {codec}")
 
 
+_ERRORS = (cramjam.DecompressionError, zlib.error, struct.error, IndexError, ValueError, OSError)
+
+
 def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> Buffer:
     """The bytes behind ``data``. Raises CorruptRecord for a broken stream and for more than ``max_bytes``."""
     if codec == NONE:
@@ -70,7 +97,49 @@ def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> 
         raise CorruptRecord(f"unknown compression {codec}")
     try:
         return decoder(memoryview(data), max_bytes)
-    except (cramjam.DecompressionError, zlib.error, struct.error, IndexError, ValueError, OSError) as error:
+    except _ERRORS as error:
+        raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
+
+
+class Plain(NamedTuple):
+    """Unpacked bytes: the first ``size`` of ``data``, of which a slice is bytes."""
+
+    data: bytes | mmap
+    size: int
+
+
+def decompress_small(codec: int, data: memoryview) -> bytes | None:
+    """The bytes behind ``data``; None where they, or their framing, take longer than a step. Raises CorruptRecord."""
+    if len(data) > SMALL_BYTES:
+        return None
+    try:
+        if codec == LZ4:
+            bound, pos, frame = _lz4_bounds(data)
+            if bound <= SMALL_BYTES and not frame and pos >= len(data):
+                return bytes(cramjam.lz4.decompress(data))
+            return None if frame or pos < len(data) else _lz4_small(data)
+        if codec == ZSTD:
+            bound, pos, frame = _zstd_bounds(data)
+            if bound <= SMALL_BYTES and not frame and pos >= len(data):
+                return bytes(cramjam.zstd.decompress(data))
+            return None
+        if codec == GZIP:
+            return _gzip_small(data)
+        if codec == SNAPPY:
+            return _snappy_small(data)
+    except _ERRORS as error:
+        raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
+    raise CorruptRecord(f"unknown compression {codec}")
+
+
+def decompress_in_steps(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> Steps[Plain]:
+    """As ``decompress``, a step at a time."""
+    unpack = _STEP_DECODERS.get(codec)
+    if unpack is None:
+        raise CorruptRecord(f"unknown compression {codec}")
+    try:
+        return (yield from unpack(memoryview(data), max_bytes))
+    except _ERRORS as error:
         raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
 
 
@@ -96,7 +165,7 @@ def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
         return -1
     pos, at = 7, 0
     while True:
-        (size,) = struct.unpack_from("<I", data, pos)
+        (size,) = _UINT32(data, pos)
         pos += 4
         if not size:
             return at if pos == len(data) else -1
@@ -122,20 +191,75 @@ def _too_large(codec: str, max_bytes: int) -> CorruptRecord:
 
 
 def _decompress_gzip(data: memoryview, max_bytes: int) -> Buffer:
-    out: list[bytes] = []
-    total = 0
-    rest: Buffer = data
-    while len(rest):
-        unpacker = zlib.decompressobj(31)
-        part = unpacker.decompress(rest, max_bytes - total + 1)
-        total += len(part)
-        if total > max_bytes:
+    unpacker = zlib.decompressobj(31)
+    part = unpacker.decompress(data, max_bytes + 1)
+    if len(part) > max_bytes:
+        raise _too_large("gzip", max_bytes)
+    if unpacker.eof and not unpacker.unused_data:
+        return part
+    return _contents(finish(_gzip_in_steps(data, max_bytes)))
+
+
+def _gzip_small(data: memoryview) -> bytes | None:
+    unpacker = zlib.decompressobj(31)
+    part = unpacker.decompress(data, SMALL_BYTES + 1)
+    if len(part) > SMALL_BYTES or unpacker.unused_data:
+        return None
+    if not unpacker.eof and len(data):
+        raise CorruptRecord("gzip data ends early")
+    return part
+
+
+def _gzip_in_steps(data: memoryview, max_bytes: int) -> Steps[Plain]:
+    """Member by member. The packed bytes go in by pieces, small ones at first, since the decoder copies what it leaves
+    over of each."""
+    most = min(max_bytes, _GZIP_RATIO * len(data))
+    memory = yield from _more_room(None, 0, min(most, _GZIP_FIRST_BYTES))
+    at = pos = since = 0
+    piece: Buffer = b""
+    unpacker, piece_bytes, room = zlib.decompressobj(31), _GZIP_PIECE_BYTES, _GZIP_STEP_BYTES
+    is_open = False
+    while True:
+        if not piece and room == _GZIP_STEP_BYTES:
+            piece = data[pos : pos + piece_bytes]
+            pos += len(piece)
+            piece_bytes = min(4 * piece_bytes, _GZIP_STEP_BYTES)
+            if not piece:
+                break
+        unpack = partial(unpacker.decompress, piece, room)
+        part: bytes = unpack() if room == _GZIP_STEP_BYTES else (yield Call(unpack))
+        if at + len(part) > max_bytes:
             raise _too_large("gzip", max_bytes)
-        if not unpacker.eof:
-            raise CorruptRecord("gzip data ends early")
-        out.append(part)
-        rest = unpacker.unused_data
-    return out[0] if len(out) == 1 else b"".join(out)
+        if at + len(part) > len(memory):
+            memory = yield from _more_room(memory, at, most)
+        memory[at : at + len(part)] = part
+        at += len(part)
+        is_open = not unpacker.eof
+        piece = unpacker.unconsumed_tail if is_open else unpacker.unused_data
+        room = _GZIP_CALL_BYTES if is_open and len(part) == room else _GZIP_STEP_BYTES
+        if not is_open:
+            unpacker, piece_bytes = zlib.decompressobj(31), _GZIP_PIECE_BYTES
+        since += _GZIP_MEMBER_COST + len(part)
+        if since >= _GZIP_STEP_BYTES:
+            since = 0
+            yield None
+    if is_open:
+        raise CorruptRecord("gzip data ends early")
+    return Plain(memory, at)
+
+
+def _more_room(memory: mmap | None, used: int, size: int) -> Steps[mmap]:
+    larger: mmap = yield Map(max(size, 1))
+    if memory is not None:
+        for start in range(0, used, STEP_BYTES):
+            end = min(start + STEP_BYTES, used)
+            larger[start:end] = memory[start:end]
+            yield None
+    return larger
+
+
+def _contents(plain: Plain) -> Buffer:
+    return plain.data if isinstance(plain.data, bytes) else memoryview(plain.data)[: plain.size]
 
 
 def _compress_xerial(data: Buffer) -> bytes:
@@ -151,7 +275,11 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> Buffer:
     """Java's producer frames snappy blocks the xerial way, librdkafka writes one raw block."""
     if bytes(data[:8]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(data, max_bytes)
-    out: list[Buffer] = []
+    return b"".join(_decompress_snappy_block(block, max_bytes - total) for block, total in _xerial_blocks(data))
+
+
+def _xerial_blocks(data: memoryview) -> Generator[tuple[memoryview, int], None, None]:
+    """Each packed block, and how many bytes came of those before it."""
     total = 0
     pos = len(_XERIAL_HEADER)
     if len(data) < pos:
@@ -161,11 +289,10 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> Buffer:
         pos += 4
         if size > len(data) - pos:
             raise CorruptRecord("snappy block ends early")
-        block = _decompress_snappy_block(data[pos : pos + size], max_bytes - total)
-        total += len(block)
-        out.append(block)
+        block = data[pos : pos + size]
+        yield block, total
+        total += cramjam.snappy.decompress_raw_len(block)
         pos += size
-    return b"".join(out)
 
 
 def _decompress_snappy_block(data: memoryview, max_bytes: int) -> Buffer:
@@ -173,10 +300,61 @@ def _decompress_snappy_block(data: memoryview, max_bytes: int) -> Buffer:
     if size > max_bytes:
         raise _too_large("snappy", max_bytes)
     out = bytearray(size)
-    written = cramjam.snappy.decompress_raw_into(data, out)
-    if written != size:
-        raise CorruptRecord(f"snappy block of {written} bytes says it has {size}")
+    _snappy_into(data, out)
     return out
+
+
+def _snappy_into(data: memoryview, out: bytearray | memoryview) -> None:
+    written = cramjam.snappy.decompress_raw_into(data, out)
+    if written != len(out):
+        raise CorruptRecord(f"snappy block of {written} bytes says it has {len(out)}")
+
+
+def _snappy_small(data: memoryview) -> bytes | None:
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        size = cramjam.snappy.decompress_raw_len(data)
+        return bytes(_decompress_snappy_block(data, SMALL_BYTES)) if size <= SMALL_BYTES else None
+    parts: list[Buffer] = []
+    for block, total in _xerial_blocks(data):
+        if total + cramjam.snappy.decompress_raw_len(block) > SMALL_BYTES or len(parts) == _BLOCKS_PER_STEP:
+            return None
+        parts.append(_decompress_snappy_block(block, SMALL_BYTES))
+    return b"".join(parts)
+
+
+def _snappy_in_steps(data: memoryview, max_bytes: int) -> Steps[Plain]:
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        size = cramjam.snappy.decompress_raw_len(data)
+        if size > max_bytes:
+            raise _too_large("snappy", max_bytes)
+        memory: mmap = yield Map(max(size, 1))
+        yield Call(partial(_snappy_into_map, data, memory, 0, size))
+        return Plain(memory, size)
+    size = 0
+    for number, (block, total) in enumerate(_xerial_blocks(data)):
+        size = total + cramjam.snappy.decompress_raw_len(block)
+        if size > max_bytes:
+            raise _too_large("snappy", max_bytes)
+        if number % _BLOCKS_PER_STEP == _BLOCKS_PER_STEP - 1:
+            yield None
+    memory = yield Map(max(size, 1))
+    since = 0
+    for block, total in _xerial_blocks(data):
+        block_bytes = cramjam.snappy.decompress_raw_len(block)
+        if block_bytes > STEP_BYTES:
+            yield Call(partial(_snappy_into_map, block, memory, total, block_bytes))
+        else:
+            _snappy_into_map(block, memory, total, block_bytes)
+        since += _XERIAL_BLOCK_COST + block_bytes
+        if since >= STEP_BYTES:
+            since = 0
+            yield None
+    return Plain(memory, size)
+
+
+def _snappy_into_map(data: memoryview, memory: mmap, at: int, size: int) -> None:
+    with memoryview(memory) as whole, whole[at : at + size] as out:
+        _snappy_into(data, out)
 
 
 def _unpack(codec: Any, data: memoryview, bound: int, max_bytes: int) -> Buffer:
@@ -184,14 +362,45 @@ def _unpack(codec: Any, data: memoryview, bound: int, max_bytes: int) -> Buffer:
     small lz4 batch) takes ten times as long as unpacking."""
     if bound <= max_bytes:
         return memoryview(codec.decompress(data))
-    out = bytearray(max_bytes)
+    memory = mapped(max_bytes)
+    return memoryview(memory)[: _unpack_into(codec, data, memory, max_bytes)]
+
+
+def _unpack_into(codec: Any, data: memoryview, memory: mmap, max_bytes: int) -> int:
+    """How many bytes were written. ``max_bytes`` is named where there are more."""
     try:
-        written: int = codec.decompress_into(data, out)
+        with memoryview(memory) as out:
+            return int(codec.decompress_into(data, out))
     except cramjam.DecompressionError as error:
-        if "whole buffer" in str(error):
+        if _LACKS_ROOM in str(error):
             raise _too_large("compressed", max_bytes) from error
         raise
-    return memoryview(out)[:written]
+
+
+def _lz4_small(data: memoryview) -> bytes | None:
+    """A batch whose blocks may be large, up to 4 MiB as some clients write them, is often a small one all the same."""
+    out = bytearray(SMALL_BYTES)
+    try:
+        return bytes(memoryview(out)[: cramjam.lz4.decompress_into(data, out)])
+    except cramjam.DecompressionError as error:
+        if _LACKS_ROOM in str(error):
+            return None
+        raise
+
+
+def _unpack_in_steps(codec: Any, count: Bounds, data: memoryview, max_bytes: int) -> Steps[Plain]:
+    total = pos = frame = 0
+    while frame or pos < len(data):
+        bound, pos, frame = count(data, pos, frame)
+        total += bound
+        yield None
+    if total <= min(STEP_BYTES, max_bytes):
+        yield Claim(total)
+        plain = bytes(codec.decompress(data))
+        return Plain(plain, len(plain))
+    memory: mmap = yield Map(min(total, max_bytes))
+    size: int = yield Call(partial(_unpack_into, codec, data, memory, max_bytes))
+    return Plain(memory, size)
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
@@ -209,55 +418,94 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_lz4(data: memoryview, max_bytes: int) -> Buffer:
-    bound = 0
-    pos = 0
-    while pos < len(data):
-        magic, flags, descriptor = struct.unpack_from("<IBB", data, pos)
-        if magic != _LZ4_MAGIC:
-            raise CorruptRecord("no lz4 frame")
-        block_bytes = 1 << (8 + 2 * (descriptor >> 4 & 7))
-        pos += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-        while True:
-            (size,) = struct.unpack_from("<I", data, pos)
+Bounds = Callable[..., tuple[int, int, int]]
+"""``(data, pos=0, frame=0)``: the most bytes that can come of up to ``_BLOCKS_PER_STEP`` blocks from ``pos`` on, the
+position behind them, and what has to be known of the frame that they end in, 0 between two frames."""
+
+
+def _lz4_bounds(data: memoryview, pos: int = 0, frame: int = 0) -> tuple[int, int, int]:
+    bound, blocks = 0, _BLOCKS_PER_STEP
+    while frame or pos < len(data):
+        if not frame:
+            magic, flags, descriptor = _LZ4_FRAME(data, pos)
+            if magic != _LZ4_MAGIC:
+                raise CorruptRecord("no lz4 frame")
+            pos += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+            frame = 1 << 16 | descriptor << 8 | flags
+        block_bytes = 1 << (8 + 2 * (frame >> 12 & 7))
+        while blocks:
+            blocks -= 1
+            (size,) = _UINT32(data, pos)
             pos += 4
             if not size:
                 break
-            bound += block_bytes
-            pos += (size & 0x7FFFFFFF) + (4 if flags & 0x10 else 0)
-        pos += 4 if flags & 0x04 else 0
-    return _unpack(cramjam.lz4, data, bound, max_bytes)
+            if size & _LZ4_STORED:
+                size &= ~_LZ4_STORED
+                bound += size
+            elif size < block_bytes // _LZ4_RATIO:
+                bound += _LZ4_RATIO * size
+            else:
+                bound += block_bytes
+            pos += size + (4 if frame & 0x10 else 0)
+        else:
+            return bound, pos, frame
+        pos += 4 if frame & 0x04 else 0
+        frame = 0
+    return bound, pos, 0
 
 
-def _decompress_zstd(data: memoryview, max_bytes: int) -> Buffer:
-    bound = 0
-    pos = 0
-    while pos < len(data):
-        (magic,) = struct.unpack_from("<I", data, pos)
-        if magic & 0xFFFFFFF0 == 0x184D2A50:
-            pos += 8 + struct.unpack_from("<I", data, pos + 4)[0]
-            continue
-        if magic != _ZSTD_MAGIC:
-            raise CorruptRecord("no zstd frame")
-        descriptor = data[pos + 4]
-        single = descriptor >> 5 & 1
-        size_bytes = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
-        pos += 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3] + size_bytes
-        last = 0
-        while not last:
+def _zstd_bounds(data: memoryview, pos: int = 0, frame: int = 0) -> tuple[int, int, int]:
+    bound, blocks = 0, _BLOCKS_PER_STEP
+    while frame or pos < len(data):
+        if not blocks:
+            return bound, pos, frame
+        if not frame:
+            blocks -= 1
+            (magic,) = _UINT32(data, pos)
+            if magic & 0xFFFFFFF0 == 0x184D2A50:
+                pos += 8 + _UINT32(data, pos + 4)[0]
+                continue
+            if magic != _ZSTD_MAGIC:
+                raise CorruptRecord("no zstd frame")
+            descriptor = data[pos + 4]
+            single = descriptor >> 5 & 1
+            size_bytes = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
+            pos += 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3] + size_bytes
+            frame = 1 << 8 | descriptor
+        while blocks:
+            blocks -= 1
             block = int.from_bytes(data[pos : pos + 3], "little")
             if pos + 3 > len(data):
                 raise CorruptRecord("zstd block ends early")
-            last, kind, size = block & 1, block >> 1 & 3, block >> 3
+            kind, size = block >> 1 & 3, block >> 3
             bound += _ZSTD_BLOCK_BYTES if kind == 2 else size
             pos += 3 + (1 if kind == 1 else size)
-        pos += 4 if descriptor & 4 else 0
-    return _unpack(cramjam.zstd, data, bound, max_bytes)
+            if block & 1:
+                pos += 4 if frame & 4 else 0
+                frame = 0
+                break
+    return bound, pos, frame
 
+
+def _bound(count: Bounds, data: memoryview) -> int:
+    total = pos = frame = 0
+    while frame or pos < len(data):
+        bound, pos, frame = count(data, pos, frame)
+        total += bound
+    return total
+
+
+_LACKS_ROOM = "whole buffer"
 
 _DECODERS: dict[int, Callable[[memoryview, int], Buffer]] = {
     GZIP: _decompress_gzip,
     SNAPPY: _decompress_snappy,
-    LZ4: _decompress_lz4,
-    ZSTD: _decompress_zstd,
+    LZ4: lambda data, most: _unpack(cramjam.lz4, data, _bound(_lz4_bounds, data), most),
+    ZSTD: lambda data, most: _unpack(cramjam.zstd, data, _bound(_zstd_bounds, data), most),
+}
+_STEP_DECODERS: dict[int, Callable[[memoryview, int], Steps[Plain]]] = {
+    GZIP: _gzip_in_steps,
+    SNAPPY: _snappy_in_steps,
+    LZ4: partial(_unpack_in_steps, cramjam.lz4, _lz4_bounds),
+    ZSTD: partial(_unpack_in_steps, cramjam.zstd, _zstd_bounds),
 }

@@ -173,6 +173,10 @@ def recompress(data: Buffer, header: BatchHeader, codec: int, level: int | None 
     Raises CorruptRecord when the records cannot be unpacked.
     """
     plain = decompress(header.compression, memoryview(data)[HEADER_BYTES : header.size_in_bytes])
-    payload = compress(codec, plain, level)
+    return repacked(header, codec, compress(codec, plain, level))
+
+
+def repacked(header: BatchHeader, codec: int, payload: bytes) -> bytes:
+    """A batch with its records as ``codec`` has packed them; everything else stays as it is."""
     checked = _CHECKED.pack(header.attributes & ~COMPRESSION_MASK | codec, header.last_offset_delta, *header[7:])
     return _sealed(checked, payload, header.base_offset, header.leader_epoch)

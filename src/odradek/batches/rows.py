@@ -7,6 +7,7 @@ counts or lengths, bombs) raise CorruptRecord; nothing is allocated from a numbe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from mmap import mmap
 from typing import Any, NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
@@ -67,7 +68,7 @@ def batch_rows(buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int 
         raise CorruptRecord(f"{len(data) - at} bytes behind the last record of the batch at {header.base_offset}")
 
 
-def _varint(data: bytes, at: int, max_length: int = 5) -> tuple[int, int]:
+def _varint(data: bytes | mmap, at: int, max_length: int = 5) -> tuple[int, int]:
     """A zigzag number and the position behind it; at most 5 bytes for an int32, 10 for an int64."""
     result = 0
     for shift in range(0, 7 * max_length, 7):
@@ -81,7 +82,7 @@ def _varint(data: bytes, at: int, max_length: int = 5) -> tuple[int, int]:
     raise CorruptRecord(f"a number is longer than {max_length} bytes")
 
 
-def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+def _field(data: bytes | mmap, at: int, end: int) -> tuple[bytes | None, int]:
     size, at = _varint(data, at)
     if size < 0:
         if size != -1:
@@ -96,7 +97,7 @@ _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def read_record(
-    data: bytes, at: int
+    data: bytes | mmap, at: int
 ) -> tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
     """One record; numbers of one byte, which most are, take no call. Raises CorruptRecord, IndexError at the end."""
     byte = data[at]
@@ -142,7 +143,7 @@ def read_record(
     return end, timestamp_delta, offset_delta, key, value, headers
 
 
-def _headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def _headers(data: bytes | mmap, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     if at >= end:
         raise CorruptRecord("a field reaches beyond its record")
     count, at = _varint(data, at)

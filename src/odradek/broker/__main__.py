@@ -2,7 +2,8 @@
 
 ``--exit-with-parent``: stops when stdin ends. ``--control``: the same, and stdin is a Unix socket that carries
 commands (broker/control). ``--clock-ahead-ms=N``: its clock was moved before. ``--remove-orphaned=PATH``: removes
-this directory when it stopped because the other side of ``--control`` was gone.
+this directory when it stopped because the other side of ``--control`` was gone. ``--delete-config=NAME,…``: deletes
+what was set for these settings while running, before it serves.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ def main(arguments: list[str]) -> int:
     from odradek.broker.config import BrokerConfig
     from odradek.broker.process import run
     from odradek.core.errors import OdradekError
+    from odradek.core.log_lines import log_to_stderr
 
     places = [argument for argument in arguments if not argument.startswith("--")]
     options = dict(argument.partition("=")[::2] for argument in arguments if argument.startswith("--"))
     if len(places) < 2:
         sys.stderr.write("usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent]\n")
         return 2
-    logging.basicConfig(level=os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper())
+    log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(), logging.BASIC_FORMAT)
     host, _, port = places[1].rpartition(":")
 
     def ready(host: str, port: int) -> None:
@@ -47,6 +49,7 @@ def main(arguments: list[str]) -> int:
             exit_with_parent="--exit-with-parent" in options,
             control="--control" in options,
             clock=clock,
+            delete_configs=[name for name in options.get("--delete-config", "").split(",") if name],
         )
     except (OdradekError, ValueError) as error:
         sys.stderr.write(f"odradek broker: {error}\n")

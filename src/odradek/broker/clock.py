@@ -54,13 +54,14 @@ class Clock:
 class Alarm:
     """A callback due at a time of the clock, in its ``steady_ms``; ``cancel`` forgets it."""
 
-    __slots__ = ("_callback", "_timer", "_timers", "at_ms")
+    __slots__ = ("_callback", "_is_cancelled", "_timer", "_timers", "at_ms")
 
     def __init__(self, timers: Alarms, at_ms: int, callback: Callable[[], None]) -> None:
         self._timers = timers
         self.at_ms = at_ms
         self._callback = callback
         self._timer: LoopTimer | None = None
+        self._is_cancelled = False
         self.arm()
 
     def arm(self) -> None:
@@ -74,9 +75,15 @@ class Alarm:
             self.arm()
             return
         self._timers.pending.discard(self)
-        self._callback()
+        self._timers.run(self.ring)
+
+    def ring(self) -> None:
+        """Calls back, unless it was cancelled since it went off."""
+        if not self._is_cancelled:
+            self._callback()
 
     def cancel(self) -> None:
+        self._is_cancelled = True
         self._timers.pending.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -85,9 +92,13 @@ class Alarm:
 class Alarms:
     """Callbacks at times of a clock that can be moved, on an event loop that knows only its own."""
 
-    def __init__(self, loop: Loop, clock: Clock) -> None:
+    def __init__(
+        self, loop: Loop, clock: Clock, run: Callable[[Callable[[], None]], None] = lambda callback: callback()
+    ) -> None:
+        """``run`` gets what is due: it may run it at once or later."""
         self.loop = loop
         self.clock = clock
+        self.run = run
         self.pending: set[Alarm] = set()
         clock.on_moved.append(self._rearm)
 

@@ -8,7 +8,7 @@ have made of each of them; every commit goes that way at first, and any that is 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,22 +19,24 @@ from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
 from odradek.wire.frames import read_request_head, response_head
-from odradek.wire.hot_commit import Commit, Layout, Same, positions_in
+from odradek.wire.hot_commit import MAX_FRAME_BYTES, Commit, Layout, Same, positions_in
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
 
 OFFSET_COMMIT = 8
-MAX_PLANNED_PARTITIONS = 20_000
-"""So many in each of two generations: some 15 MB in all."""
+MAX_PLAN_BYTES = 10 << 20
+"""So many in each of two generations."""
+MAX_LAYOUT_BYTES = 4 << 20
 USES_PER_PLAN = 4
 """So often plans have to be of use, on average, before others may push them out."""
 REFUSALS_PER_PLAN = 20
 """Or so many commits have to have found no room: the plans there are may be of members that are gone."""
-MAX_SEEN = 20_000
+MAX_SEEN = 10_000
+"""So many in each of two generations."""
 MAX_LAYOUTS_PER_LENGTH = 8
-MAX_LENGTHS = 4096
+_PLAN_BYTES, _PARTITION_BYTES, _COPIES_OF_FRAME = 2800, 270, 4  # what a plan takes, measured
 
 Answer = Callable[[list[bytes]], None]
 Key = tuple[bytes, Same]
@@ -47,6 +49,7 @@ class Planned(NamedTuple):
     commit: k08_offset_commit.Commit
     version: int
     most_bytes: int
+    bytes_kept: int
     reply_start: bytes  # of the reply to a commit that was taken whole: up to its correlation id
     reply_rest: bytes
 
@@ -72,19 +75,21 @@ class Run:
 class CommitLane:
     """The plans of one broker.
 
-    Their number is bounded by generations: when the young are too many, they become the old, and the old that were not
+    Their bytes are bounded by generations: when the young are too many, they become the old, and the old that were not
     used meanwhile are forgotten. Where more members commit than there is room for, so that plans are hardly ever used,
-    new ones are made at a slow pace only.
+    new ones are made at a slow pace only. The layouts' bytes are bounded as well; the oldest lengths go first.
     """
 
     def __init__(self, broker: BrokerServer) -> None:
         self._broker = broker
-        self._layouts: dict[int, list[Layout]] = {}
+        self._layouts: OrderedDict[int, list[Layout]] = OrderedDict()  # by the frames' length
+        self._layout_bytes = 0
         self._plans: dict[Key, Planned] = {}
         self._old_plans: dict[Key, Planned] = {}
-        self._planned_partitions = 0  # of the young ones
+        self._plan_bytes = 0  # of the young ones
         self._uses = self._refused = 0  # since the young began
         self._seen: set[int] = set()
+        self._seen_before: set[int] = set()
 
     def take(self, backlog: deque[bytes], room: int) -> tuple[Planned, list[Commit]] | None:
         """The commits at the head of the backlog that are of one plan, at most ``room``; None: take the long way.
@@ -109,7 +114,8 @@ class CommitLane:
         if broker.router.faults is not None or broker.quotas.limited(REQUEST_PERCENTAGE):
             return None
         if not planned.commit.is_current(broker):  # to be learnt anew
-            self._plans.pop(key, None)
+            if self._plans.pop(key, None) is not None:
+                self._plan_bytes -= planned.bytes_kept
             self._old_plans.pop(key, None)
             return None
         self._uses += 1
@@ -141,9 +147,14 @@ class CommitLane:
         run = Run(planned, correlation_ids, answer)
         self._broker.runtime.submit_for(planned.commit.shard(self._broker), request, run)
 
+    @property
+    def bytes_kept(self) -> int:
+        """What plans and layouts take, more or less."""
+        return self._layout_bytes + sum(map(_bytes_of, (*self._plans.values(), *self._old_plans.values())))
+
     def _learn(self, frame: bytes) -> None:
         """Makes a plan of what comes for the second time."""
-        if not self._has_room(1):
+        if len(frame) > MAX_FRAME_BYTES or not self._has_room(_PLAN_BYTES):
             return
         layout = self._layout(frame)  # one of the right length may still have its offsets elsewhere
         found = None if layout is None else layout.read(frame)
@@ -151,55 +162,57 @@ class CommitLane:
             return
         key = (layout.head, found[0])
         mark = hash(key)
-        if mark not in self._seen:
+        if mark not in self._seen and mark not in self._seen_before:
             if len(self._seen) >= MAX_SEEN:
-                self._seen.clear()
+                self._seen_before, self._seen = self._seen, set()
             self._seen.add(mark)
             return
-        if len(found[1].offsets) > MAX_PLANNED_PARTITIONS or not self._has_room(len(found[1].offsets)):
+        size = _PLAN_BYTES + _PARTITION_BYTES * len(found[1].offsets) + _COPIES_OF_FRAME * len(frame)
+        if size > MAX_PLAN_BYTES or not self._has_room(size):
             return
-        planned = self._plan(frame, found[1])
+        planned = self._plan(frame, found[1], size)
         if planned is not None:
             self._plans[key] = planned
-            self._planned_partitions += planned.plan.count
+            self._plan_bytes += size
 
-    def _has_room(self, partitions: int) -> bool:
-        """Whether so many more may be planned for; makes room, unless the plans there are have hardly been used."""
-        if self._planned_partitions + partitions > MAX_PLANNED_PARTITIONS:
+    def _has_room(self, size: int) -> bool:
+        """Whether a plan of so many bytes fits; makes room, unless the plans there are have hardly been used."""
+        if self._plan_bytes + size > MAX_PLAN_BYTES:
             plans = len(self._plans)
             if self._uses < USES_PER_PLAN * plans and self._refused < REFUSALS_PER_PLAN * plans:
                 self._refused += 1
                 return False
             self._old_plans, self._plans = self._plans, {}
-            self._planned_partitions = self._uses = self._refused = 0
+            self._plan_bytes = self._uses = self._refused = 0
         return True
 
     def _revived(self, key: Key) -> Planned | None:
         """An old plan that is of use again, if there is one."""
         planned = self._old_plans.get(key)
-        if planned is not None and self._has_room(planned.plan.count) and self._old_plans.pop(key, None) is not None:
+        if planned is not None and self._has_room(planned.bytes_kept) and self._old_plans.pop(key, None) is not None:
             self._plans[key] = planned
-            self._planned_partitions += planned.plan.count
+            self._plan_bytes += planned.bytes_kept
         return planned
 
     def _layout(self, frame: bytes) -> Layout | None:
         positions = positions_in(frame)
         if positions is None:
             return None
-        known = self._layouts.get(len(frame))
-        if known is None:
-            if len(self._layouts) >= MAX_LENGTHS:
-                self._layouts.clear()
-            known = self._layouts[len(frame)] = []
+        known = self._layouts.get(len(frame), [])
         for layout in known:
             if layout.head == frame[:4] and layout.positions == positions:
                 return layout
+        made = Layout(frame, positions)
         if len(known) >= MAX_LAYOUTS_PER_LENGTH:
-            known.pop(0)
-        known.append(Layout(frame, positions))
-        return known[-1]
+            self._layout_bytes -= known.pop(0).bytes_kept
+        self._layout_bytes += made.bytes_kept
+        while self._layout_bytes > MAX_LAYOUT_BYTES and self._layouts:
+            _, gone = self._layouts.popitem(last=False)
+            self._layout_bytes -= sum(layout.bytes_kept for layout in gone)
+        self._layouts.setdefault(len(frame), []).append(made)
+        return made
 
-    def _plan(self, frame: bytes, read: Commit) -> Planned | None:
+    def _plan(self, frame: bytes, read: Commit, size: int) -> Planned | None:
         """None for what the long way has to look at each time."""
         head = read_request_head(frame)
         try:
@@ -217,7 +230,11 @@ class CommitLane:
             return None
         plan = CommitPlan(request)
         start, rest = _reply_parts(head.version, commit.pack(COMMITTED))
-        return Planned(plan, commit, head.version, plan.most_bytes, start, rest)
+        return Planned(plan, commit, head.version, plan.most_bytes, size, start, rest)
+
+
+def _bytes_of(planned: Planned) -> int:
+    return planned.bytes_kept
 
 
 def _reply_parts(version: int, message: bytes) -> tuple[bytes, bytes]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
 from odradek.broker import config_table
+from odradek.broker.config_pairs import OVERRIDES, host_counts
 from odradek.core.errors import ConfigError
 from odradek.storage.config import LogConfig
 
@@ -51,8 +51,7 @@ _JAVA_DOUBLE = re.compile(r"([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]
 _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigKey:
+class ConfigKey(NamedTuple):
     """One setting. ``limits`` is as in the table; ``inert`` says why it has no effect, "" where it has one.
 
     ``falls_back`` names the broker settings a topic's value comes from while unset on the topic.
@@ -191,29 +190,40 @@ def inert_broker_keys() -> dict[str, ConfigKey]:
     return keys
 
 
+class UnknownConfig(ConfigError):
+    """No setting has this name. Clients get these words; ``with_hint`` adds the nearest name for a person who waits."""
+
+    def __init__(self, text: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(text)
+        self._name = name
+        self._known = known
+
+    def with_hint(self) -> str:
+        """Never for requests: a comparison with 300 names takes a millisecond, and a client may send thousands."""
+        import difflib
+
+        near = difflib.get_close_matches(self._name, self._known, n=1, cutoff=0.6)
+        return f"{self}; did you mean {near[0]!r}?" if near else str(self)
+
+
 def find_broker_key(name: str) -> ConfigKey:
-    """The key of this name. Raises ConfigError that names the nearest one."""
+    """The key of this name. Raises UnknownConfig."""
     key = broker_keys().get(name) or inert_broker_keys().get(name)
     if key is None:
-        raise ConfigError(f"unknown config {name!r}{_nearest(name, [*broker_keys(), *inert_broker_keys()])}")
+        raise UnknownConfig(f"unknown config {name!r}", name, [*broker_keys(), *inert_broker_keys()])
     return key
 
 
 def find_topic_key(name: str) -> ConfigKey:
-    """The key of this name. Raises ConfigError, begun in Kafka's words, that names the nearest one."""
+    """The key of this name. Raises UnknownConfig, in Kafka's words."""
     key = topic_keys().get(name)
     if key is None:
-        raise ConfigError(f"Unknown topic config name: {name}{_nearest(name, list(topic_keys()))}")
+        raise UnknownConfig(f"Unknown topic config name: {name}", name, topic_keys())
     return key
 
 
-def _nearest(name: str, names: list[str]) -> str:
-    import difflib  # only for who errs
-
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
+_NO_HOST = f"max.connections.per.ip can be set to zero only if {OVERRIDES} property is set."
+MIN_ISR = "min.insync.replicas"
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
@@ -241,6 +251,12 @@ class BrokerConfig:
     log_segment_delete_delay_ms: int
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
     producer_id_expiration_ms: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
@@ -250,6 +266,9 @@ class BrokerConfig:
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    queued_max_request_bytes: int
+    """Memory for unfinished requests of all connections; 0 or less: no limit. Never below the longest request."""
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
@@ -275,14 +294,17 @@ class BrokerConfig:
 
     def __init__(self, texts: Mapping[str, str] | None = None) -> None:
         self.texts = dict(texts or {})
+        self.eligible_leaders = True
+        """The feature of this name, with which Kafka keeps ``min.insync.replicas`` for all brokers."""
         self.dynamic: Mapping[str, str] = {}
         """Set while running for this broker (IncrementalAlterConfigs); wins over ``cluster_wide`` and ``texts``."""
         self.cluster_wide: Mapping[str, str] = {}
         """Set while running for every broker; wins over ``texts``."""
+        self.ignored: dict[str, str] = {}
+        """Settings made while running that are not in effect, and why: a broker before this one let them pass."""
         if "broker.id" in self.texts:
             self.texts.setdefault("node.id", self.texts["broker.id"])
-        for name, text in self.texts.items():
-            find_broker_key(name).parse(text)
+        self._check_each()
         for name in ("listeners", "log.dirs", "log.dir"):
             if name in self.texts:
                 option = "--listen" if name == "listeners" else "--data-dir"
@@ -302,10 +324,26 @@ class BrokerConfig:
             texts[name.strip()] = value.strip()
         return cls(texts)
 
+    def _check_each(self) -> None:
+        """What was set at the start. Raises ConfigError."""
+        advertised = self.texts.get("advertised.listeners", "PLAINTEXT://").split(",")
+        is_plain = all(one.strip().startswith("PLAINTEXT://") for one in advertised)
+        if not is_plain or self.texts.keys() - broker_keys().keys():
+            from odradek.broker.config_protection import check
+
+            check(self.texts)
+        for name, text in self.texts.items():
+            try:
+                find_broker_key(name).parse(text)
+            except UnknownConfig as error:
+                raise ConfigError(error.with_hint()) from None
+
     def _apply(self) -> None:
         for name, key in broker_keys().items():
             text = self.text(name)
             setattr(self, name.replace(".", "_"), None if text is None else key.parse(text))
+        if not self.is_set("queued.max.request.bytes"):  # our default must not exclude the longest request
+            self.queued_max_request_bytes = max(self.queued_max_request_bytes, self.socket_request_max_bytes)
 
     def _check_together(self) -> None:
         """What no setting can be told alone: that topics can have it, and that it goes with the others."""
@@ -315,6 +353,7 @@ class BrokerConfig:
             raise ConfigError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
         if self.log_cleaner_dedupe_buffer_size < self.log_cleaner_threads << 20:
             raise ConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
+        self._check_connections()
         self._check_groups()
 
     def after(self, changes: Mapping[str, str | None], *, cluster_wide: bool) -> BrokerConfig:
@@ -324,13 +363,24 @@ class BrokerConfig:
         """
         for name, text in changes.items():
             if text is not None:
-                find_broker_key(name).parse(text)
+                _check_while_running(name, text)
         changed = BrokerConfig(self.texts)
+        changed.eligible_leaders = self.eligible_leaders
         layers = [dict(self.dynamic), dict(self.cluster_wide)]
         layers[cluster_wide] |= changes  # type: ignore[arg-type]  # None goes below
         changed.set_dynamic(*({name: text for name, text in layer.items() if text is not None} for layer in layers))
+        for name, fault in changed.ignored.items():
+            if name not in self.ignored or changes.get(name) is not None:
+                raise ConfigError(fault)
         changed._check_together()
         return changed
+
+    def _check_connections(self) -> None:
+        host_counts(self.max_connections_per_ip_overrides)
+        if not self.max_connections_per_ip and not self.max_connections_per_ip_overrides:
+            raise ConfigError(_NO_HOST)
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigError("queued.max.request.bytes must be larger or equal to socket.request.max.bytes")
 
     def _check_groups(self) -> None:
         for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
@@ -356,10 +406,33 @@ class BrokerConfig:
         return host.strip("[]"), int(port)
 
     def set_dynamic(self, texts: Mapping[str, str], cluster_wide: Mapping[str, str] | None = None) -> None:
-        """Takes what was set while running, in place of what was so set before."""
-        self.dynamic = dict(texts)
-        self.cluster_wide = dict(cluster_wide or {})
+        """Takes what was set while running, in place of what was so set before.
+
+        What AlterConfigs would refuse is left out, and stands in ``ignored``.
+        """
+        self.ignored = {}
+        self.dynamic = self._in_order(texts)
+        every_broker = {MIN_ISR: self.texts.get(MIN_ISR, "1")} if self.eligible_leaders else {}
+        self.cluster_wide = every_broker | self._in_order(cluster_wide or {})
         self._apply()
+        if not self.max_connections_per_ip and not self.max_connections_per_ip_overrides:
+            name = "max.connections.per.ip"
+            self.ignored[name] = _NO_HOST
+            self.dynamic, self.cluster_wide = (
+                {other: text for other, text in layer.items() if other != name}
+                for layer in (self.dynamic, self.cluster_wide)
+            )
+            self._apply()
+
+    def _in_order(self, texts: Mapping[str, str]) -> dict[str, str]:
+        kept = {}
+        for name, text in texts.items():
+            try:
+                _check_while_running(name, text)
+                kept[name] = text
+            except ConfigError as error:
+                self.ignored[name] = str(error)
+        return kept
 
     def layers(self) -> tuple[tuple[Mapping[str, str], Source], ...]:
         """What was set, strongest first."""
@@ -381,6 +454,15 @@ class BrokerConfig:
 
     def source(self, name: str) -> Source:
         return next((source for texts, source in self.layers() if name in texts), Source.DEFAULT)
+
+
+def _check_while_running(name: str, text: str) -> None:
+    """Raises ConfigError for what no broker takes while it runs."""
+    value = find_broker_key(name).parse(text)
+    if name == OVERRIDES:
+        host_counts(value)
+    if name == "max.connections" and value < 1:
+        raise ConfigError(f"Invalid {name} {value}: no client could connect, not even to change it")
 
 
 # --- topics -----------------------------------------------------------------------------------------------------
@@ -416,14 +498,23 @@ def topic_value(broker: BrokerConfig, own: Mapping[str, str], name: str) -> Any:
     return None if text is None else find_topic_key(name).parse(text)
 
 
-def check_topic_configs(settings: Mapping[str, str | None], broker: BrokerConfig | None = None) -> dict[str, str]:
-    """All of a topic's own settings, checked one by one and together. Raises ConfigError."""
+def check_topic_configs(
+    settings: Mapping[str, str | None], broker: BrokerConfig | None = None, stored: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """All of a topic's own settings, checked one by one and together. Raises ConfigError.
+
+    ``stored``: what the topic has. It may be less than ``LEAST_SEGMENT_BYTES``, which was not always checked.
+    """
     checked = {}
     for name, text in settings.items():
         key = find_topic_key(name)
         if text is None:
             raise ConfigError(f"Null value not supported for topic configs: {name}")
-        key.parse(text)
+        value = key.parse(text)
+        if name == "internal.segment.bytes" and value < LEAST_SEGMENT_BYTES and text != (stored or {}).get(name):
+            raise ConfigError(
+                f"Invalid value {text} for configuration {name}: Value must be at least {LEAST_SEGMENT_BYTES}"
+            )
         checked[name] = text
     _check_together(broker or BrokerConfig(), checked)
     return checked
@@ -442,6 +533,8 @@ def _check_together(broker: BrokerConfig, own: Mapping[str, str]) -> None:
 
 
 _COMPARED = {"min.compaction.lag.ms", "max.compaction.lag.ms", "remote.storage.enable"}
+# Any client may set internal.segment.bytes, and a segment is three files: one for each record would be possible.
+LEAST_SEGMENT_BYTES = 512
 _LOG_FIELDS = (
     "segment.ms",
     "segment.jitter.ms",
@@ -469,75 +562,10 @@ _LOG_FIELDS = (
 def log_config(broker: BrokerConfig, own: Mapping[str, str]) -> LogConfig:
     """What a topic's settings mean for its logs."""
     values = {name.replace(".", "_"): topic_value(broker, own, name) for name in _LOG_FIELDS}
+    internal = topic_value(broker, own, "internal.segment.bytes")
     return LogConfig(
         **values,
-        segment_bytes=topic_value(broker, own, "internal.segment.bytes") or topic_value(broker, own, "segment.bytes"),
+        segment_bytes=topic_value(broker, own, "segment.bytes") if internal is None else internal,
         cleanup_policy=frozenset(topic_value(broker, own, "cleanup.policy")),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
     )
-
-
-# --- describing -------------------------------------------------------------------------------------------------
-
-
-class Described(NamedTuple):
-    """One row of DescribeConfigs; ``synonyms`` are (name, value, source), strongest first."""
-
-    key: ConfigKey
-    value: str | None
-    source: Source
-    read_only: bool
-    synonyms: tuple[tuple[str, str, Source], ...]
-
-
-def describe_broker(broker: BrokerConfig, names: Iterable[str] | None = None) -> list[Described]:
-    """Every broker setting, or those of ``names`` that exist."""
-    from odradek.broker.config_inert import DYNAMIC, HIDDEN
-
-    keys = broker_keys() | inert_broker_keys()
-    chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
-    described = []
-    for name in chosen:
-        if name in HIDDEN and not broker.is_set(name):
-            continue
-        synonyms = _synonyms(broker, _families().get(name, (name,)), name)
-        source = synonyms[0][2] if synonyms else Source.DEFAULT
-        described.append(Described(keys[name], broker.text(name), source, name not in DYNAMIC, synonyms))
-    return described
-
-
-def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable[str] | None = None) -> list[Described]:
-    """Every setting of a topic, or those of ``names`` that exist."""
-    keys = topic_keys()
-    chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
-    described = []
-    for name in chosen:
-        key = keys[name]
-        if name.startswith("internal.") and name not in own and names is None:
-            continue
-        twins = key.falls_back
-        synonyms = _synonyms(broker, twins, twins[0]) if twins else ()
-        if name in own:
-            synonyms = ((name, own[name], Source.TOPIC), *synonyms)
-        source = synonyms[0][2] if synonyms else Source.DEFAULT
-        value = own[name] if name in own else topic_default(broker, key)
-        described.append(Described(key, value, source, False, synonyms))
-    return described
-
-
-@cache
-def _families() -> dict[str, tuple[str, ...]]:
-    """The names under which a broker has one setting: in ms, in minutes, in hours."""
-    return {name: key.falls_back for key in topic_keys().values() if len(key.falls_back) > 1 for name in key.falls_back}
-
-
-def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[tuple[str, str, Source], ...]:
-    """Where the values of these names come from; as Kafka has it, nothing that stands before ``first`` itself."""
-    names = tuple(names)
-    found = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
-    for name in names:
-        default = find_broker_key(name).default
-        if default is not None:
-            found.append((name, default, Source.DEFAULT))
-    start = next((at for at, row in enumerate(found) if row[0] == first), len(found))
-    return tuple(found[start:])

@@ -9,45 +9,77 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker import config_resources
-from odradek.broker.config import BrokerConfig, check_topic_configs, find_broker_key, find_topic_key
+from odradek.broker import config_protection, config_resources
+from odradek.broker.config import MIN_ISR, BrokerConfig, check_topic_configs, find_broker_key
 from odradek.broker.config_inert import DYNAMIC
 from odradek.broker.config_resources import LOGGER
+from odradek.broker.long_replies import elements, reply
+from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 Changes = Mapping[str, str | None]
 
 
-def answer(resources: Any, alter: Callable[[Any], None]) -> list[dict[str, Any]]:
-    """Alters each resource; a row for each says how it went."""
-    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    rows = []
-    for resource in resources:
-        code, text = ErrorCode.none, None
-        try:
-            if times[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-            names = [config.name for config in resource.configs]
-            if len(set(names)) != len(names):
-                raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
-            alter(resource)
-        except KafkaError as error:
-            code, text = error.code, error.message or None
-        except ConfigError as error:
-            code, text = ErrorCode.invalid_config, str(error)
-        rows.append(
+def answer(
+    broker: BrokerServer, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
+) -> Steps[list[Chunk]]:
+    """Alters each resource of a request; a row for each says how it went. ``alter`` says what to write for one."""
+    try:
+        errors = yield from _alter_all(broker, context, message, alter)
+    except KafkaError as error:  # nothing was written
+        errors = [error] * len(message.resources)
+    rows = elements(context, "responses")
+    for resource, refused in zip(message.resources, errors, strict=True):
+        rows.add(
             {
-                "error_code": code,
-                "error_message": text,
+                "error_code": refused.code if refused is not None else ErrorCode.none,
+                "error_message": (refused.message or None) if refused is not None else None,
                 "resource_type": resource.resource_type,
                 "resource_name": resource.resource_name,
             }
         )
-    return rows
+        yield None
+    return reply(context, {"responses": rows})
+
+
+def _alter_all(
+    broker: BrokerServer, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
+) -> Steps[list[KafkaError | None]]:
+    """Why each resource is refused. Raises KafkaError where all of them are."""
+    times = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
+    errors: list[KafkaError | None] = []
+    with broker.controller.turn() as turn:
+        yield turn.come
+        change = broker.catalog.change(max_records=None)
+        for resource in message.resources:
+            refused: KafkaError | None = None
+            try:
+                if times[resource.resource_type, resource.resource_name] > 1:
+                    raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+                names = [config.name for config in resource.configs]
+                if len(set(names)) != len(names):
+                    raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+                request = alter(resource)
+                if request is not None:
+                    yield from change.add(request)
+            except ChangeTooLarge:
+                raise
+            except KafkaError as error:
+                refused = error
+            except ConfigError as error:
+                refused = KafkaError(ErrorCode.invalid_config, str(error))
+            errors.append(refused)
+            yield None
+        if not message.validate_only:
+            yield from broker.controller.alter_configs(change, context)
+    return errors
 
 
 def check_resource(broker: BrokerServer, kind: int, name: str) -> None:
@@ -74,26 +106,26 @@ def check_resource(broker: BrokerServer, kind: int, name: str) -> None:
         raise KafkaError(ErrorCode.invalid_request, f"resources of type {kind} have no configs here")
 
 
-def alter(broker: BrokerServer, kind: int, name: str, changes: Changes, *, validate_only: bool) -> None:
-    """Checks the changes and makes them. Raises KafkaError or ConfigError; nothing has changed then."""
+def alter(broker: BrokerServer, kind: int, name: str, changes: Changes, *, validate_only: bool) -> AlterConfigs | None:
+    """Checks the changes of one resource; returns what is to be written, ``None`` for levels of loggers.
+
+    Those are set at once, unless ``validate_only``. Raises KafkaError or ConfigError.
+    """
     check_resource(broker, kind, name)
     if kind == LOGGER:
         config_resources.check_loggers(changes)
         if not validate_only:
             config_resources.set_loggers(changes)
-        return
+        return None
     present = broker.catalog.configs(kind, name)
     after = {key: value for key, value in {**present, **changes}.items() if value is not None}
     if kind == TOPIC:
-        for key, value in changes.items():
-            if value is not None:
-                find_topic_key(key).parse(value)
-        check_topic_configs(after, broker.config)
+        check_topic_configs(after, broker.config, present)
     elif kind == BROKER:
         _check_broker(broker.config, name, changes)
     else:
         config_resources.check(broker.config, kind, after)
-    broker.alter_configs(AlterConfigs(kind, name, changes), validate_only=validate_only)
+    return AlterConfigs(kind, name, changes)
 
 
 _PER_BROKER = ("ssl.", "sasl.", "listeners", "listener.security.protocol.map", "cordoned.log.dirs")
@@ -102,6 +134,13 @@ _PER_LISTENER = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 
 def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> None:
     set_to = {key: value for key, value in changes.items() if value is not None}  # any may be taken back
+    try:
+        config_protection.check(set_to)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.invalid_request, str(error)) from None
+    if config.eligible_leaders and MIN_ISR in changes and (broker_id or changes[MIN_ISR] is None):
+        level, what = ("Broker", "altered") if broker_id else ("Cluster", "removed")
+        raise ConfigError(f"{level}-level {MIN_ISR} cannot be {what} while ELR is enabled.")
     for names, told in (
         (
             [key for key in set_to if find_broker_key(key).name not in DYNAMIC],

@@ -201,13 +201,7 @@ controller.quorum.voters | list |
 controller.socket.timeout.ms | int | 30000
 initial.broker.registration.timeout.ms | int | 60000
 metadata.log.dir | string | -
-metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1..
-metadata.log.max.snapshot.interval.ms | long | 3600000 | 0..
-metadata.log.segment.bytes | int | 1073741824 | 8388608..
-metadata.log.segment.ms | long | 604800000
 metadata.max.idle.interval.ms | int | 500 | 0..
-metadata.max.retention.bytes | long | 104857600
-metadata.max.retention.ms | long | 604800000
 process.roles | list | - | list broker,controller
 """,
     "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.": """
@@ -244,12 +238,10 @@ fetch.purgatory.purge.interval.requests | int | 1000
 num.io.threads | int | 8 | 1..
 num.network.threads | int | 3 | 1..
 producer.purgatory.purge.interval.requests | int | 1000
-queued.max.request.bytes | long | -1
 queued.max.requests | int | 500 | 1..
 """,
     "The system sizes socket buffers; nothing here dials out.": """
 max.connection.creation.rate | int | 2147483647 | 0..
-max.connections.per.ip.overrides | string |
 request.timeout.ms | int | 30000
 socket.connection.setup.timeout.max.ms | long | 30000
 socket.connection.setup.timeout.ms | long | 10000

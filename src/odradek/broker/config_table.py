@@ -9,9 +9,9 @@ accepted without effect is in ``config_inert`` and ``TOPIC_INERT``, with the rea
 
 BROKER = """
 node.id | int | 1 | 0.. | This broker's id. Kafka has no default; a broker alone calls itself 1.
-broker.id | int | 1 | | The older name of node.id.
+broker.id | int | -1 | | The older name of node.id.
 broker.rack | string | - | | The rack this broker says it stands in.
-listeners | list | - | | Where it listens; set by --listen.
+listeners | list | PLAINTEXT://:9092 | | Where it listens; set by --listen.
 advertised.listeners | list | - | | What clients are told, as PLAINTEXT://host:port.
 log.dirs | list | - | | The data directory; set by --data-dir.
 auto.create.topics.enable | boolean | true | | Whether asking for an unknown topic may create it.
@@ -54,6 +54,12 @@ log.flush.interval.ms | long | - | | Time after which a partition is forced to d
 log.flush.scheduler.interval.ms | long | 9223372036854775807 | | Stands in where log.flush.interval.ms is unset.
 log.flush.offset.checkpoint.interval.ms | int | 60000 | 0.. | How often recovery points are written down.
 log.flush.start.offset.checkpoint.interval.ms | int | 60000 | 0.. | How often log starts are written down.
+metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1.. | Bytes between two snapshots of the catalogue.
+metadata.log.max.snapshot.interval.ms | long | 3600000 | 0.. | Age at which a changed catalogue gets one; 0 never.
+metadata.log.segment.bytes | int | 1073741824 | 8388608.. | Size at which the catalogue's log begins a new segment.
+metadata.log.segment.ms | long | 604800000 | 1.. | Age at which it does.
+metadata.max.retention.bytes | long | 104857600 | | Size of that log and its snapshots above which the oldest go.
+metadata.max.retention.ms | long | 604800000 | | Age at which a snapshot, with the log before the next, goes.
 producer.id.expiration.ms | int | 86400000 | 1.. | Time after which a silent producer's sequences are forgotten.
 fetch.max.bytes | int | 57671680 | 1024.. | The most one fetch gives.
 max.incremental.fetch.session.cache.slots | int | 1000 | 0.. | Fetch sessions kept at a time.
@@ -63,6 +69,8 @@ socket.listen.backlog.size | int | 50 | 1.. | Connections the system queues for 
 connections.max.idle.ms | long | 600000 | | Idle time after which a connection is closed.
 max.connections | int | 2147483647 | 0.. | Connections at a time.
 max.connections.per.ip | int | 2147483647 | 0.. | Connections at a time from one address.
+max.connections.per.ip.overrides | string | | | Other numbers for single hosts: host:count,127.0.0.1:count.
+queued.max.request.bytes | long | 134217728 | | Memory for unfinished requests; -1 no limit, which is Kafka's default.
 offset.metadata.max.bytes | int | 4096 | | Length of the text that may go with a committed offset.
 offsets.retention.minutes | int | 10080 | 1.. | How long offsets of an empty group are kept.
 offsets.retention.check.interval.ms | long | 600000 | 1.. | How often expired offsets are looked for.

@@ -1,5 +1,8 @@
 """One client's connection: frames in, replies out, in the order the requests came.
 
+A connection serves its requests for a share of each turn of the loop (broker/scheduler). Requests that are left then
+wait in the queue with those of other connections, and little is read from the socket meanwhile.
+
 Memory stays bounded: reading stops while too many requests, or bytes of them, are unanswered, while too many bytes of
 replies wait for the one before them, and while the client does not take what was written. What goes wrong here closes
 this connection and touches no other.
@@ -14,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.request_memory import SMALL_REQUEST_BYTES
 from odradek.broker.router import Hangup
 from odradek.broker.transport import FILE_FROM_BYTES, FileSender, takes_spare
 from odradek.storage.segment import Slice
@@ -21,6 +25,7 @@ from odradek.wire.frames import FrameError, FrameReader, is_commit
 from odradek.wire.hot_log import Chunk, joined
 
 if TYPE_CHECKING:
+    from odradek.broker.scheduler import Task
     from odradek.broker.server import BrokerServer
 
 log = logging.getLogger("odradek.broker")
@@ -28,6 +33,14 @@ log = logging.getLogger("odradek.broker")
 MAX_IN_FLIGHT = 1000
 MAX_IN_FLIGHT_BYTES = 64 << 20
 MAX_READY_BYTES = 64 << 20
+MAX_PARKED_PARTITIONS = 10_000
+"""In all fetches of one connection that wait for bytes."""
+MAX_WAITING_BYTES = 64 << 10
+"""Of requests that have arrived and wait for a share: reading stops there."""
+SHARE_BYTES = 1 << 20
+"""So many bytes are received from one connection in a turn of the loop."""
+FULL_READ_BYTES = 256_000
+"""uvloop's buffer for one read, and a little less than asyncio's. libuv reads again at once after a full one."""
 WRITE_BUFFER_BYTES = 1 << 20
 _JOIN_BELOW = FILE_FROM_BYTES
 
@@ -50,6 +63,15 @@ class _Slot:
 class Connection(asyncio.Protocol):
     """The protocol asyncio drives. ``parked`` holds what is to be forgotten when the connection goes."""
 
+    # More than thirty attributes: without slots CPython gives each connection a dictionary of its own.
+    __slots__ = (
+        "_backlog", "_closing", "_files", "_flush_due", "_gone", "_has_long_reply", "_holds_memory", "_idle_timer",
+        "_in_flight", "_in_flight_bytes", "_is_read_on", "_last_active_s", "_loop", "_may_receive", "_mute_timer",
+        "_muted_until_s", "_queued", "_reader", "_reading", "_ready_bytes", "_server", "_share_bytes",
+        "_share_ends_s", "_slots", "_task", "_transport", "_unsent_bytes", "_waiting_bytes", "_writable",
+        "client_host", "local_host", "parked", "parked_partitions", "sends_files", "session"
+    )  # fmt: skip
+
     def __init__(self, server: BrokerServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
@@ -59,8 +81,18 @@ class Connection(asyncio.Protocol):
         self._in_flight = 0
         self._in_flight_bytes = 0
         self._ready_bytes = 0
+        self._unsent_bytes = 0
         self._writable = True
         self._reading = True
+        self._holds_memory = False
+        self._may_receive = True  # what broker/request_memory says
+        self._queued = False  # for a share in a later turn
+        self._is_read_on = False  # whether what is received next belongs to the same turn
+        self._share_ends_s = 0.0
+        self._share_bytes = 0
+        self._waiting_bytes = 0
+        self._task: Task[Any] | None = None
+        self._has_long_reply = False
         self._closing = False
         self._gone = False
         self._flush_due = False
@@ -72,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._files: FileSender | None = None  # made for the first reply with a file in it
         self.sends_files = False
         self.parked: set[Abandonable] = set()
+        self.parked_partitions = 0
         self.client_host = ""
         self.local_host = ""
         self.session: Any = None
@@ -107,13 +140,34 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._last_active_s = self._loop.time()
+        scheduler = self._server.scheduler
+        share_ends_s = scheduler.begin_share()
+        size = len(data)
+        if self._is_read_on:
+            share_ends_s = self._share_ends_s
+            self._share_bytes += size
+        else:
+            self._share_ends_s = share_ends_s
+            self._share_bytes = size
+        self._is_read_on = size >= FULL_READ_BYTES
+        self._waiting_bytes = self._waiting_bytes + size if self._backlog else size
+        reader = self._reader
         try:
-            self._backlog.extend(self._reader.feed(data))
+            self._backlog.extend(reader.feed(data))
         except FrameError as error:
             # What came before the bad bytes is still served.
             log.info("closing the connection of %s: %s", self.client_host, error)
             self._closing = True
-        self._serve_backlog()
+        unfinished = reader.buffered
+        if unfinished > SMALL_REQUEST_BYTES or self._holds_memory:
+            self._holds_memory = unfinished > SMALL_REQUEST_BYTES
+            self._may_receive = self._server.request_memory.hold(self, unfinished)
+        if not self._queued and (
+            self._serve_backlog(share_ends_s) or (self._share_bytes >= SHARE_BYTES and not self._closing)
+        ):
+            self._queue()
+        self._read_or_pause()
+        scheduler.end_share()
 
     def eof_received(self) -> bool | None:
         return False
@@ -127,7 +181,7 @@ class Connection(asyncio.Protocol):
         if self._files is not None:
             self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
             self._files.transport_drained()
-        self._serve_backlog()
+        self.go_on()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone = self._closing = True
@@ -136,6 +190,10 @@ class Connection(asyncio.Protocol):
                 timer.cancel()
         if self._files is not None:
             self._files.close()
+        if self._holds_memory:
+            self._server.request_memory.release(self)
+        if self._has_long_reply:
+            self._server.reply_memory.release(self)
         self._backlog.clear()
         self._slots.clear()
         parked, self.parked = self.parked, set()
@@ -155,19 +213,45 @@ class Connection(asyncio.Protocol):
         """Whether a part of a file, or what follows it, waits for the client."""
         return self._files is not None and self._files.busy
 
-    def _serve_backlog(self) -> None:
-        backlog = self._backlog
+    def go_on(self) -> None:
+        """Serves what is left, now or in a share of a later turn."""
+        if not self._queued and not self._gone:
+            scheduler = self._server.scheduler
+            if self._serve_backlog(scheduler.begin_share()):
+                self._queue()
+            self._read_or_pause()
+            scheduler.end_share()
+
+    def _queue(self) -> None:
+        self._queued = True
+        self._server.scheduler.add(self)
+
+    def run_share(self, until_s: float) -> bool:
+        if self._gone:
+            return False
+        self._is_read_on = False
+        self._queued = self._serve_backlog(until_s)
+        self._read_or_pause()
+        return self._queued
+
+    def _serve_backlog(self, until_s: float) -> bool:
+        """Serves requests until the share ends or there is no room for their replies.
+
+        Returns whether only the time was missing. Where room is missing, what makes room goes on.
+        """
+        backlog, clock = self._backlog, self._server.scheduler.clock
         while True:
-            while backlog and self._has_room():
+            while backlog and self._has_room() and clock() < until_s:
                 if not (is_commit(backlog[0]) and self._serve_commits()):
                     self._serve(backlog.popleft())
                 if self._ready_bytes > _JOIN_BELOW:
                     self._flush()
             self._flush()
-            # What was written made room: requests left over now would have nobody to wake them.
+            # A reply that was written may have made room.
             if not backlog or not self._has_room():
-                break
-        self._read_or_pause()
+                return False
+            if clock() >= until_s:
+                return True
 
     def _has_room(self) -> bool:
         return (
@@ -178,7 +262,18 @@ class Connection(asyncio.Protocol):
             and self._ready_bytes < MAX_READY_BYTES
             and not self._gone
             and self._mute_timer is None
+            and self._task is None
+            and self.parked_partitions < MAX_PARKED_PARTITIONS
         )
+
+    def hold(self, task: Task[Any]) -> None:
+        """Serves nothing until ``release``: a request that takes several shares comes before those behind it."""
+        self._task = task
+        self.parked.add(task)
+
+    def release(self, task: Task[Any]) -> None:
+        self._task = None
+        self.parked.discard(task)
 
     def _serve_commits(self) -> bool:
         """Serves the commits at the head of the backlog together, if they are such as were served before."""
@@ -198,7 +293,6 @@ class Connection(asyncio.Protocol):
         return True
 
     def _serve(self, frame: bytes) -> None:
-        slot = _Slot(len(frame))
         try:
             reply = self._server.router.dispatch(frame, self)
         except (FrameError, Hangup, ValueError) as error:
@@ -208,6 +302,10 @@ class Connection(asyncio.Protocol):
             log.exception("a request from %s could not be served", self.client_host)
             self._hang_up("see above")
             return
+        later = isinstance(reply, Deferred)
+        if not (later or self._slots or self._backlog or self._sending) and self._write_short(cast(list[Chunk], reply)):
+            return
+        slot = _Slot(len(frame))
         self._slots.append(slot)
         self._in_flight += 1
         self._in_flight_bytes += slot.request_bytes
@@ -215,6 +313,15 @@ class Connection(asyncio.Protocol):
             reply.then(lambda chunks: self._answer_later(slot, chunks))
         else:
             self._answer(slot, reply)
+
+    def _write_short(self, reply: list[Chunk]) -> bool:
+        """Writes a reply that no other comes before, if it is short."""
+        size = sum(map(len, reply))
+        if size >= _JOIN_BELOW:
+            return False
+        if size:  # so short a reply has no file in it
+            self._transport.write(cast(bytes, reply[0]) if len(reply) == 1 else b"".join(cast(list[bytes], reply)))
+        return True
 
     def _answer(self, slot: _Slot, chunks: Sequence[Chunk]) -> None:
         slot.chunks = chunks
@@ -236,11 +343,13 @@ class Connection(asyncio.Protocol):
         if not self._gone:
             self._flush()
             if self._backlog or not self._reading:
-                self._serve_backlog()
+                self.go_on()
 
     def _flush(self) -> None:
         """Writes every reply whose turn has come."""
         slots = self._slots
+        if not slots and not self._closing:
+            return
         out: list[Chunk] = []
         while slots and slots[0].chunks is not None:
             slot = slots.popleft()
@@ -250,6 +359,7 @@ class Connection(asyncio.Protocol):
         if out:
             size = sum(map(len, out))
             self._ready_bytes -= size
+            self._last_active_s = self._loop.time()
             if self._sending:
                 self._send_files(out)
             elif size < _JOIN_BELOW:
@@ -265,7 +375,7 @@ class Connection(asyncio.Protocol):
         if self._files is None:
             try:
                 self._files = FileSender(
-                    self._loop, self._transport, on_room=self._serve_backlog, on_progress=self._note_activity
+                    self._loop, self._transport, on_room=self.go_on, on_progress=self._note_activity
                 )
             except OSError:  # no descriptor is left for that: the records go through here
                 self.sends_files = False
@@ -277,13 +387,37 @@ class Connection(asyncio.Protocol):
         self._last_active_s = self._loop.time()
 
     def _read_or_pause(self) -> None:
-        wanted = not self._backlog and self._has_room() and not self._closing
+        backlog, queued = self._backlog, self._queued
+        has_space = self._waiting_bytes < MAX_WAITING_BYTES if queued and backlog else not backlog and not queued
+        wanted = has_space and self._may_receive and not self._closing and self._has_room()
         if wanted != self._reading and not self._gone:
             self._reading = wanted
             if wanted:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    # --- long replies (broker/reply_memory) -----------------------------------------------------------------------
+
+    def begin_long_reply(self) -> None:
+        self._has_long_reply = True
+        self._server.reply_memory.begin(self)
+
+    def hold_reply(self, size: int) -> None:
+        self._has_long_reply = True
+        self._server.reply_memory.hold(self, size)
+
+    def grow_reply(self, size: int) -> None:
+        self._server.reply_memory.grow(self, size)
+
+    @property
+    def is_answering(self) -> bool:
+        return self._task is not None
+
+    @property
+    def unsent_bytes(self) -> int:
+        files = 0 if self._files is None else self._files.unsent_bytes
+        return self._ready_bytes + self._transport.get_write_buffer_size() + files
 
     def mute(self, duration_ms: int) -> None:
         """Serves nothing from this connection for so long; what was begun is answered (throttling, as in Kafka)."""
@@ -300,7 +434,12 @@ class Connection(asyncio.Protocol):
     def _unmute(self) -> None:
         self._mute_timer = None
         self._last_active_s = self._loop.time()
-        self._serve_backlog()
+        self.go_on()
+
+    def receive_more(self) -> None:
+        """There is memory again for the request that was being received (broker/request_memory)."""
+        self._may_receive = True
+        self._read_or_pause()
 
     # --- ending -------------------------------------------------------------------------------------------------
 
@@ -325,11 +464,16 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _watch_idleness(self) -> None:
+        """Closes a connection on which no byte moves, even while a request waits on it, as Kafka does."""
         limit_s = self._server.config.connections_max_idle_ms / 1000
         if limit_s <= 0:
             return
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent_bytes:  # the client has taken some of a long reply since the last look
+            self._unsent_bytes = unsent
+            self._note_activity()
         idle_s = self._loop.time() - self._last_active_s
-        if idle_s >= limit_s and not self._slots:
+        if idle_s >= limit_s:
             log.info("closing the connection of %s: idle for %.0f s", self.client_host, idle_s)
             self._transport.abort()
             return

@@ -23,11 +23,14 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from odradek.broker.config import UnknownConfig
+from odradek.broker.controller import NewTopic
 from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
     from odradek.broker.faults import Faults
     from odradek.broker.server import BrokerServer
+    from odradek.catalog.shard import Topic
 
 MAX_COMMAND_BYTES = 1 << 20
 
@@ -66,7 +69,7 @@ class Control:
         if do == "cleaner":
             return self._cleaner()
         if do == "create_topic":
-            return self._create_topic(**arguments)
+            return await self._create_topic(**arguments)
         raise ValueError(f"no command {do!r}")
 
     def _cleaner(self) -> dict[str, Any]:
@@ -83,11 +86,17 @@ class Control:
             "uncleanable_bytes": status.uncleanable_bytes,
         }
 
-    def _create_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
-        try:
-            self._broker.create_topic(name, partition_count=partition_count, configs=configs)
-        except OdradekError as error:
-            raise ValueError(str(error)) from error
+    async def _create_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
+        wanted = NewTopic(name, partition_count, configs=configs)
+        created: asyncio.Future[Topic | Exception] = asyncio.get_running_loop().create_future()
+        self._broker.scheduler.start(self._broker.controller.create_topic(wanted)).then(created.set_result)
+        result = await created
+        if isinstance(result, UnknownConfig):
+            raise ValueError(result.with_hint()) from result
+        if isinstance(result, OdradekError):
+            raise ValueError(str(result)) from result
+        if isinstance(result, Exception):
+            raise result
 
 
 class ControlChannel(asyncio.Protocol):

@@ -22,15 +22,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from itertools import count
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from types import GeneratorType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from kio.serial._introspect import classify_field
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.handlers.k03_metadata import describe_cluster
 from odradek.broker.refusals import FETCH, METADATA, has_code, refusal
 from odradek.broker.router import Context, Hangup
+from odradek.broker.scheduler import finish
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
 from odradek.wire.hot_log import joined
@@ -255,10 +257,10 @@ class Faults:
             return promise
         fault = self._strike(context, message)
         if fault is None:
-            return api.handle(self.broker, context, message)
+            return self.broker.router.call(api.handle, context, message)
         if fault.when == "before":
             return self._before(fault, api, context, message)
-        reply = api.handle(self.broker, context, message)
+        reply = self.broker.router.call(api.handle, context, message)
         if isinstance(reply, Deferred) and not reply.resolved:
             return self._later(reply, fault, context, message)
         return self._after(fault, context, message, reply.value if isinstance(reply, Deferred) else reply)
@@ -303,7 +305,7 @@ class Faults:
             return promise
 
         def run() -> None:
-            self._keep(promise, context, lambda: api.handle(self.broker, context, message))
+            self._keep(promise, context, lambda: self.broker.router.call(api.handle, context, message))
 
         self._hold(context.connection, run).release_after(fault.delay_s)
         return promise
@@ -370,7 +372,7 @@ class Faults:
         if context.version >= 7:
             if reply is None:
                 at_once = replace(message, max_wait=timedelta(0))
-                reply = cast(Any, self.broker.router.apis[FETCH].handle(self.broker, context, at_once))
+                reply = self._served_at_once(FETCH, context, at_once)
             data = joined(reply)
             served, _ = schemas.decode(FETCH, context.version, Kind.RESPONSE, data)
             if served.error_code is not ErrorCode.none:
@@ -395,12 +397,15 @@ class Faults:
 
     def _refuse_metadata(self, fault: Fault, context: Context, message: Any) -> Any:
         """Brokers and controller are told as ever, since a client without them knows nobody to ask again."""
-        handle = self.broker.router.apis[METADATA].handle
-        named = message.topics or ()
-        served: Any = handle(self.broker, context, replace(message, topics=()) if named else message)
-        asked = SimpleNamespace(topics=named or [SimpleNamespace(**topic) for topic in served["topics"]])
-        refused = refusal(METADATA, context.version, asked, fault.code) or {}
-        return {**served, "topics": refused["topics"]}
+        named = message.topics or [
+            SimpleNamespace(name=topic.name, topic_id=topic.id) for topic in self.broker.catalog.topics()
+        ]
+        refused = refusal(METADATA, context.version, SimpleNamespace(topics=named), fault.code) or {}
+        return {**describe_cluster(self.broker, context, message, []), "topics": refused["topics"]}
+
+    def _served_at_once(self, key: int, context: Context, message: Any) -> Any:
+        reply: Any = self.broker.router.apis[key].handle(self.broker, context, message)
+        return finish(reply) if isinstance(reply, GeneratorType) else reply
 
     # matching
 

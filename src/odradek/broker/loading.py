@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from mmap import mmap
+from typing import Any, NamedTuple
 
-from odradek.batches.compression import decompress
+from odradek.batches.compression import Plain, decompress_in_steps, decompress_small
 from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader
 from odradek.batches.rows import read_record
+from odradek.batches.steps import Steps, finish
+from odradek.broker.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord
 from odradek.groups.offsets import Stored
@@ -27,6 +30,8 @@ log = logging.getLogger("odradek.broker")
 
 ROWS_AT_ONCE = 2000
 """So many records are looked at between two yields: about a millisecond's work."""
+_ROWS_LIKE_ONE = 4
+"""A record that stands in no run takes as long as so many that do."""
 PENDING_AT_MOST = 20_000
 MAX_SHAPES = 1000
 
@@ -52,12 +57,25 @@ class Shape(NamedTuple):
     delta_bytes: int
 
 
+Load = Generator[Deferred[Any] | None, Any, None]
+"""``None``: others may work; a promise: there is nothing to do before it is resolved."""
+LongWork = Callable[[Steps[Any]], Generator[Deferred[Any] | None, Any, Any]]
+"""As ``Workers.run``."""
+
+
+def at_once(steps: Steps[Any]) -> Generator[Deferred[Any] | None, Any, Any]:
+    """Long work where there are no threads for it."""
+    yield None
+    return finish(steps)
+
+
 class Loading:
     """One reading of one log into a machine."""
 
-    def __init__(self, machine: GroupShard, name: str) -> None:
+    def __init__(self, machine: GroupShard, name: str, long_work: LongWork = at_once) -> None:
         self._machine = machine
         self._name = name
+        self._long_work = long_work
         self._shapes: dict[bytes, Shape] = {}
         self._pending: dict[bytes, dict[bytes, Cut]] = {}
         self._pending_count = 0
@@ -65,31 +83,43 @@ class Loading:
         self._texts: dict[bytes, str] = {}
         self._topic_ids: dict[bytes, bytes | None] = {_NO_TOPIC_ID: None}
 
-    def take(self, data: bytes, pos: int, header: BatchHeader, first_offset: int) -> Iterator[None]:
+    def take(self, data: bytes, pos: int, header: BatchHeader, first_offset: int) -> Load:
         """Takes in one batch, as far as it is not below ``first_offset``. Raises CorruptRecord."""
         packed = memoryview(data)[pos + HEADER_BYTES : pos + header.size_in_bytes]
-        payload = bytes(decompress(header.compression, packed))
+        small = decompress_small(header.compression, packed) if header.compression else bytes(packed)
+        if small is not None:
+            yield from self._take_records(Plain(small, len(small)), header, first_offset)
+        else:
+            yield from self._long_work(self._take_large(packed, header, first_offset))
+
+    def _take_large(self, packed: memoryview, header: BatchHeader, first_offset: int) -> Steps[None]:
+        records = yield from decompress_in_steps(header.compression, packed)
+        yield from self._take_records(records, header, first_offset)
+
+    def _take_records(self, records: Plain, header: BatchHeader, first_offset: int) -> Generator[None, Any, None]:
+        payload, size = records
         left, at = header.record_count, 0
-        if left * MIN_RECORD_BYTES > len(payload):
-            raise CorruptRecord(f"{left} records cannot fit into {len(payload)} bytes at offset {header.base_offset}")
+        if left * MIN_RECORD_BYTES > size:
+            raise CorruptRecord(f"{left} records cannot fit into {size} bytes at offset {header.base_offset}")
         plain = not header.is_transactional and header.base_offset >= first_offset
         since = 0
         while left:
             taken = self._take_run(payload, at, min(left, ROWS_AT_ONCE)) if plain else (0, at)
             if taken[0]:
                 count, at = taken
+                since += count
             else:
                 yield from self._drain()
                 count, at = 1, self._take_one(payload, at, header, first_offset)
+                since += _ROWS_LIKE_ONE
             left -= count
-            since += count
             if self._pending_count > PENDING_AT_MOST:
                 yield from self._drain()
             if since >= ROWS_AT_ONCE:
                 since = 0
                 yield
-        if at != len(payload):
-            raise CorruptRecord(f"{len(payload) - at} bytes behind the last record at {header.base_offset}")
+        if at != size:
+            raise CorruptRecord(f"{size - at} bytes behind the last record at {header.base_offset}")
         yield
 
     def finish(self) -> Iterator[None]:
@@ -98,7 +128,7 @@ class Loading:
 
     # --- one by one -------------------------------------------------------------------------------------------
 
-    def _take_one(self, payload: bytes, at: int, header: BatchHeader, first_offset: int) -> int:
+    def _take_one(self, payload: bytes | mmap, at: int, header: BatchHeader, first_offset: int) -> int:
         try:
             at, _, delta, key, value, _ = read_record(payload, at)
         except IndexError as error:
@@ -122,7 +152,7 @@ class Loading:
 
     # --- runs -------------------------------------------------------------------------------------------------
 
-    def _take_run(self, payload: bytes, at: int, most: int) -> tuple[int, int]:
+    def _take_run(self, payload: bytes | mmap, at: int, most: int) -> tuple[int, int]:
         """(records taken, position behind them) of a run of plain commits; none where ``at`` stands no such."""
         known = self._shapes.get(payload[at : at + 4])
         if known is not None:
@@ -138,7 +168,7 @@ class Loading:
         taken = self._cut(shape, payload, at, most)
         return taken, at + taken * shape.cut.size
 
-    def _cut(self, shape: Shape, payload: bytes, at: int, most: int) -> int:
+    def _cut(self, shape: Shape, payload: bytes | mmap, at: int, most: int) -> int:
         cut, same, delta_bytes = shape
         fits = min(most, (len(payload) - at) // cut.size)
         pending = self._pending
@@ -163,7 +193,7 @@ class Loading:
         self._pending_count += len(rows) - before
         return taken
 
-    def _drain(self) -> Iterator[None]:
+    def _drain(self) -> Generator[None, Any, None]:
         """Replays the last commit of each partition that was seen since the last time."""
         pending, self._pending, self._pending_count = self._pending, {}, 0
         done = 0
@@ -239,7 +269,7 @@ def _read_names(prefix: bytes) -> tuple[str, str] | None:
         return None
 
 
-def shape_of(payload: bytes, at: int) -> Shape | None:
+def shape_of(payload: bytes | mmap, at: int) -> Shape | None:
     """The layout of the commit at ``at``; None where no commit in its usual form stands there."""
     try:
         places = _places(payload, at)
@@ -252,7 +282,7 @@ def shape_of(payload: bytes, at: int) -> Shape | None:
     return Shape(cut, cut.unpack_from(payload, at)[::2], sizes[1])
 
 
-def _places(payload: bytes, start: int) -> tuple[int, ...] | None:
+def _places(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:
     """Where each part of a ``Cut`` ends."""
     size, at = _length(payload, start)
     end = at + size
@@ -284,7 +314,7 @@ def _places(payload: bytes, start: int) -> tuple[int, ...] | None:
     return (*front, version_end, metadata_at, time_at, time_at + 8, end)
 
 
-def _length(payload: bytes, at: int) -> tuple[int, int]:
+def _length(payload: bytes | mmap, at: int) -> tuple[int, int]:
     """A zigzag length of up to two bytes, and the position behind it; IndexError for any other."""
     first = payload[at]
     if first & 1:
@@ -297,7 +327,7 @@ def _length(payload: bytes, at: int) -> tuple[int, int]:
     return (first & 0x7F | second << 7) >> 1, at + 2
 
 
-def _behind_varint(payload: bytes, at: int) -> int:
+def _behind_varint(payload: bytes | mmap, at: int) -> int:
     for _ in range(5):
         at += 1
         if payload[at - 1] < 0x80:

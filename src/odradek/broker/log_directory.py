@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Container, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -19,10 +19,11 @@ from uuid import UUID, uuid4
 
 from odradek.broker.config import BrokerConfig, log_config
 from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata_log import Catalog
+from odradek.broker.metadata_log import Catalog, MetadataConfig
 from odradek.broker.partition import Partition
+from odradek.broker.scheduler import Steps, finish
 from odradek.catalog.shard import BeginEpochs, CatalogRequest, RaiseEpochs, Topic
-from odradek.core.errors import ConfigError, KafkaError, StorageError
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
@@ -37,6 +38,7 @@ _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
 
 Job = Callable[[], None]
 
+GROWTH_LOGS = 500
 CLOSING_THREADS = 16
 """Logs that are synced and closed at a time when the broker stops. Kafka takes num.recovery.threads.per.data.dir."""
 
@@ -52,6 +54,9 @@ class LogDirectory:
         self.clean = False
         self.defer: Callable[[Job], None] | None = None
         self.defer_removal: Callable[[int, Job], None] | None = None
+        self.on_growth: Job = _do_nothing
+        """Called now and then while many logs are made."""
+        self._made = 0
         self._directory_id = UUID(int=0)
         self._now_ms = now_ms
         self._files = files or OsFiles()
@@ -74,7 +79,7 @@ class LogDirectory:
         Raises StorageError where it is not ours to have, ConfigError where it belongs to another node.id.
         """
         try:
-            self._files.make_dirs(self.path)
+            self._files.make_dirs(self.path, private=True)
             self._lock = self._files.lock(self.path / checkpoints.LOCK)
         except BlockingIOError:
             raise StorageError(f"{self.path} is held by another broker{self._holder()}") from None
@@ -120,7 +125,7 @@ class LogDirectory:
 
     # --- opening ------------------------------------------------------------------------------------------------
 
-    def open_catalog(self) -> Catalog:
+    def open_catalog(self, config: MetadataConfig | None = None) -> Catalog:
         """Raises StorageError."""
         try:
             return Catalog.open(
@@ -130,8 +135,9 @@ class LogDirectory:
                 directory_id=self._directory_id,
                 now_ms=self._now_ms,
                 files=self._files,
+                config=config,
             )
-        except (KafkaError, ValueError) as error:
+        except (KafkaError, StorageError, OSError, ValueError) as error:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
 
     def open_all(self, catalog: Catalog, config: BrokerConfig) -> None:
@@ -141,15 +147,18 @@ class LogDirectory:
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
         self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
         checkpoints.remove_clean_shutdown(self.path, self._files)
-        self._remove_strays(catalog)
+        topic_ids = self._remove_strays(catalog)
         noted = self._recovery_points.keys() | self._log_starts.keys()
         try:
             self._forget({name for name in noted if catalog.topic(name.topic) is None})
         except OSError as error:
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
         found = set(self._files.list(self.path))
+        settings = log_config(config, {})
         for topic in catalog.topics():
-            self.open_topic(topic, log_config(config, catalog.topic_configs(topic.name)))
+            own = catalog.topic_configs(topic.name)
+            opened = finish(self.open_topic(topic, log_config(config, own) if own else settings, topic_ids))
+            self.partitions.update(opened)
         self._raise_epochs(catalog, found)
 
     def _begin_epochs(self, catalog: Catalog) -> None:
@@ -200,7 +209,9 @@ class LogDirectory:
             log.error("%s could not be written: %s", self.path / file, error)
         return {}
 
-    def _remove_strays(self, catalog: Catalog) -> None:
+    def _remove_strays(self, catalog: Catalog) -> dict[str, UUID | None]:
+        """Removes what is left of deleted topics; returns the topic's id for each partition's directory."""
+        kept = {}
         for name in self._files.list(self.path):
             if name == METADATA_DIRECTORY:
                 continue
@@ -214,14 +225,25 @@ class LogDirectory:
                 doomed = topic is None or (stored is not None and stored != topic.id)
                 if doomed and stored is None:
                     continue  # no partition of ours: whatever it is, it is not ours to remove
+                if not doomed:
+                    kept[name] = stored
             if doomed:
                 log.info("removing %s, left over from a deletion", name)
                 self._remove_directory(self.path / name)
+        return kept
 
     def _remove_directory(self, path: Path) -> None:
         for name in self._files.list(path):
             self._files.remove(path / name)
         self._files.remove(path)
+
+    def check_room(self) -> None:
+        """Raises KafkaError (KAFKA_STORAGE_ERROR) where no more logs can be made now.
+
+        Clients take this error for one that may pass, and it does when connections or files are closed.
+        """
+        if not self._files.has_room():
+            raise KafkaError(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")
 
     def has_compacted(self) -> bool:
         """Whether any log is compacted."""
@@ -231,15 +253,22 @@ class LogDirectory:
         """Whether a cleaner has left word of where it came to."""
         return self._files.exists(self.path / checkpoints.CLEANER)
 
-    def open_topic(self, topic: Topic, settings: LogConfig) -> list[Partition]:
-        """Opens, or creates, the logs of those of a topic's partitions that are not open yet."""
-        opened = []
+    def open_topic(
+        self, topic: Topic, settings: LogConfig, topic_ids: Mapping[str, UUID | None] | None = None
+    ) -> Steps[dict[tuple[str, int], Partition]]:
+        """Opens, or creates, the logs of those of a topic's partitions that are not open yet; returns them.
+
+        ``topic_ids``: the ids in the partition.metadata of directories, as far as they are known.
+        """
+        opened = {}
         for described in topic.partitions:
             key = (topic.name, described.index)
             if key in self.partitions:
                 continue
-            partition_log, failure = self._open(topic, described.index, described.leader_epoch, settings)
-            partition = Partition(
+            partition_log, failure = self._open(
+                topic, described.index, described.leader_epoch, settings, topic_ids or {}
+            )
+            opened[key] = Partition(
                 topic.name,
                 described.index,
                 partition_log,
@@ -248,31 +277,39 @@ class LogDirectory:
                 replica_count=len(described.replicas),
                 failure=failure,
             )
-            self.partitions[key] = partition
-            opened.append(partition)
+            self._made += 1
+            if self._made % GROWTH_LOGS == 0:
+                self.on_growth()
+            yield None
         return opened
 
-    def _open(self, topic: Topic, index: int, leader_epoch: int, settings: LogConfig) -> tuple[Log | None, str]:
+    def _open(
+        self,
+        topic: Topic,
+        index: int,
+        leader_epoch: int,
+        settings: LogConfig,
+        topic_ids: Mapping[str, UUID | None],
+    ) -> tuple[Log | None, str]:
         name = TopicPartition(topic.name, index)
         path = self.path / str(name)
         try:
-            fresh = not self._files.exists(path)
-            if fresh:
-                self._forget({name})
-                self._files.make_dirs(path)
-            if checkpoints.read_partition_metadata(path, self._files) is None:
-                # Unsynced: the catalogue knows the id, and a file that a power cut took is written again.
-                checkpoints.write_partition_metadata(path, cast(UUID, topic.id), self._files, sync=False)
-            opened = Log.open(
-                path,
-                settings,
-                self._now_ms(),
-                clean=self.clean or fresh,
-                recovery_point=0 if fresh else self._recovery_points.get(name, 0),
-                log_start_offset=None if fresh else self._log_starts.get(name),
-                leader_epoch=leader_epoch,
-                files=self._files,
-            )
+            if path.name not in topic_ids and not self._files.exists(path):
+                opened = self._create(path, name, topic, leader_epoch, settings)
+            else:
+                is_known = topic_ids.get(path.name) is not None
+                if not is_known and checkpoints.read_partition_metadata(path, self._files) is None:
+                    self._write_metadata(path, topic)
+                opened = Log.open(
+                    path,
+                    settings,
+                    self._now_ms(),
+                    clean=self.clean,
+                    recovery_point=self._recovery_points.get(name, 0),
+                    log_start_offset=self._log_starts.get(name),
+                    leader_epoch=leader_epoch,
+                    files=self._files,
+                )
         except (StorageError, KafkaError, OSError) as error:
             log.error("partition %s is offline: %s", name, error)
             return None, str(error)
@@ -280,43 +317,72 @@ class LogDirectory:
         opened.defer_removal = self.defer_removal
         return opened, ""
 
+    def _create(self, path: Path, name: TopicPartition, topic: Topic, leader_epoch: int, settings: LogConfig) -> Log:
+        self._forget({name})
+        self._files.make_dirs(path)
+        self._write_metadata(path, topic)
+        return Log.create(path, settings, self._now_ms(), leader_epoch=leader_epoch, files=self._files)
+
+    def _write_metadata(self, path: Path, topic: Topic) -> None:
+        """Unsynced: the catalogue knows the id, and a file that a power cut took is written again."""
+        checkpoints.write_partition_metadata(path, cast(UUID, topic.id), self._files, sync=False)
+
     # --- dropping -----------------------------------------------------------------------------------------------
 
-    def drop_topic(self, name: str, partition_count: int, delay_ms: int = 0) -> None:
-        """Takes a topic's logs out of service; their directories get another name, and go after ``delay_ms``."""
-        for index in range(partition_count):
-            partition = self.partitions.pop((name, index), None)
+    def drop_topic(self, topic: Topic) -> Steps[list[Path]]:
+        """Takes a topic's logs out of service. Their directories get another name; returns those, for ``remove_later``.
+
+        ``forget`` has to be called afterwards.
+        """
+        doomed = []
+        for described in topic.partitions:
+            partition = self.partitions.pop((topic.name, described.index), None)
             if partition is None:
                 continue
-            path = self.path / f"{name}-{index}"
+            path = self.path / f"{topic.name}-{described.index}"
             # Kafka's name for a directory on its way out, cut so that the file system takes it.
-            doomed = self.path / f"{path.name[: 255 - 40]}.{uuid4().hex}{DELETE_SUFFIX}"
+            renamed = self.path / f"{path.name[: 255 - 40]}.{uuid4().hex}{DELETE_SUFFIX}"
             try:
                 if partition.failure:
                     self._remove_directory(path)
                 else:
-                    self._files.rename(path, doomed)
-                    partition.log.path = doomed
+                    self._files.rename(path, renamed)
+                    partition.log.path = renamed
                     partition.log.retire()
-                    self._remove_later(doomed, delay_ms)
+                    doomed.append(renamed)
             except (OSError, KafkaError) as error:
                 log.error("%s could not be removed: %s", path, error)
             partition.failure = "the topic was deleted"
             partition.wake_all()
+            yield None
+        return doomed
+
+    def forget(self, topics: Iterable[Topic]) -> Steps[None]:
+        """Takes deleted topics out of the checkpoints."""
+        names = set()
+        for topic in topics:
+            for described in topic.partitions:
+                name = TopicPartition(topic.name, described.index)
+                if name in self._recovery_points or name in self._log_starts:
+                    names.add(name)
+                yield None
         try:
-            self._forget({TopicPartition(name, index) for index in range(partition_count)})
+            self._forget(names)
         except OSError as error:  # tried again when a topic of this name is created
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
 
-    def _remove_later(self, doomed: Path, delay_ms: int) -> None:
+    def remove_later(self, doomed: Sequence[Path], delay_ms: int) -> None:
         """What is still there when the broker stops goes at its next start."""
 
         def remove() -> None:
-            try:
-                self._remove_directory(doomed)
-            except OSError as error:
-                log.error("%s could not be removed: %s", doomed, error)
+            for path in doomed:
+                try:
+                    self._remove_directory(path)
+                except OSError as error:
+                    log.error("%s could not be removed: %s", path, error)
 
+        if not doomed:
+            return
         if self.defer_removal is None:
             remove()
         else:
@@ -327,18 +393,18 @@ class LogDirectory:
 
         What these files say of a deleted log would be believed of the next one of that name.
         """
-        if names & self._recovery_points.keys():
-            points = {name: point for name, point in self._recovery_points.items() if name not in names}
+        points = _without(self._recovery_points, names)
+        if points is not None:
             checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
             self._recovery_points = points
-        if names & self._log_starts.keys():
-            starts = {name: start for name, start in self._log_starts.items() if name not in names}
+        starts = _without(self._log_starts, names)
+        if starts is not None:
             checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
             self._log_starts = starts
 
     # --- upkeep -------------------------------------------------------------------------------------------------
 
-    def reconfigure(self, topic: str, settings: LogConfig) -> None:
+    def reconfigure(self, topic: str, settings: LogConfig) -> Steps[None]:
         """New settings for the open logs of a topic."""
         for index in count():
             partition = self.partitions.get((topic, index))
@@ -348,6 +414,7 @@ class LogDirectory:
                 partition.log.config = settings
                 for segment in partition.log.segments:
                     segment.config = settings
+            yield None
 
     def retain(self) -> None:
         """Drops what retention says is due; a log that fails goes offline alone."""
@@ -435,6 +502,16 @@ class LogDirectory:
                 checkpoints.write_clean_shutdown(self.path, self._files)
         except OSError as error:
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
+
+
+def _do_nothing() -> None: ...
+
+
+def _without(offsets: Mapping[TopicPartition, int], names: Set[TopicPartition]) -> dict[TopicPartition, int] | None:
+    """``None`` where none of these names is in it."""
+    if not any(name in offsets for name in names):
+        return None
+    return {name: offset for name, offset in offsets.items() if name not in names}
 
 
 def _closes(closing: Log) -> bool:

@@ -1,45 +1,148 @@
-"""The catalogue on disk: every change is a record of ``__cluster_metadata-0`` before it is true."""
+"""The catalogue on disk: every change is a record of ``__cluster_metadata-0`` before it is true.
+
+Now and then a snapshot (``broker/metadata_snapshot``) takes the place of all records before it. A start reads the
+newest whole one and the log behind it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from odradek.batches.encode import encode_batch
+from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.batches.rows import iter_records
+from odradek.broker import metadata_snapshot
+from odradek.broker.metadata_snapshot import InThread, KeylessRecord, Snapshot
+from odradek.broker.scheduler import Steps
+from odradek.catalog import records
+from odradek.catalog.credentials import Credential
+from odradek.catalog.records import MetadataRecord
 from odradek.catalog.shard import CatalogRequest, Entity, Shard, Topic
 from odradek.core.effects import Record
-from odradek.storage.config import LogConfig
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log
 
+if TYPE_CHECKING:
+    from odradek.catalog.image import Image
+
+_logger = logging.getLogger("odradek.broker")
+
 DIRECTORY = "__cluster_metadata-0"
+_KAFKAS = "it was written by Apache Kafka's controller, and is not ours to go on with"
+ROLL_BYTES = 1 << 20
+"""A segment of the log that is smaller does not end at a snapshot."""
 _READ_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 1 << 30
+MAX_CHANGE_BYTES = 8 << 20
+"""Bytes of all records of one request, which are one batch. It is the limit of Kafka's Raft client."""
+MAX_CHANGE_RECORDS = 10_000
+"""Records of one request about topics or quotas. It is the limit of Kafka's controller."""
 
 
-class _Value:
-    """A record without a key, as Kafka's controller writes them."""
+class ChangeTooLarge(KafkaError):
+    """A request comes to more records than one batch may hold. All of it is refused."""
 
-    __slots__ = ("timestamp_ms", "value")
-    key = None
 
-    def __init__(self, record: Record) -> None:
-        self.value = record.value
-        self.timestamp_ms = record.timestamp_ms
+class Change:
+    """What one request changes. Its records are collected, then written as one batch and forced to disk together.
+
+    A crash leaves all of them or none. Nothing is true before they are on the disk.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        shard: Shard,
+        now_ms: Callable[[], int],
+        max_records: int | None,
+        on_written: Callable[[int], None],
+    ) -> None:
+        self.records: list[MetadataRecord] = []
+        self._max_records = max_records
+        self._log = log
+        self._shard = shard
+        self._now_ms = now_ms
+        self._on_written = on_written
+        self._packed: list[bytes] = []
+        self._bytes = 0
+        self._offset = 0
+
+    def add(self, request: CatalogRequest) -> Steps[None]:
+        """Checks a part of the change and collects its records. Raises KafkaError where the part is refused.
+
+        Raises ChangeTooLarge where all of the change has to be refused.
+        """
+        generated = yield from self._shard.generate(request)
+        for record in generated.records:
+            packed = pack_record(KeylessRecord(records.encode(record)), len(self.records))
+            self._bytes += sum(map(len, packed))
+            if len(self.records) == self._max_records:
+                raise ChangeTooLarge(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
+            if self._bytes > MAX_CHANGE_BYTES:
+                raise ChangeTooLarge(
+                    ErrorCode.record_list_too_large,
+                    f"The records of this request exceed the maximum batch size of {MAX_CHANGE_BYTES} bytes.",
+                )
+            self._packed += packed
+            self.records.append(record)
+            yield None
+
+    def write(self) -> None:
+        """Puts the records into the log, with one sync. Raises KafkaError where that fails."""
+        if self.records:
+            now_ms = self._now_ms()
+            batch = seal_batch(self._packed, len(self.records), now_ms=now_ms)
+            info = self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
+            self._offset = info.base_offset
+            self._log.flush()
+            self._on_written(len(batch))
+
+    def apply(self) -> Steps[None]:
+        """Makes what was written true, record by record."""
+        for step, record in enumerate(self.records):
+            self._shard.take(self._offset + step, record)
+            yield None
+
+    def stage(self) -> Steps[tuple[Topic, ...]]:
+        """The new topics, and those that have new partitions. No request sees them before they are published."""
+        for step, record in enumerate(self.records):
+            self._shard.stage(self._offset + step, record)
+            yield None
+        return self._shard.staged
+
+
+class MetadataConfig(NamedTuple):
+    """Kafka's ``metadata.log.*`` and ``metadata.max.*``: bytes and milliseconds."""
+
+    bytes_between_snapshots: int = 20 << 20
+    snapshot_interval_ms: int = HOUR_MS
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    retention_bytes: int = 100 << 20
+    retention_ms: int = 7 * DAY_MS
 
 
 class Catalog:
     """What handlers ask about topics, and the one door through which it changes."""
 
-    def __init__(self, log: Log, shard: Shard, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, log: Log, shard: Shard, now_ms: Callable[[], int], files: Files, config: MetadataConfig | None = None
+    ) -> None:
+        self.on_snapshot_due: Callable[[], None] = lambda: None
+        """Called at each change and each ``check_snapshot`` while a snapshot is due."""
         self._log = log
         self._shard = shard
         self._now_ms = now_ms
-        self._holds_back = False
+        self._files = files
+        self._config = config or MetadataConfig()
+        self._snapshots: list[Snapshot] = []
+        self._new_bytes = 0
+        self._snapshot_ms = self._written_ms = now_ms()
 
     @classmethod
     def open(
@@ -51,21 +154,102 @@ class Catalog:
         directory_id: UUID,
         now_ms: Callable[[], int],
         files: Files,
+        config: MetadataConfig | None = None,
     ) -> Catalog:
-        """Reads the log. Raises StorageError, KafkaError or ValueError where it cannot be read."""
-        config = LogConfig(max_message_bytes=_MAX_BATCH_BYTES, retention_ms=-1)
-        log = Log.open(data_dir / DIRECTORY, config, now_ms(), clean=clean, files=files)
-        catalog = cls(log, Shard(lambda data: UUID(bytes=data), (node_id,), directory_id), now_ms)
-        offset = log.log_start_offset
-        while offset < log.log_end_offset:
-            data = log.read(offset, _READ_BYTES).bytes()
+        """Reads the newest whole snapshot and the log behind it.
+
+        Raises StorageError, KafkaError or ValueError where they cannot be read.
+        """
+        config = config or MetadataConfig()
+        path = data_dir / DIRECTORY
+        shard = Shard(lambda data: UUID(bytes=data), (node_id,), directory_id)
+        snapshots = _load_snapshot(path, shard, files)
+        end_offset = snapshots[-1].end_offset if snapshots else 0
+        log = _open_log(path, config, now_ms(), clean=clean, files=files, end_offset=end_offset)
+        catalog = cls(log, shard, now_ms, files, config)
+        catalog._snapshots = [each for each in snapshots if each.end_offset >= log.log_start_offset]
+        catalog._read_log(end_offset)
+        return catalog
+
+    def _read_log(self, offset: int) -> None:
+        """Takes in what stands in the log from ``offset`` on."""
+        while offset < self._log.log_end_offset:
+            data = self._log.read(offset, _READ_BYTES).bytes()
+            self._new_bytes += len(data)
             for row in iter_records(data):
                 if row.is_control:
-                    raise ValueError("it was written by Apache Kafka's controller, and is not ours to go on with")
+                    raise ValueError(_KAFKAS)
                 if row.offset >= offset:
-                    catalog._shard.replay(row.offset, Record(b"", row.value, row.timestamp))
+                    self._shard.replay(row.offset, Record(b"", row.value, row.timestamp))
                     offset = row.offset + 1
-        return catalog
+                    self._written_ms = row.timestamp
+
+    # --- snapshots ----------------------------------------------------------------------------------------------
+
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        return tuple(self._snapshots)
+
+    def _on_written(self, size: int) -> None:
+        self._new_bytes += size
+        self._written_ms = self._now_ms()
+        self.check_snapshot()
+
+    def check_snapshot(self) -> None:
+        """Calls ``on_snapshot_due`` if enough was written since the last one, or if that is long ago."""
+        config = self._config
+        if not self._new_bytes:
+            return
+        age_ms = self._now_ms() - self._snapshot_ms
+        if self._new_bytes >= config.bytes_between_snapshots or 0 < config.snapshot_interval_ms <= age_ms:
+            self.on_snapshot_due()
+
+    def begin_snapshot(self, in_thread: InThread) -> Steps[None]:
+        """The steps of a snapshot of the catalogue as it is now. Not while a change is under way.
+
+        Raises KafkaError where the log is offline.
+        """
+        from odradek.catalog.image import Image  # a start does not need it
+
+        if self._log.active.size >= ROLL_BYTES:
+            self._log.roll(self._now_ms())  # what is before the snapshot can be deleted then
+        image, end_offset, timestamp_ms = Image.of(self._shard), self._log.log_end_offset, self._written_ms
+        self._new_bytes = 0
+        self._snapshot_ms = self._now_ms()
+        return self._snapshot(image, end_offset, timestamp_ms, in_thread)
+
+    def _snapshot(self, image: Image, end_offset: int, timestamp_ms: int, in_thread: InThread) -> Steps[None]:
+        if not self._snapshots or self._snapshots[-1].end_offset < end_offset:
+            made = yield from metadata_snapshot.write(
+                self._log.path,
+                self._files,
+                image.values(),
+                end_offset=end_offset,
+                timestamp_ms=timestamp_ms,
+                now_ms=self._now_ms(),
+                in_thread=in_thread,
+            )
+            self._snapshots.append(made)
+        self.retain()
+
+    def retain(self) -> None:
+        """Removes the oldest snapshots, and the log before the one behind them, that are too much or too old.
+
+        The newest snapshot stays. Raises KafkaError, OSError.
+        """
+        config, now_ms = self._config, self._now_ms()
+        while len(self._snapshots) > 1:
+            size = self._log.size + sum(snapshot.size for snapshot in self._snapshots)
+            is_too_much = 0 <= config.retention_bytes < size
+            is_too_old = 0 <= config.retention_ms < now_ms - self._snapshots[0].timestamp_ms
+            if not is_too_much and not is_too_old:
+                return
+            # First the log: a start must not find a part of it that nothing comes before.
+            self._log.delete_before(self._snapshots[1].end_offset)
+            self._log.retain(now_ms)
+            self._files.remove(self._snapshots.pop(0).path)
+
+    # --- what it holds ------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         return self._shard.topics.get(name)
@@ -91,6 +275,14 @@ class Catalog:
         """Every client quota, by whom it binds."""
         return self._shard.quotas
 
+    def users(self) -> Mapping[str, Mapping[int, Credential]]:
+        """SCRAM credentials: user → mechanism → credential."""
+        return self._shard.users
+
+    def features(self) -> Mapping[str, int]:
+        """Feature → its level, which is not 0."""
+        return self._shard.features
+
     @property
     def log_end_offset(self) -> int:
         return self._log.log_end_offset
@@ -104,29 +296,78 @@ class Catalog:
         self._shard.handle(self._now_ms(), request)
 
     def apply(self, request: CatalogRequest) -> Any:
-        """Writes the request's records to disk, then takes them in. Raises KafkaError where it is refused."""
+        """Writes the request's records to disk, then takes them in. Raises KafkaError where it is refused.
+
+        For what one small batch holds, and for a start, where there may be more: then each batch is whole or missing.
+        """
         now_ms = self._now_ms()
         result = self._shard.handle(now_ms, request)
-        if result.records:
-            batch = encode_batch([_Value(record) for record in result.records], now_ms=now_ms, leader_epoch=0)
-            info = self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
-            if not self._holds_back:
-                self._log.flush()
+        size, offset = 0, self._log.log_end_offset
+        for start in range(0, len(result.records), MAX_CHANGE_RECORDS):
+            values = [
+                KeylessRecord(record.value, now_ms) for record in result.records[start : start + MAX_CHANGE_RECORDS]
+            ]
+            batch = encode_batch(values, now_ms=now_ms, leader_epoch=0)
+            self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
+            size += len(batch)
+        if size:
+            self._log.flush()
             for step, record in enumerate(result.records):
-                self._shard.replay(info.base_offset + step, record)
+                self._shard.replay(offset + step, record)
+            self._on_written(size)
         return result.reply
 
-    @contextmanager
-    def in_one_sync(self) -> Iterator[None]:
-        """What is applied meanwhile is forced to disk together, at the end: for many topics of one request, none of
-        which is promised before the reply. Raises StorageError."""
-        self._holds_back, end = True, self._log.log_end_offset
-        try:
-            yield
-        finally:
-            self._holds_back = False
-            if self._log.log_end_offset > end:
-                self._log.flush()
+    def change(self, *, max_records: int | None = MAX_CHANGE_RECORDS) -> Change:
+        """A change of several parts, for one request. Only one may be under way (``broker/controller``)."""
+        return Change(self._log, self._shard, self._now_ms, max_records, self._on_written)
+
+    def publish(self, topic: Topic) -> None:
+        """Everybody sees a topic that ``Change.stage`` returned."""
+        self._shard.publish(topic)
 
     def close(self) -> None:
         self._log.close()
+
+
+def _load_snapshot(path: Path, shard: Shard, files: Files) -> list[Snapshot]:
+    """Takes in the newest whole snapshot; returns that one and those before it, rising."""
+    found = metadata_snapshot.find(path, files)
+    if any(epoch != metadata_snapshot.EPOCH for _, epoch, _ in found):
+        raise ValueError(_KAFKAS)
+    snapshots: list[Snapshot] = []
+    for end_offset, _, file in reversed(found):
+        if not end_offset:
+            continue  # with this one Apache Kafka formats a directory
+        if snapshots:
+            timestamp_ms = metadata_snapshot.read_timestamp(file, files)
+        elif (read := metadata_snapshot.read(file, files)) is not None:
+            timestamp_ms, values = read
+            for value in values:
+                shard.replay(-1, Record(b"", value))
+        else:
+            _logger.warning("%s is not whole: the catalogue is read without it", file)
+            continue
+        snapshots.append(Snapshot(file, end_offset, timestamp_ms, files.size(file)))
+    return snapshots[::-1]
+
+
+def _open_log(path: Path, config: MetadataConfig, now_ms: int, *, clean: bool, files: Files, end_offset: int) -> Log:
+    """The log from ``end_offset`` on, up to which there is a snapshot. Raises StorageError where it begins later."""
+    log_config = LogConfig(
+        max_message_bytes=_MAX_BATCH_BYTES,
+        retention_ms=-1,
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+    )
+    log = Log.open(path, log_config, now_ms, clean=clean, files=files)
+    if log.log_start_offset > end_offset:
+        raise StorageError(f"the log begins at {log.log_start_offset}, and no snapshot has what was before")
+    if log.log_end_offset < end_offset:
+        # Everything in a snapshot was synced before: a damaged end was cut off. The snapshot has it all.
+        _logger.warning("%s ends at %d, before its snapshot: it goes on at %d", path, log.log_end_offset, end_offset)
+        log.abandon()
+        for name in files.list(path):
+            if name.split(".")[0].isdigit() and not name.endswith(metadata_snapshot.SUFFIX):
+                files.remove(path / name)
+        log = Log.open(path, log_config, now_ms, clean=True, log_start_offset=end_offset, files=files)
+    return log

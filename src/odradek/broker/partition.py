@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.batches.steps import Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.log import AppendInfo, Log
 from odradek.storage.segment import Slice
@@ -24,7 +25,7 @@ class Partition:
     KAFKA_STORAGE_ERROR, and other partitions go on.
     """
 
-    __slots__ = ("_log", "_now_ms", "failure", "index", "leader_epoch", "replica_count", "topic", "waiters")
+    __slots__ = ("_log", "_now_ms", "_waiters", "failure", "index", "leader_epoch", "replica_count", "topic")
 
     def __init__(
         self,
@@ -42,9 +43,16 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.replica_count = replica_count
         self.failure = failure
-        self.waiters: set[ParkedFetch] = set()
+        self._waiters: set[ParkedFetch] | None = None
         self._log = log
         self._now_ms = now_ms
+
+    @property
+    def waiters(self) -> set[ParkedFetch]:
+        """Fetches that wait for bytes. Most partitions never have one."""
+        if self._waiters is None:
+            self._waiters = set()
+        return self._waiters
 
     @property
     def log(self) -> Log:
@@ -73,17 +81,28 @@ class Partition:
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset
 
-    def produce(self, data: bytes) -> AppendInfo:
-        """Appends a client's batch. Raises KafkaError; nothing was written then."""
-        info = self.log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
-        if self.waiters and not info.duplicate:
+    def produce(self, data: bytes) -> AppendInfo | Steps[AppendInfo]:
+        """Appends a client's batch; what takes long is left to the steps that are returned.
+
+        Raises KafkaError; nothing was written then.
+        """
+        info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch)
+        if not isinstance(info, AppendInfo):
+            return self._produce_later(info, len(data))
+        if self._waiters and not info.duplicate:
             self._tell(len(data))
+        return info
+
+    def _produce_later(self, steps: Steps[AppendInfo], size: int) -> Steps[AppendInfo]:
+        info = yield from steps
+        if self._waiters and not info.duplicate:
+            self._tell(size)
         return info
 
     def append(self, data: bytes) -> AppendInfo:
         """Appends a coordinator's batch. Raises KafkaError; nothing was written then."""
         info = self.log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
-        if self.waiters:
+        if self._waiters:
             self._tell(len(data))
         return info
 
@@ -93,7 +112,7 @@ class Partition:
 
     def wake_all(self) -> None:
         """Sends every waiting fetch to look again: the partition is gone or changed under it."""
-        for waiter in tuple(self.waiters):
+        for waiter in tuple(self._waiters or ()):
             waiter.wake()
 
     def check_online(self) -> None:

@@ -9,12 +9,13 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig
+from odradek.broker.garbage import Collector
 from odradek.broker.server import BrokerServer
 
 log = logging.getLogger("odradek.broker")
@@ -31,12 +32,13 @@ def run(
     exit_with_parent: bool = False,
     control: bool = False,
     clock: Clock | None = None,
+    delete_configs: Sequence[str] = (),
 ) -> bool:
     """Serves until SIGTERM or SIGINT (with ``exit_with_parent`` also until stdin ends), then stops in peace.
 
     ``ready(host, port)`` is called once requests are taken. ``control``: stdin is a socket on which the parent
-    commands (broker/control), and the broker stops when it ends. Returns whether that was why it stopped. Raises
-    OdradekError where it cannot start.
+    commands (broker/control), and the broker stops when it ends. ``delete_configs``: as for BrokerServer. Returns
+    whether the end of stdin was why it stopped. Raises OdradekError where it cannot start.
     """
     _raise_file_limit()
     try:
@@ -46,7 +48,7 @@ def run(
     except ImportError:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        broker = BrokerServer(config, data_dir, listen, clock)
+        broker = BrokerServer(config, data_dir, listen, clock, delete_configs)
         return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
 
 
@@ -65,9 +67,9 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await broker.start()
-    # What is there now stays: the collector need not look at it again and again.
-    gc.freeze()
-    gc.enable()
+    Collector(loop.call_later, lambda: broker.is_busy).start()
+    # Logs that are made later stay too: a look at those of ten thousand partitions takes a tenth of a second.
+    broker.directory.on_growth = gc.freeze
     if control:
         from odradek.broker.control import open_channel
 

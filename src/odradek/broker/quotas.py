@@ -8,16 +8,17 @@ client id. Clients bound by one row of one user (or client id) share its rate.
 
 Rates are taken over ``quota.window.num`` windows of ``quota.window.size.seconds``, as Kafka takes them: the oldest
 window may be partly over, and a young rate is divided by the length of all but one. Nothing is measured while no
-quota is set.
+quota is set. What is kept of clients is bounded (broker/quota_tables).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.quota_tables import MOST_ENTRIES, Bucket, Name, UseTable, short_name
 from odradek.catalog.shard import Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -34,8 +35,6 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"
 CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 WHOLE_NUMBERS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE)
 
-_SWEEP_ABOVE = 1000
-
 
 class Rate:
     """What was recorded over the last windows, per second."""
@@ -45,21 +44,21 @@ class Rate:
     def __init__(self, count: int, window_ms: int) -> None:
         self._count = count
         self._window_ms = window_ms
-        self._samples: deque[list[float]] = deque()
+        self._samples: list[list[float]] = []  # fewer bytes than a deque, and as many as there are windows
 
     def record(self, now_ms: int, value: float) -> None:
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= self._window_ms:
             samples.append([now_ms, 0.0])
             if len(samples) > self._count:
-                samples.popleft()
+                del samples[0]
         samples[-1][1] += value
 
     def measure(self, now_ms: int) -> tuple[float, float]:
         """The rate per second and the milliseconds it was taken over."""
         samples = self._samples
         while samples and now_ms - samples[0][0] >= self._count * self._window_ms:
-            samples.popleft()
+            del samples[0]
         if not samples:
             return 0.0, float(self._window_ms)
         elapsed_ms = max(now_ms - samples[0][0], 0)
@@ -74,21 +73,21 @@ class Rate:
         rate, window_ms = self.measure(now_ms)
         return round((rate - limit) / limit * window_ms) if rate > limit else 0
 
-    def spent(self, now_ms: int) -> bool:
-        """Whether nothing of what was recorded counts any more."""
-        self.measure(now_ms)
-        return not self._samples
+    @property
+    def ends_at_ms(self) -> int:
+        """From when on nothing of what was recorded counts."""
+        return int(self._samples[-1][0]) + self._count * self._window_ms if self._samples else 0
 
 
 class TokenBucket:
     """Permits that come at a rate; the bucket may be overdrawn once, and is closed until it is even again."""
 
-    __slots__ = ("_at_ms", "_tokens", "even_at_ms")
+    __slots__ = ("_at_ms", "_tokens", "ends_at_ms")
 
     def __init__(self, now_ms: int) -> None:
         self._at_ms = now_ms
-        self.even_at_ms = now_ms
-        """When it is overdrawn no more."""
+        self.ends_at_ms = now_ms
+        """When it is full again."""
         self._tokens: float | None = None
 
     def tokens(self, now_ms: int, rate: float, burst: float) -> float:
@@ -97,16 +96,16 @@ class TokenBucket:
         self._at_ms = now_ms
         return self._tokens
 
-    def take(self, count: float, rate: float) -> None:
+    def take(self, count: float, rate: float, burst: float) -> None:
         self._tokens = (self._tokens or 0.0) - count
-        self.even_at_ms = self._at_ms + round(max(-self._tokens, 0.0) / rate * 1000)
+        self.ends_at_ms = self._at_ms + round((burst - self._tokens) / rate * 1000)
 
 
 class Binding(NamedTuple):
     """The quota that binds a client: its limit, and whose consumption counts towards it."""
 
     limit: float
-    bucket: tuple[str, str | None, str | None]
+    bucket: Bucket
 
 
 class Quotas:
@@ -117,9 +116,9 @@ class Quotas:
         self._now_ms = now_ms
         self._limits: Mapping[Entity, Mapping[str, float]] = {}
         self._keys: set[str] = set()
-        self._rates: dict[tuple[str, str | None, str | None], Rate] = {}
-        self._permits: dict[tuple[str, str | None, str | None], TokenBucket] = {}
-        self._bindings: dict[tuple[str, str | None, str | None], Binding | None] = {}
+        self._rates: UseTable[Rate] = UseTable()
+        self._permits: UseTable[TokenBucket] = UseTable()
+        self._bindings: OrderedDict[tuple[str, Name, Name], Binding | None] = OrderedDict()
 
     def take(self, limits: Mapping[Entity, Mapping[str, float]]) -> None:
         """The quotas that hold from now on; what was used under others still counts."""
@@ -137,10 +136,10 @@ class Quotas:
         """The quota of this kind that binds a client."""
         if key not in self._keys:
             return None
-        asked = (key, user, client_id)
+        asked = (key, short_name(user), short_name(client_id))
         if asked not in self._bindings:
-            if len(self._bindings) > 10 * _SWEEP_ABOVE:
-                self._bindings.clear()
+            if len(self._bindings) >= MOST_ENTRIES:
+                self._bindings.popitem(last=False)  # the oldest: to find it again takes eight look-ups
             self._bindings[asked] = self._find(key, user, client_id or "")
         return self._bindings[asked]
 
@@ -157,19 +156,19 @@ class Quotas:
         ):
             limit = self._limits.get(named, {}).get(key)
             if limit is not None:
-                return Binding(limit, (key, by_user, by_client))
+                return Binding(limit, Bucket(key, short_name(by_user), short_name(by_client)))
         return None
 
-    def _rate(self, bucket: tuple[str, str | None, str | None]) -> Rate:
+    def _count(self, bucket: Bucket, now_ms: int, amount: float) -> Rate:
+        """Adds to a bucket's rate."""
         rate = self._rates.get(bucket)
-        if rate is None:
-            if len(self._rates) >= _SWEEP_ABOVE:
-                now_ms = self._now_ms()
-                self._rates = {key: used for key, used in self._rates.items() if not used.spent(now_ms)}
-            config = self._config
-            rate = Rate(config.quota_window_num, config.quota_window_size_seconds * 1000)
-            self._rates[bucket] = rate
-        return rate
+        if rate is not None:
+            rate.record(now_ms, amount)
+            return rate
+        config = self._config
+        rate = Rate(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        rate.record(now_ms, amount)
+        return self._rates.add(bucket, rate, now_ms)
 
     # --- using them up ------------------------------------------------------------------------------------------
 
@@ -179,9 +178,7 @@ class Quotas:
         if bound is None:
             return 0
         now_ms = self._now_ms()
-        rate = self._rate(bound.bucket)
-        rate.record(now_ms, amount)
-        throttle_ms = rate.throttle_ms(now_ms, bound.limit)
+        throttle_ms = self._count(bound.bucket, now_ms, amount).throttle_ms(now_ms, bound.limit)
         if key == REQUEST_PERCENTAGE:
             return min(throttle_ms, self._config.quota_window_size_seconds * 1000)
         return throttle_ms
@@ -190,7 +187,7 @@ class Quotas:
         """Undoes a ``record`` whose bytes were not sent after all."""
         bound = self.binding(key, user, client_id)
         if bound is not None:
-            self._rate(bound.bucket).record(self._now_ms(), -amount)
+            self._count(bound.bucket, self._now_ms(), -amount)
 
     def most_in_window(self, key: str, user: str, client_id: str | None) -> int | None:
         """The most bytes one reply may hold without its client being bound to rest; ``None`` without a quota."""
@@ -212,13 +209,10 @@ class Quotas:
         burst = bound.limit * config.controller_quota_window_num * config.controller_quota_window_size_seconds
         bucket = self._permits.get(bound.bucket)
         if bucket is None:
-            if len(self._permits) >= _SWEEP_ABOVE:
-                refilled_ms = now_ms - round(burst / bound.limit * 1000)
-                self._permits = {key: used for key, used in self._permits.items() if used.even_at_ms > refilled_ms}
-            bucket = self._permits[bound.bucket] = TokenBucket(now_ms)
+            bucket = self._permits.add(bound.bucket, TokenBucket(now_ms), now_ms)
         if bucket.tokens(now_ms, bound.limit, burst) < 0 and strict:
             raise KafkaError(ErrorCode.throttling_quota_exceeded)
-        bucket.take(count, bound.limit)
+        bucket.take(count, bound.limit, burst)
 
     def mutation_throttle_ms(self, user: str, client_id: str | None) -> int:
         """For how long the permits of a client stay overdrawn."""
@@ -239,8 +233,7 @@ class Quotas:
         if limit is None:
             return 0
         now_ms = self._now_ms()
-        rate = self._rate((CONNECTION_CREATION_RATE, host, None))
-        rate.record(now_ms, 1)
+        rate = self._count(Bucket(CONNECTION_CREATION_RATE, host, None), now_ms, 1)
         throttle_ms = rate.throttle_ms(now_ms, limit)
         if throttle_ms:
             rate.record(now_ms, -1)

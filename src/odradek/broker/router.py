@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from importlib import import_module
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, cast
 
 from odradek.broker.deferred import Deferred
-from odradek.broker.handlers import ADVERTISED_OLDEST, SERVED
+from odradek.broker.handlers import ADVERTISED_OLDEST, FREQUENT, SERVED
 from odradek.broker.quotas import REQUEST_PERCENTAGE
+from odradek.broker.scheduler import SHARE_S, Steps, Task
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.segment import Slice
 from odradek.wire import schemas
 from odradek.wire.frames import API_VERSIONS, FrameError, RequestHead, read_request_head, response_head
 from odradek.wire.hot_log import Chunk, throttled
+from odradek.wire.lengths import TooManyElements
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
@@ -29,11 +33,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 Reply = Mapping[str, Any] | bytes | list[Chunk] | None
-Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply]"]
+Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
 
 
 OFFSET_FETCH = 9
+LONG_REPLY_BYTES = 256 << 10
+"""Shorter replies are not counted towards the memory for replies."""
 KEPT_FROM_BYTES, KEPT_BYTES_AT_MOST = 2048, 512 << 10
+
+_LONG = object()
 
 ANONYMOUS = "ANONYMOUS"
 """The user of a client that has not said who it is, as Kafka calls it."""
@@ -46,10 +54,14 @@ class Hangup(Exception):
 class Context:
     """Who asks: the request's header and the connection it came on. ``client_host`` is as Kafka prints it.
 
-    ``throttle_ms`` is what the reply says of how long the connection rests (broker/quotas).
+    ``throttle_ms`` is what the reply says of how long the connection rests (broker/quotas). ``must_finish`` is set by
+    a handler that works in shares and may not stop half-way when its client disconnects.
     """
 
-    __slots__ = ("api_key", "client_host", "client_id", "connection", "request_bytes", "throttle_ms", "user", "version")
+    __slots__ = (
+        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "must_finish", "request_bytes",
+        "throttle_ms", "user", "version",
+    )  # fmt: skip
 
     def __init__(self, head: RequestHead, connection: Connection, request_bytes: int = 0) -> None:
         self.api_key = head.api_key
@@ -60,6 +72,20 @@ class Context:
         self.request_bytes = request_bytes
         self.user = ANONYMOUS
         self.throttle_ms = 0
+        self.must_finish = False
+        self._is_reply_long = False
+
+    def grow_reply(self, size: int) -> None:
+        """Counts bytes of a long reply that is being made. Raises Hangup where it becomes too long."""
+        if not self._is_reply_long:
+            self._is_reply_long = True
+            self.connection.begin_long_reply()
+        self.connection.grow_reply(size)
+
+    def hold_reply(self, size: int) -> None:
+        """Counts the bytes of a long reply that is ready. Raises Hangup where there is no memory for it."""
+        if not self._is_reply_long:
+            self.connection.hold_reply(size)
 
     def throttle(self, duration_ms: int) -> None:
         """Lets the connection rest: nothing is read from it for that long, and the reply says so."""
@@ -84,7 +110,7 @@ class Api:
     def of(cls, name: str) -> Api:
         """The API of a handler file, which is loaded with the first request: most brokers never hear of most APIs."""
 
-        def first(broker: Any, context: Context, message: Any) -> Reply | Deferred[Reply]:
+        def first(broker: Any, context: Context, message: Any) -> Reply | Deferred[Reply] | Steps[Reply]:
             api.load()
             return api.handle(broker, context, message)
 
@@ -103,6 +129,8 @@ class Router:
         self._broker = broker
         self.apis: dict[int, Api] = {}
         self._questions: dict[bytes, Any] = {}
+        self.api_versions: dict[int, tuple[int, bytes]] = {}
+        """Packed replies to ApiVersions by version, each with the end of the metadata log that it is of."""
         self.faults: Faults | None = None
         """Set while a test wants requests to fail."""
         for name in SERVED:
@@ -110,8 +138,8 @@ class Router:
             self.apis[api.key] = api
 
     def loaders(self) -> Iterator[Callable[[], None]]:
-        """Each loads one API's handler, unless it was loaded by a request."""
-        return (api.load for api in self.apis.values())
+        """Each loads the handler of an API that clients use all the time, unless a request has loaded it."""
+        return (self.apis[key].load for key in FREQUENT)
 
     def dispatch(self, frame: bytes, connection: Connection) -> list[Chunk] | Deferred[list[Chunk] | None]:
         """Serves one request. The chunks are a whole reply with its length; an empty list sends nothing.
@@ -130,12 +158,13 @@ class Router:
             message = self._decode(head, frame)
         try:
             context = Context(head, connection, len(frame))
-            if self.faults is not None:
+            if message is _LONG:
+                timed = self._broker.quotas.limited(REQUEST_PERCENTAGE)
+                reply = self._run(self._serve_in_steps(api, context, head, frame), context, timed=timed)
+            elif self.faults is not None:
                 reply = self.faults.serve(api, context, message)
-            elif self._broker.quotas.limited(REQUEST_PERCENTAGE):
-                reply = self._timed(api, context, message)
             else:
-                reply = api.handle(self._broker, context, message)
+                reply = self.call(api.handle, context, message)
         except Hangup:
             raise
         except Exception as error:
@@ -147,31 +176,85 @@ class Router:
         return self._pack(head, context, reply)
 
     def _decode(self, head: RequestHead, frame: bytes) -> Any:
-        """The message of a frame. Raises ValueError.
+        """The message of a frame; ``_LONG`` for one that is to be read in steps. Raises ValueError.
 
         Who watches the offsets of thousands of partitions asks the same again and again: the last such questions are
         kept as they were understood (messages cannot be changed).
         """
-        is_question = head.api_key == OFFSET_FETCH and KEPT_FROM_BYTES <= len(frame) <= KEPT_BYTES_AT_MOST
-        asked = frame[:4] + frame[head.body :] if is_question else b""
-        if is_question and (known := self._questions.get(asked)) is not None:
+        question = _question(head, frame) if head.api_key == OFFSET_FETCH else b""
+        if question and (known := self._questions.get(question)) is not None:
             return known
-        message, _ = schemas.decode(head.api_key, head.version, Kind.REQUEST, frame, head.body)
-        if is_question:
-            if sum(map(len, self._questions)) + len(asked) > KEPT_BYTES_AT_MOST:
-                self._questions.clear()
-            self._questions[asked] = message
+        try:
+            message = schemas.decode_short(head.api_key, head.version, frame, head.body)
+        except TooManyElements:
+            return _LONG
+        if question:
+            self._keep(question, message)
         return message
 
-    def _timed(self, api: Api, context: Context, message: Any) -> Reply | Deferred[Reply]:
-        """Serves a request and counts the time it took towards its client's quota."""
-        started = perf_counter()
+    def _keep(self, question: bytes, message: Any) -> None:
+        if sum(map(len, self._questions)) + len(question) > KEPT_BYTES_AT_MOST:
+            self._questions.clear()
+        self._questions[question] = message
+
+    def _serve_in_steps(self, api: Api, context: Context, head: RequestHead, frame: bytes) -> Steps[Any]:
+        """Serves a long request. Raises what the handler raises."""
         try:
-            return api.handle(self._broker, context, message)
+            message = yield from schemas.decode_in_steps(head.api_key, head.version, Kind.REQUEST, frame, head.body)
+        except ValueError as error:
+            raise Hangup(str(error)) from error
+        if question := _question(head, frame):
+            self._keep(question, message)
+        if self.faults is not None:
+            return self.faults.serve(api, context, message)
+        reply = api.handle(self._broker, context, message)
+        if isinstance(reply, GeneratorType):
+            reply = yield from reply
+        return (yield from _packed_if_long(context, reply))
+
+    def call(self, handle: Handle, context: Context, message: Any) -> Reply | Deferred[Reply]:
+        """Serves a request, and counts the time it took towards its client's quota. Raises what the handler raises.
+
+        A handler that returns a generator gets its first share at once. If work is left, the promise is returned, and
+        the connection serves nothing else until it is resolved.
+        """
+        timed = self._broker.quotas.limited(REQUEST_PERCENTAGE)
+        started_s = perf_counter() if timed else 0.0
+        try:
+            reply = handle(self._broker, context, message)
         finally:
-            percents = (perf_counter() - started) * 100
-            quotas = self._broker.quotas
-            context.throttle(quotas.record(REQUEST_PERCENTAGE, context.user, context.client_id, percents))
+            if timed:
+                self._count_time(context, perf_counter() - started_s)
+        if isinstance(reply, GeneratorType):
+            return self._run(_with_reply_packed(context, reply), context, timed=timed)
+        if _is_long(context, reply):
+            return self._run(_packed_if_long(context, reply), context, timed=timed)
+        return cast("Reply | Deferred[Reply]", reply)
+
+    def _run(self, steps: Steps[Any], context: Context, *, timed: bool) -> Reply | Deferred[Reply]:
+        scheduler, connection = self._broker.scheduler, context.connection
+        task = Task(
+            scheduler,
+            steps,
+            must_finish=lambda: context.must_finish,
+            on_share=(lambda seconds: self._count_time(context, seconds)) if timed else None,
+        )
+        has_more = task.run_share(scheduler.clock() + SHARE_S)
+        if not task.promise.resolved:
+            connection.hold(task)
+            reply: Deferred[Reply] = Deferred()
+            task.promise.then(lambda value: _release(connection, task, value, reply))
+            if has_more:
+                scheduler.add(task)
+            return reply
+        value = task.promise.value
+        if isinstance(value, Exception):
+            raise value
+        return cast("Reply | Deferred[Reply]", value)
+
+    def _count_time(self, context: Context, seconds: float) -> None:
+        quotas = self._broker.quotas
+        context.throttle(quotas.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
 
     def _pack_later(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk] | None:
         try:
@@ -196,6 +279,8 @@ class Router:
             reply = throttled(head.api_key, head.version, reply, context.throttle_ms)
         if isinstance(reply, list):
             size = len(start) + sum(map(len, reply))
+            if size >= LONG_REPLY_BYTES:
+                context.hold_reply(sum([len(chunk) for chunk in reply if not isinstance(chunk, Slice)]))
             return [size.to_bytes(4, "big") + start, *reply]
         if not isinstance(reply, bytes):
             try:
@@ -205,6 +290,8 @@ class Router:
                 reply = _refusal(head, ErrorCode.unknown_server_error, "")
                 if reply is None:
                     raise Hangup(f"no way to answer: {error}") from error
+        if len(reply) >= LONG_REPLY_BYTES:
+            context.hold_reply(len(reply))
         return [(len(start) + len(reply)).to_bytes(4, "big") + start + reply]
 
     def _reply_to(self, head: RequestHead, error: Exception) -> bytes:
@@ -218,6 +305,39 @@ class Router:
         if packed is None:
             raise Hangup(f"{schemas.api_name(head.api_key)} v{head.version} has no place for {code.name}") from error
         return packed
+
+
+def _question(head: RequestHead, frame: bytes) -> bytes:
+    """What an OffsetFetch asks, if it is worth keeping; empty if not."""
+    if head.api_key == OFFSET_FETCH and KEPT_FROM_BYTES <= len(frame) <= KEPT_BYTES_AT_MOST:
+        return frame[:4] + frame[head.body :]
+    return b""
+
+
+def _is_long(context: Context, reply: Any) -> bool:
+    return type(reply) is dict and schemas.is_long(context.api_key, context.version, Kind.RESPONSE, reply)
+
+
+def _packed_if_long(context: Context, reply: Any) -> Steps[Any]:
+    if not _is_long(context, reply):
+        return reply
+    return (
+        yield from schemas.encode_in_steps(context.api_key, context.version, Kind.RESPONSE, reply, context.grow_reply)
+    )
+
+
+def _with_reply_packed(context: Context, steps: Steps[Any]) -> Steps[Any]:
+    return (yield from _packed_if_long(context, (yield from steps)))
+
+
+def _release(connection: Connection, task: Task[Any], value: Any, reply: Deferred[Reply]) -> None:
+    """A task has ended: with its reply, or with the promise of it, for which its connection is not held."""
+    connection.release(task)
+    if isinstance(value, Deferred):
+        value.then(reply.resolve)
+        connection.go_on()
+    else:
+        reply.resolve(value)
 
 
 def _refusal(head: RequestHead, code: ErrorCode, text: str) -> bytes | None:

@@ -32,6 +32,8 @@ Rules
 * Records of all requests of one tick go to the partition as one batch, are replayed, and then the replies go out.
 * A failed append answers those requests with the error as Kafka maps it, and rebuilds the shard from its log.
 * What cannot be read in the log is skipped, counted and warned about; it never stops a load.
+* Where the machine works in steps, others are served between two of them, by other shards. What comes for the same
+  shard meanwhile waits, and is handled in its order.
 """
 
 from __future__ import annotations
@@ -39,26 +41,27 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.batches.header import scan
 from odradek.broker.deferred import Deferred
-from odradek.broker.loading import Loading
-from odradek.core.effects import Block, CancelTimer, Complete, Park, Record, Result, SetTimer
+from odradek.broker.loading import Load, Loading, LongWork, at_once
+from odradek.core.effects import Block, CancelTimer, Complete, Park, Record, Result, SetTimer, Steps, Work
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+from odradek.core.ids import OFFSETS_TOPIC, USUAL_NAME_CHARS, partition_for_group
 from odradek.groups.commit_plan import CommitBlock
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import Surroundings
 from odradek.groups.messages import JoinGroup, Request
 from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import GroupShard
+from odradek.groups.tombstones import Tombstones
 
 log = logging.getLogger("odradek.broker")
 
@@ -124,13 +127,17 @@ class Runtime:
         steady: Callable[[], int] | None = None,
         topic_id: TopicIds | None = None,
         surroundings: Surroundings | None = None,
+        start: Callable[[Generator[None, None, None]], object] | None = None,
+        long_work: LongWork = at_once,
     ) -> None:
         self.config = config
         self.topic_id = topic_id
+        self.long_work = long_work
         self.surroundings = surroundings
         self.partition_count: int | None = None
         self.skipped_records = 0
         self.call_soon = call_soon
+        self.start = start or self._run
         self._clock = clock
         self.steady = steady or clock
         self.skew_ms = clock() - self.steady()
@@ -152,7 +159,11 @@ class Runtime:
 
     def group_partition(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that keeps this group; -1 while the topic does not exist."""
-        return -1 if self.partition_count is None else _partition_for_group(group_id, self.partition_count)
+        if self.partition_count is None:
+            return -1
+        if len(group_id) > USUAL_NAME_CHARS:
+            return partition_for_group(group_id, self.partition_count)
+        return _partition_for_group(group_id, self.partition_count)
 
     def load(self, index: int, partition: OffsetsPartition) -> None:
         """Reads the partition's log, in steps; afterwards its groups are served."""
@@ -196,7 +207,7 @@ class Runtime:
         if not self._to_load or shard.has_little_to_load:
             until = perf_counter() + LOAD_STEP_S
             while shard.load_step():
-                if perf_counter() >= until:
+                if shard.awaited is not None or perf_counter() >= until:
                     break
             else:
                 return
@@ -207,12 +218,25 @@ class Runtime:
     def _go_on_loading(self) -> None:
         until = perf_counter() + LOAD_STEP_S
         while self._to_load:
+            awaited = self._to_load[0].awaited
+            if awaited is not None and not awaited.resolved:
+                awaited.then(self._load_soon)
+                return
             if not self._to_load[0].load_step():
                 self._to_load.popleft()
             if perf_counter() >= until:
                 break
         if self._to_load:
             self.call_soon(self._go_on_loading)
+
+    def _run(self, steps: Generator[None, None, None]) -> None:
+        """Runs long work where no scheduler was given: a step in each tick."""
+        for _ in steps:
+            self.call_soon(lambda: self._run(steps))
+            return
+
+    def _load_soon(self, _: Any = None) -> None:
+        self.call_soon(self._go_on_loading)
 
     def loaded(self) -> list[int]:
         """Partitions that this runtime serves or is reading, in order."""
@@ -230,8 +254,8 @@ class Runtime:
 
     def on_topics_changed(self, topics: Collection[str], *, created: bool = False) -> None:
         """Topics were created, deleted, or have more partitions: KIP-848 groups that read them assign anew."""
-        for shard in self._shards.values():
-            shard.machine.on_topics_changed(topics, created=created)
+        for shard in list(self._shards.values()):
+            shard.on_topics_changed(topics, created=created)
 
     def on_high_watermark(self, index: int) -> None:
         """The partition's high watermark moved: replies that waited for it may go."""
@@ -299,12 +323,14 @@ class _Shard:
     """
 
     def __init__(self, runtime: Runtime, index: int, partition: OffsetsPartition) -> None:
-        self.machine = GroupShard(runtime.config, runtime.surroundings)
         self.timers: dict[Hashable, int] = {}
         self.error = ErrorCode.coordinator_load_in_progress
         self._runtime = runtime
         self._index = index
         self._partition = partition
+        self.machine = self._new_machine()
+        self._waiting: deque[_Waiting] | None = None  # behind what is being handled in steps; None: nothing is
+        self._current: _Long | None = None  # what is being handled in steps
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
         self._records: list[Record | Block] = []
         self._record_bytes = BATCH_HEADER_BYTES
@@ -312,8 +338,14 @@ class _Shard:
         self._uncommitted: list[tuple[int, list[_Answer]]] = []  # in the log, above the high watermark
         self._flush_due = False
         self._load_offset = 0
-        self._loading: Iterator[None] = iter(())
+        self.awaited: Deferred[Any] | None = None  # what the load goes on with
+        self._loading: Load | None = None
         self._is_rebuilt = False
+
+    def _new_machine(self) -> GroupShard:
+        machine = GroupShard(self._runtime.config, self._runtime.surroundings)
+        machine.limit_batches(lambda: self.batch_bytes)
+        return machine
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -325,6 +357,12 @@ class _Shard:
             return 0
 
     def submit(self, request: Request, promise: Promise) -> None:
+        if self._waiting is None:
+            self._handle(request, promise)
+        else:
+            self._waiting.append((request, promise))
+
+    def _handle(self, request: Request, promise: Promise) -> None:
         if self._records and not request.batched:
             self.flush()  # if that fails, a machine rebuilt from the log serves this one
         if self.error is not ErrorCode.none:
@@ -336,10 +374,19 @@ class _Shard:
             log.exception("%s: %s failed", self, type(request).__name__)
             promise.resolve(request.failed(ErrorCode.unknown_server_error))
             return
-        self._take(result, request, promise)
+        if isinstance(result, Result):
+            self._take(result, request, promise)
+        else:
+            self._begin(_Long(result, request, promise))
 
-    def step(self, make: Callable[[GroupShard, int], Result]) -> None:
+    def step(self, make: Callable[[GroupShard, int], Result | Steps]) -> None:
         """Lets the machine do something nobody asked for; its records may be spread over several batches."""
+        if self._waiting is None:
+            self._make(make)
+        else:
+            self._waiting.append(make)
+
+    def _make(self, make: Callable[[GroupShard, int], Result | Steps]) -> None:
         self.flush()
         if self.error is not ErrorCode.none:
             return
@@ -348,7 +395,68 @@ class _Shard:
         except Exception:
             log.exception("%s: a timer or an event failed", self)
             return
-        self._take(result, None, None)
+        if isinstance(result, Result):
+            self._take(result, None, None)
+        else:
+            self._begin(_Long(result, None, None))
+
+    def _do(self, work: Work, machine: GroupShard) -> Generator[None, None, None]:
+        """Does what the machine wants done aside, and hands it what came of it."""
+        value = None
+        try:
+            value = yield from work.steps
+        except Exception:
+            log.exception("%s: %s failed", self, work.key)
+        if self.machine is machine:
+            self.step(lambda machine, now_ms: machine.on_work(now_ms, work.key, value))
+
+    def on_topics_changed(self, topics: Collection[str], *, created: bool) -> None:
+        """Tells the machine, after what it is doing in steps: that may have looked at the topics already."""
+        if self._waiting is None:
+            self.machine.on_topics_changed(topics, created=created)
+            return
+
+        def change(machine: GroupShard, now_ms: int) -> Result:
+            machine.on_topics_changed(topics, created=created)
+            return Result()
+
+        self._waiting.append(change)
+
+    # --- what the machine does in steps -----------------------------------------------------------------------
+
+    def _begin(self, long: _Long) -> None:
+        self._current = long
+        if self._waiting is None:
+            self._waiting = deque()
+            self._runtime.start(self._work(self._waiting))
+
+    def _work(self, waiting: deque[_Waiting]) -> Generator[None, None, None]:
+        """Finishes what is under way, and then what has come behind it, until nothing waits or the shard stops."""
+        while self._waiting is waiting:
+            if self._current is not None:
+                self._go_on(self._current)
+            elif waiting:
+                entry = waiting.popleft()
+                self._handle(*entry) if isinstance(entry, tuple) else self._make(entry)
+            else:
+                self._waiting = None
+            yield
+
+    def _go_on(self, long: _Long) -> None:
+        request, promise = long.request, long.promise
+        try:
+            part = next(long.steps)
+        except StopIteration as end:
+            self._current = None
+            self._take(end.value, request, promise)
+        except Exception:
+            self._current = None
+            log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
+            if request is not None and promise is not None:
+                promise.resolve(request.failed(ErrorCode.unknown_server_error))
+        else:
+            if part and self._make_room(part, None, []):
+                self.flush()  # a failure, here as above, rebuilds the machine and closes the steps
 
     def on_timer(self, key: Hashable) -> None:
         topic_id = self._runtime.topic_id
@@ -368,6 +476,8 @@ class _Shard:
                 assert request is not None
                 assert promise is not None
                 self._parked[effect.key] = (request, promise)
+            elif isinstance(effect, Work):
+                self._runtime.start(self._do(effect, self.machine))
             elif isinstance(effect, Complete):
                 waiting = self._parked.pop(effect.key, None)
                 if waiting is not None:
@@ -444,7 +554,7 @@ class _Shard:
                     self.machine.replay(offset, record)
                     offset += 1
                 else:
-                    self.machine.replay_block(offset, cast(CommitBlock, record))
+                    self.machine.replay_block(offset, cast("CommitBlock | Tombstones", record))
                     offset += record.count
         except Exception:
             log.exception("%s: the record at %d, just written, cannot be taken in", self, offset)
@@ -469,16 +579,29 @@ class _Shard:
         waiting = self._answers
         for _, answers in self._uncommitted:
             waiting += answers
+        waiting += self._drop_waiting()
         self._parked, self._records, self._answers, self._uncommitted = {}, [], [], []
         self._record_bytes = BATCH_HEADER_BYTES
         _resolve(parked)
         _fail(waiting, error)
 
+    def _drop_waiting(self) -> list[_Answer]:
+        """Ends what is handled in steps; returns the requests that have no answer yet."""
+        current, self._current = self._current, None
+        behind, self._waiting = self._waiting, None
+        dropped: list[_Answer] = []
+        if current is not None:
+            current.steps.close()
+            if current.request is not None and current.promise is not None:
+                dropped.append((current.request, current.promise, None))
+        dropped += [(*entry, None) for entry in behind or () if isinstance(entry, tuple)]
+        return dropped
+
     def _restart(self, error: ErrorCode) -> None:
         """What the machine knows may be ahead of the log: it is built anew from it."""
         self.stop(error)
         self._is_rebuilt = True
-        self.machine = GroupShard(self._runtime.config, self._runtime.surroundings)
+        self.machine = self._new_machine()
         self.start_load()
 
     # --- loading ----------------------------------------------------------------------------------------------
@@ -490,7 +613,7 @@ class _Shard:
         except (KafkaError, StorageError) as error:
             self._give_up(error)
             return
-        self._loading = self._load()
+        self.awaited, self._loading = None, self._load()
         self._runtime.drive(self)
 
     @property
@@ -502,10 +625,11 @@ class _Shard:
 
     def load_step(self) -> bool:
         """Goes on with the load for a moment; whether there is more to do."""
-        if self.error is not ErrorCode.coordinator_load_in_progress:
+        if self.error is not ErrorCode.coordinator_load_in_progress or self._loading is None:
             return False  # unloaded meanwhile
+        awaited, self.awaited = self.awaited, None
         try:
-            next(self._loading)
+            self.awaited = self._loading.send(None if awaited is None else awaited.value)
         except StopIteration:
             self._finish_load()
             return False
@@ -514,10 +638,10 @@ class _Shard:
             return False
         return True
 
-    def _load(self) -> Iterator[None]:
+    def _load(self) -> Load:
         """Reads the log to its end; at each yield others may work."""
         partition, offset = self._partition, self._load_offset
-        loading = Loading(self.machine, str(self))
+        loading = Loading(self.machine, str(self), self._runtime.long_work)
         while True:
             data = partition.read_bytes(offset, LOAD_STEP_BYTES)
             before = offset
@@ -556,6 +680,15 @@ class _Shard:
 
 
 _Answer = tuple[Request, Promise, Any]
+_Waiting = tuple[Request, Promise] | Callable[[GroupShard, int], Result | Steps]
+
+
+class _Long(NamedTuple):
+    """What the machine does in steps, and for whom."""
+
+    steps: Steps
+    request: Request | None
+    promise: Promise | None
 
 
 def _most_bytes(record: Record | Block) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -14,37 +14,41 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from odradek.broker.clock import Alarms, Clock
-from odradek.broker.config import BrokerConfig, check_topic_configs, log_config
+from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
+from odradek.broker.controller import Controller, NewTopic
+from odradek.broker.deferred import Deferred
 from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.heap import Heap
+from odradek.broker.host_limits import HostLimits, is_loopback
 from odradek.broker.log_directory import LogDirectory
-from odradek.broker.metadata_log import Catalog
+from odradek.broker.metadata_log import Catalog, MetadataConfig
 from odradek.broker.partition import Partition
+from odradek.broker.purgatory import Purgatory
 from odradek.broker.quotas import Quotas
+from odradek.broker.reply_memory import ReplyMemory
+from odradek.broker.request_memory import RequestMemory
 from odradek.broker.router import Context, Router
-from odradek.catalog.shard import (
-    BROKER,
-    PRODUCER_ID_BLOCK,
-    TOPIC,
-    AllocateProducerIds,
-    AlterClientQuotas,
-    AlterConfigs,
-    CreatePartitions,
-    CreateTopic,
-    DeleteTopic,
-    Topic,
-)
+from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
+from odradek.catalog.features import ELIGIBLE_LEADERS
+from odradek.catalog.shard import BROKER, PRODUCER_ID_BLOCK, AllocateProducerIds, Topic
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC
+from odradek.core.ids import OFFSETS_TOPIC
+from odradek.storage.descriptors import SHARED
 
 if TYPE_CHECKING:
+    from odradek.batches.steps import Steps as BatchSteps
     from odradek.broker.cleaning import Cleaning
     from odradek.broker.commit_lane import CommitLane
     from odradek.broker.runtime import Runtime
+    from odradek.broker.workers import Workers
 
 log = logging.getLogger("odradek.broker")
 
 DRAIN_S = 1.0
+UNUSED_FILES_MS = 60_000
+"""A log file that was not used for so long is closed."""
+SNAPSHOT_CHECK_MS = 60_000
 LOAD_REST_S, LOAD_REST_PAUSE_S = 2.0, 0.02
 _TICKS_TO_REPLAY = 3  # a timer makes records, the next tick appends and replays them, replies follow
 _MAX_LONG = (1 << 63) - 1
@@ -58,23 +62,35 @@ class ListenError(OdradekError):
 class BrokerServer:
     """A broker. ``start`` opens the data and the port, ``stop`` ends in peace.
 
-    ``listen`` is (host, port); port 0 takes a free one, found in ``address`` after ``start``.
+    ``listen`` is (host, port); port 0 takes a free one, found in ``address`` after ``start``. ``delete_configs``:
+    broker settings for which ``start`` deletes what was set while running.
     """
 
     def __init__(
-        self, config: BrokerConfig, data_dir: Path, listen: tuple[str, int], clock: Clock | None = None
+        self,
+        config: BrokerConfig,
+        data_dir: Path,
+        listen: tuple[str, int],
+        clock: Clock | None = None,
+        delete_configs: Sequence[str] = (),
     ) -> None:
         self.config = config
         self.clock = clock or Clock()
         self.directory = LogDirectory(data_dir, self.clock.now_ms)
         self.address = listen
-        self.features: Mapping[str, int] = {"group.version": 1}  # 1: KIP-848 groups
         self.connections: set[Connection] = set()
         self.quotas = Quotas(config, self.clock.steady_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.catalog: Catalog
+        self.controller = Controller(self)
         self.router: Router
+        self.scheduler: Scheduler
+        self.purgatory: Purgatory
+        self.request_memory: RequestMemory
+        self.reply_memory: ReplyMemory
         self._addresses: Counter[str] = Counter()
+        self._host_limits = HostLimits(config)
+        self._delete_configs = delete_configs
         self.loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
         self._alarms: Alarms
@@ -97,6 +113,8 @@ class BrokerServer:
             steady=self.clock.steady_ms,
             topic_id=self._topic_id,
             surroundings=CatalogSurroundings(self.catalog, self.config),
+            start=self.scheduler.start,
+            long_work=self._long_work,
         )
         self.clock.on_moved.append(runtime.on_clock_moved)
         return runtime
@@ -113,6 +131,16 @@ class BrokerServer:
         from odradek.broker.cleaning import Cleaning
 
         return Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """Threads and memory for long work, made when there is some."""
+        from odradek.broker.workers import Workers
+
+        return Workers(self.loop.call_soon_threadsafe)
+
+    def _long_work(self, steps: BatchSteps[Any]) -> Steps[Any]:
+        return self.workers.run(steps)
 
     @property
     def _runtime(self) -> Runtime | None:
@@ -162,138 +190,71 @@ class BrokerServer:
     # --- topics -------------------------------------------------------------------------------------------------
 
     def create_topic(
-        self,
-        name: str,
-        *,
-        partition_count: int = -1,
-        replication_factor: int = -1,
-        assignments: Mapping[int, tuple[int, ...]] | None = None,
-        configs: Mapping[str, str | None] | None = None,
-        validate_only: bool = False,
-    ) -> Topic | None:
-        """Creates a topic; −1 takes the broker's default. Raises KafkaError or ConfigError.
+        self, name: str, *, partition_count: int = -1, configs: Mapping[str, str | None] | None = None
+    ) -> Topic:
+        """Creates a topic at once, for the program that runs this broker. Raises KafkaError or ConfigError."""
+        return finish(self.controller.create_topic(NewTopic(name, partition_count, configs=configs or {})))
 
-        ``None`` after ``validate_only``.
-        """
-        config = self.config
-        request = CreateTopic(
-            name,
-            self.new_uuid(),
-            config.num_partitions if partition_count == -1 else partition_count,
-            config.default_replication_factor if replication_factor == -1 else replication_factor,
-            assignments or {},
-            check_topic_configs(configs or {}, config),
-        )
-        if validate_only:
-            self.catalog.check(request)
-            return None
-        self.catalog.apply(request)
-        topic = self.catalog.topic(name)
-        assert topic is not None
-        self._open(topic)
-        if self._runtime is not None:
-            self._runtime.on_topics_changed([name], created=True)
-        if name == OFFSETS_TOPIC:
-            if topic.partition_count == config.offsets_topic_num_partitions:
-                self._serve_groups(topic)
-            else:
-                # As Kafka does: the count is read at start, and a coordinator that reckons with another is none.
-                log.warning(
-                    "%s was created with %d partitions, not the %d of offsets.topic.num.partitions: groups are "
-                    "served after a restart",
-                    name, topic.partition_count, config.offsets_topic_num_partitions,
-                )  # fmt: skip
-        return topic
+    def on_topics_changed(self, names: Collection[str], *, created: bool = False) -> None:
+        """Tells the groups of topics that were created or have more partitions."""
+        if names and self._runtime is not None:
+            self._runtime.on_topics_changed(names, created=created)
 
-    def _open(self, topic: Topic) -> None:
-        settings = log_config(self.config, self.catalog.topic_configs(topic.name))
-        self.directory.open_topic(topic, settings)
-        self._look_after(compacted=settings.is_compacted)
-
-    def auto_create(self, name: str) -> Topic | None:
-        """What asking for an unknown topic does: ``None`` where topics are not created so. Raises KafkaError."""
-        if not self.config.auto_create_topics_enable or name == METADATA_TOPIC:
-            return None
-        if name == OFFSETS_TOPIC:
-            self.ensure_offsets_topic()
-            return self.catalog.topic(name)
-        return self.create_topic(name)
-
-    def delete_topic(self, topic: Topic) -> None:
-        """Deletes a topic with its records and what groups have committed for it. Raises KafkaError."""
-        self.catalog.apply(DeleteTopic(topic.id))
-        if topic.name == OFFSETS_TOPIC:
-            for index in range(topic.partition_count):
-                self.runtime.unload(index)
-            self.runtime.partition_count = None
-        self.directory.drop_topic(topic.name, topic.partition_count, self.config.log_segment_delete_delay_ms)
+    def on_topics_deleted(self, names: Collection[str]) -> None:
+        """Tells the groups and the cleaner of topics that are gone."""
         if self._cleaning is not None:
             self._cleaning.forget_dropped()
         if self._runtime is not None:
-            self._runtime.on_topics_changed([topic.name])
-            if topic.name != OFFSETS_TOPIC:
-                self._runtime.on_topics_deleted([topic.name])
+            self._runtime.on_topics_changed(names)
+            users_own = [name for name in names if name != OFFSETS_TOPIC]
+            if users_own:
+                self._runtime.on_topics_deleted(users_own)
 
-    def create_partitions(self, request: CreatePartitions, *, validate_only: bool) -> None:
-        """Raises KafkaError."""
-        if validate_only:
-            self.catalog.check(request)
-            return
-        self.catalog.apply(request)
-        topic = self.catalog.topic(request.name)
-        assert topic is not None
-        self._open(topic)
-        if self._runtime is not None:
-            self._runtime.on_topics_changed([topic.name])
+    def _take_stored_configs(self) -> None:
+        """At start. Raises ConfigError, KafkaError."""
+        if self._delete_configs or self.catalog.configs(BROKER, str(self.node_id)) or self.catalog.configs(BROKER, ""):
+            from odradek.broker import config_stored
 
-    def alter_configs(self, request: AlterConfigs, *, validate_only: bool) -> None:
-        """Values are checked by the caller. Raises KafkaError."""
-        if validate_only:
-            self.catalog.check(request)
-            return
-        self.catalog.apply(request)
-        if request.resource_type == TOPIC:
-            topics = [request.resource_name]
-        elif request.resource_type != BROKER:
-            return
-        else:
-            self._take_dynamic_configs()
-            topics = [topic.name for topic in self.catalog.topics()]
-        compacted = False
-        for name in topics:
-            settings = log_config(self.config, self.catalog.topic_configs(name))
-            self.directory.reconfigure(name, settings)
-            compacted |= settings.is_compacted
-        self._look_after(compacted=compacted)
+            config_stored.delete(self.catalog, self.node_id, self._delete_configs)
+            config_stored.check(self.catalog, self.node_id)
+        self.take_dynamic_configs(at_start=True)
+        for name, fault in self.config.ignored.items():
+            log.warning("%s was set while running and is ignored: %s", name, fault)
 
-    def _take_dynamic_configs(self) -> None:
+    def take_dynamic_configs(self, *, at_start: bool = False) -> None:
+        """Makes those settings act that were changed while the broker ran."""
+        self.config.eligible_leaders = ELIGIBLE_LEADERS in self.catalog.features()
         self.config.set_dynamic(self.catalog.configs(BROKER, str(self.node_id)), self.catalog.configs(BROKER, ""))
-
-    def alter_client_quotas(self, request: AlterClientQuotas) -> None:
-        """Values are checked by the caller. Raises KafkaError."""
-        self.catalog.apply(request)
-        self.quotas.take(self.catalog.quotas())
+        self._host_limits.take(at_start=at_start)
 
     # --- groups -------------------------------------------------------------------------------------------------
 
+    @property
+    def has_offsets_topic(self) -> bool:
+        return self.catalog.topic(OFFSETS_TOPIC) is not None
+
     def ensure_offsets_topic(self) -> None:
-        """Creates ``__consumer_offsets`` unless it is there. Where it cannot be made, that is logged, as in Kafka."""
-        if self.catalog.topic(OFFSETS_TOPIC) is not None:
-            return
-        config = self.config
-        try:
-            self.create_topic(
-                OFFSETS_TOPIC,
-                partition_count=config.offsets_topic_num_partitions,
-                replication_factor=config.offsets_topic_replication_factor,
-                configs={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(config.offsets_topic_segment_bytes),
-                },
-            )
-        except OdradekError as error:
-            log.error("%s cannot be created: %s", OFFSETS_TOPIC, error)
+        """Creates ``__consumer_offsets`` at once unless it is there."""
+        finish(self.controller.ensure_offsets_topic())
+
+    def on_offsets_topic_created(self) -> None:
+        topic = self.catalog.topic(OFFSETS_TOPIC)
+        assert topic is not None
+        if topic.partition_count == self.config.offsets_topic_num_partitions:
+            self._serve_groups(topic)
+        else:
+            # As Kafka does: the count is read at start, and a coordinator that reckons with another is none.
+            log.warning(
+                "%s was created with %d partitions, not the %d of offsets.topic.num.partitions: groups are "
+                "served after a restart",
+                OFFSETS_TOPIC, topic.partition_count, self.config.offsets_topic_num_partitions,
+            )  # fmt: skip
+
+    def stop_groups(self, topic: Topic) -> None:
+        """The offsets topic is deleted: there are no groups until there is another."""
+        for index in range(topic.partition_count):
+            self.runtime.unload(index)
+        self.runtime.partition_count = None
 
     def _serve_groups(self, topic: Topic) -> None:
         self.runtime.partition_count = topic.partition_count
@@ -308,7 +269,7 @@ class BrokerServer:
 
     # --- compacted logs -----------------------------------------------------------------------------------------
 
-    def _look_after(self, *, compacted: bool) -> None:
+    def look_after(self, *, compacted: bool) -> None:
         """To be called after logs were opened or reconfigured, some of them compacted: the cleaner is at work then."""
         if self._cleaning is None and not compacted:
             return
@@ -324,16 +285,22 @@ class BrokerServer:
         Raises ListenError, StorageError, ConfigError.
         """
         loop = self.loop = asyncio.get_running_loop()
+        self.scheduler = Scheduler(loop.call_soon)
+        self.purgatory = Purgatory(loop, self.scheduler)
+        freed = Heap(loop.call_later, self.in_thread).freed
+        self.reply_memory = ReplyMemory(loop.time, on_freed=freed)
+        self.request_memory = RequestMemory(self.config.queued_max_request_bytes, loop.call_later, loop.time, freed)
         listening = self._bind()
         try:
             self.directory.claim(self.config, self.address)
-            self.directory.defer = lambda job: _in_thread(loop, job)
-            self.directory.defer_removal = lambda delay_ms, job: self._remove_later(loop, delay_ms, job)
-            self.catalog = self.directory.open_catalog()
-            self._take_dynamic_configs()
+            self.directory.defer = self._sync_later
+            self.directory.defer_removal = self._remove_later
+            self.catalog = self.directory.open_catalog(metadata_config(self.config))
+            self.catalog.on_snapshot_due = self.controller.begin_snapshot
+            self._take_stored_configs()
             self.quotas.take(self.catalog.quotas())
             self.directory.open_all(self.catalog, self.config)
-            self._alarms = Alarms(loop, self.clock)
+            self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
             offsets_topic = self.catalog.topic(OFFSETS_TOPIC)
             if offsets_topic is not None:
                 self._serve_groups(offsets_topic)
@@ -346,7 +313,7 @@ class BrokerServer:
             lambda: Connection(self), sock=listening, backlog=self.config.socket_listen_backlog_size
         )
         self._plan_upkeep()
-        self._look_after(compacted=self.directory.was_cleaned() or self.directory.has_compacted())
+        self.look_after(compacted=self.directory.was_cleaned() or self.directory.has_compacted())
         self.loop.call_later(LOAD_REST_S, self._load_rest)
 
     def _bind(self) -> socket.socket:
@@ -365,6 +332,12 @@ class BrokerServer:
             raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
         listening.setblocking(False)
         self.address = (host, int(listening.getsockname()[1]))
+        if not is_loopback(bound := str(listening.getsockname()[0])):
+            log.warning(
+                "listening on %s: clients are not authenticated, so every host that reaches the port may read, write "
+                "and delete everything; let only trusted hosts reach it, or listen on 127.0.0.1",
+                bound,
+            )
         return listening
 
     def _plan_upkeep(self) -> None:
@@ -375,8 +348,10 @@ class BrokerServer:
             config.log_flush_start_offset_checkpoint_interval_ms or 60_000, self.directory.checkpoint_log_starts
         )
         self._every(1000, self._flush_due)
+        self._every(UNUSED_FILES_MS, SHARED.close_unused)
+        self._every(SNAPSHOT_CHECK_MS, self.catalog.check_snapshot)
 
-    def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
+    def _every(self, interval_ms: int, work: Callable[[], object]) -> None:
         def run() -> None:
             if self._stopping:
                 return
@@ -402,11 +377,20 @@ class BrokerServer:
             load()
             self.loop.call_later(LOAD_REST_PAUSE_S, self._load_rest, files)
 
-    def _remove_later(self, loop: asyncio.AbstractEventLoop, delay_ms: int, job: Callable[[], None]) -> None:
-        self._alarms.call_at(self.now_ms() + delay_ms, lambda: _in_thread(loop, job))
+    def _sync_later(self, job: Callable[[], None]) -> None:
+        self.in_thread(job).then(_report_sync)
+
+    def _remove_later(self, delay_ms: int, job: Callable[[], None]) -> None:
+        self._alarms.call_at(self.now_ms() + delay_ms, lambda: self._sync_later(job))
 
     def _flush_due(self) -> None:
         self.directory.flush_due()
+
+    def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
+        """Runs a job that takes longer than a turn of the loop; the promise holds what it raised."""
+        promise: Deferred[BaseException | None] = Deferred()
+        self.loop.run_in_executor(None, job).add_done_callback(lambda done: promise.resolve(done.exception()))
+        return promise
 
     # --- connections --------------------------------------------------------------------------------------------
 
@@ -416,7 +400,7 @@ class BrokerServer:
         if (
             self._stopping
             or len(self.connections) >= config.max_connections
-            or self._addresses[host] >= config.max_connections_per_ip
+            or self._addresses[host] >= self._host_limits.most(host)
         ):
             log.info("refusing a connection of %s: too many", host)
             return False
@@ -427,6 +411,7 @@ class BrokerServer:
     def discharge(self, connection: Connection) -> None:
         if connection in self.connections:
             self.connections.discard(connection)
+            self.fetch_sessions.owner_gone(id(connection))
             host = connection.client_host[1:]
             self._addresses[host] -= 1
             if not self._addresses[host]:
@@ -450,6 +435,8 @@ class BrokerServer:
             await asyncio.sleep(0.01)
         for connection in tuple(self.connections):
             connection.abort()
+        self.scheduler.stop()
+        self._stop_workers()
         self._alarms.cancel_all()
         # The directory last: its mark says that everything was closed, and its lock lets another broker in.
         whole = True
@@ -470,26 +457,44 @@ class BrokerServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.abort()
+        self.scheduler.stop()
+        self._stop_workers()
         if self._cleaning is not None:
             await self._cleaning.stop()
         self._alarms.cancel_all()
         self.catalog.close()
         self.directory.abandon()
 
+    def _stop_workers(self) -> None:
+        if "workers" in self.__dict__:
+            self.workers.stop()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request takes more than one turn of the loop."""
+        return self.scheduler.busy or any(connection.is_answering for connection in self.connections)
+
     async def settle(self) -> None:
         """Returns when all that is due by the clock has been done (a cleaning only begun)."""
-        while self._alarms.due:
+        while self._alarms.due or self.scheduler.busy:
             await asyncio.sleep(0)
         for _ in range(_TICKS_TO_REPLAY):
             await asyncio.sleep(0)
 
 
-def _in_thread(loop: asyncio.AbstractEventLoop, job: Callable[[], None]) -> None:
-    def report(done: asyncio.Future[Any]) -> None:
-        error = done.exception()
-        if isinstance(error, KafkaError) and error.code is ErrorCode.kafka_storage_error:
-            return  # the log went offline and has said so
-        if error is not None:
-            log.error("syncing a closed segment failed", exc_info=error)
+def _report_sync(error: BaseException | None) -> None:
+    if isinstance(error, KafkaError) and error.code is ErrorCode.kafka_storage_error:
+        return  # the log went offline and has said so
+    if error is not None:
+        log.error("syncing a closed segment failed", exc_info=error)
 
-    loop.run_in_executor(None, job).add_done_callback(report)
+
+def metadata_config(config: BrokerConfig) -> MetadataConfig:
+    return MetadataConfig(
+        bytes_between_snapshots=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        segment_bytes=config.metadata_log_segment_bytes,
+        segment_ms=config.metadata_log_segment_ms,
+        retention_bytes=config.metadata_max_retention_bytes,
+        retention_ms=config.metadata_max_retention_ms,
+    )

@@ -11,12 +11,12 @@ import asyncio
 import errno
 import logging
 import os
-import resource
 import socket
 from collections import deque
 from collections.abc import Callable
 from typing import cast
 
+from odradek.storage.descriptors import SHARED, is_spare
 from odradek.storage.segment import Slice
 from odradek.wire.hot_log import Chunk
 
@@ -27,23 +27,14 @@ FILE_FROM_BYTES = 64 << 10
 TURN_BYTES = 4 << 20
 """So much goes to one client before the others get their turn."""
 
-SPARE_DESCRIPTORS = 256
-"""So many, or a quarter of all if that is less, no client gets: a log that cannot open its next file goes offline."""
-
 _MORE = getattr(socket, "MSG_MORE", 0)
 _FILE_ERRORS = frozenset({errno.EIO, errno.EBADF, errno.ENODEV, errno.ENXIO, errno.EUCLEAN, errno.ESTALE})
 
 
-def is_spare(descriptor: int) -> bool:
-    """Whether a new descriptor is one of the last, which are kept for the logs: the system gives the least one free."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return most >= 0 and descriptor >= most - min(SPARE_DESCRIPTORS, most // 4)
-
-
 def takes_spare(transport: asyncio.BaseTransport) -> bool:
-    """Whether a new connection has one of those."""
+    """Whether a new connection has one of the last descriptors, and no log file can be closed for it."""
     own = transport.get_extra_info("socket")
-    return hasattr(own, "fileno") and is_spare(own.fileno())
+    return hasattr(own, "fileno") and is_spare(own.fileno()) and not SHARED.make_room()
 
 
 class FileSender:
@@ -68,7 +59,7 @@ class FileSender:
         self._on_progress = on_progress
         # The transport's own descriptor cannot be watched beside it.
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        if is_spare(self._socket.fileno()):
+        if is_spare(self._socket.fileno()) and not SHARED.make_room():
             self._socket.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._socket.setblocking(False)
@@ -90,6 +81,10 @@ class FileSender:
     @property
     def busy(self) -> bool:
         return bool(self._waiting)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return sum(map(len, self._waiting)) - self._sent
 
     def send(self, chunks: list[Chunk]) -> None:
         """Writes the chunks after all that was given before, now or when the client takes them."""
@@ -154,7 +149,7 @@ class FileSender:
         return self._socket.send(memoryview(chunk)[self._sent :], more)
 
     def _write_file(self, part: Slice) -> int:
-        size = os.sendfile(self._socket.fileno(), part.fd, part.position + self._sent, part.size - self._sent)
+        size = part.send(self._socket.fileno(), self._sent)
         if not size:
             # It was truncated: the reply's length is out already and cannot be kept.
             log.warning("a segment became shorter while it was being sent; closing that connection")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import builtins
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from odradek.catalog.credentials import Credential
 from odradek.core.varints import read_uvarint, uvarint
 
 FRAME_VERSION = 1
@@ -20,9 +20,11 @@ PARTITION = 3
 CONFIG = 4
 PARTITION_CHANGE = 5
 REMOVE_TOPIC = 9
+USER_SCRAM_CREDENTIAL = 11
 FEATURE_LEVEL = 12
 CLIENT_QUOTA = 14
 PRODUCER_IDS = 15
+REMOVE_USER_SCRAM_CREDENTIAL = 22
 
 
 class TopicId(Protocol):
@@ -35,14 +37,12 @@ class TopicId(Protocol):
 IdFactory = Callable[[builtins.bytes], TopicId]
 
 
-@dataclass(slots=True, frozen=True)
-class TopicRecord:
+class TopicRecord(NamedTuple):
     name: str
     topic_id: TopicId
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionRecord:
+class PartitionRecord(NamedTuple):
     partition_id: int
     topic_id: TopicId
     replicas: tuple[int, ...]
@@ -53,8 +53,7 @@ class PartitionRecord:
     directories: tuple[TopicId, ...] = ()
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionChangeRecord:
+class PartitionChangeRecord(NamedTuple):
     """``leader`` leads from now on, in a new leader epoch; with ``None`` nothing changes that anybody here knows of."""
 
     partition_id: int
@@ -62,8 +61,7 @@ class PartitionChangeRecord:
     leader: int | None
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigRecord:
+class ConfigRecord(NamedTuple):
     """``value=None`` takes the setting back. Resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
 
     resource_type: int
@@ -72,19 +70,16 @@ class ConfigRecord:
     value: str | None
 
 
-@dataclass(slots=True, frozen=True)
-class RemoveTopicRecord:
+class RemoveTopicRecord(NamedTuple):
     topic_id: TopicId
 
 
-@dataclass(slots=True, frozen=True)
-class FeatureLevelRecord:
+class FeatureLevelRecord(NamedTuple):
     name: str
     feature_level: int
 
 
-@dataclass(slots=True, frozen=True)
-class ClientQuotaRecord:
+class ClientQuotaRecord(NamedTuple):
     """One quota of one entity: (type, name) pairs, a name of ``None`` standing for every client without its own.
 
     ``value=None`` takes the quota back.
@@ -95,13 +90,23 @@ class ClientQuotaRecord:
     value: float | None
 
 
-@dataclass(slots=True, frozen=True)
-class ProducerIdsRecord:
+class ProducerIdsRecord(NamedTuple):
     """``next_producer_id`` is the first id that nobody has been given."""
 
     broker_id: int
     broker_epoch: int
     next_producer_id: int
+
+
+class UserScramCredentialRecord(NamedTuple):
+    user: str
+    mechanism: int
+    credential: Credential
+
+
+class RemoveUserScramCredentialRecord(NamedTuple):
+    user: str
+    mechanism: int
 
 
 MetadataRecord = (
@@ -113,6 +118,8 @@ MetadataRecord = (
     | FeatureLevelRecord
     | ClientQuotaRecord
     | ProducerIdsRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
 )
 
 
@@ -127,6 +134,10 @@ def _string(value: str | None) -> bytes:
         return b"\0"
     packed = value.encode()
     return uvarint(len(packed) + 1) + packed
+
+
+def _blob(value: bytes) -> bytes:
+    return uvarint(len(value) + 1) + value
 
 
 def _ints(values: tuple[int, ...]) -> bytes:
@@ -155,6 +166,12 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
             return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None)
         case ProducerIdsRecord(broker_id, broker_epoch, next_id):
             return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id)
+        case UserScramCredentialRecord(user, mechanism, kept):
+            secrets = _blob(kept.salt) + _blob(kept.stored_key) + _blob(kept.server_key)
+            packed = _string(user) + struct.pack(">b", mechanism) + secrets + struct.pack(">i", kept.iterations)
+            return USER_SCRAM_CREDENTIAL, 0, packed
+        case RemoveUserScramCredentialRecord(user, mechanism):
+            return REMOVE_USER_SCRAM_CREDENTIAL, 0, _string(user) + struct.pack(">b", mechanism)
 
 
 def _tags(record: MetadataRecord) -> bytes:
@@ -226,6 +243,9 @@ class _Cursor:
             raise ValueError("null where a metadata record needs a string")
         return value
 
+    def blob(self) -> bytes:
+        return self.take(self.uvarint() - 1)
+
     def ints(self) -> tuple[int, ...]:
         return self.fixed(f">{max(self.uvarint() - 1, 0)}i")
 
@@ -261,6 +281,10 @@ def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
         return _read_client_quota(cursor)
     if api_key == PRODUCER_IDS:
         return ProducerIdsRecord(*cursor.fixed(">iqq"))
+    if api_key == USER_SCRAM_CREDENTIAL:
+        return _read_credential(cursor)
+    if api_key == REMOVE_USER_SCRAM_CREDENTIAL:
+        return RemoveUserScramCredentialRecord(cursor.string(), cursor.fixed(">b")[0])
     return None
 
 
@@ -292,3 +316,10 @@ def _read_client_quota(cursor: _Cursor) -> ClientQuotaRecord:
     key = cursor.string()
     value, removed = cursor.fixed(">d?")
     return ClientQuotaRecord(tuple(entity), key, None if removed else value)
+
+
+def _read_credential(cursor: _Cursor) -> UserScramCredentialRecord:
+    user, (mechanism,) = cursor.string(), cursor.fixed(">b")
+    salt, stored_key, server_key = cursor.blob(), cursor.blob(), cursor.blob()
+    (iterations,) = cursor.fixed(">i")
+    return UserScramCredentialRecord(user, mechanism, Credential(salt, stored_key, server_key, iterations))

@@ -3,6 +3,8 @@
 Rules
 -----
 * ``handle`` checks a request and generates records; only ``replay`` changes the catalogue.
+* ``generate`` and ``stage`` do the same a part at a time, for requests about thousands of partitions. Topics and
+  partitions that are staged are not seen before they are published.
 * A request that is refused raises KafkaError with Kafka's code and wording; nothing has changed then.
 * Ids, defaults and the check of config values come with the request: this room draws no random numbers and
   knows no config table.
@@ -12,10 +14,14 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
-from odradek.catalog import records
+from odradek.catalog import credentials, features, records
+from odradek.catalog.credentials import AlterCredential, Users
+from odradek.catalog.features import UpdateFeatures
 from odradek.catalog.records import (
     ClientQuotaRecord,
     ConfigRecord,
@@ -26,8 +32,10 @@ from odradek.catalog.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicId,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from odradek.core.effects import Record, Result
 from odradek.core.errors import ErrorCode, KafkaError
@@ -38,7 +46,7 @@ BROKER = 4
 CLIENT_METRICS = 16
 GROUP = 32
 PRODUCER_ID_BLOCK = 1000
-MAX_PARTITIONS_PER_REQUEST = 10_000  # Kafka's limit of records in one operation
+MAX_PARTITIONS_PER_REQUEST = 10_000
 MAX_NAME_LENGTH = 249
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -72,34 +80,30 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
-@dataclass(slots=True, frozen=True)
-class CreateTopic:
+class CreateTopic(NamedTuple):
     """``assignments`` (partition → replicas) wins over ``partition_count`` and ``replication_factor``."""
 
     name: str
     topic_id: TopicId
     partition_count: int
     replication_factor: int
-    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    configs: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(slots=True, frozen=True)
-class DeleteTopic:
+class DeleteTopic(NamedTuple):
     topic_id: TopicId
 
 
-@dataclass(slots=True, frozen=True)
-class CreatePartitions:
+class CreatePartitions(NamedTuple):
     """Raises a topic's count to ``count``; ``assignments`` has the replicas of each new partition."""
 
     name: str
-    count: int
+    partition_count: int
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class AlterConfigs:
+class AlterConfigs(NamedTuple):
     """Sets (a text) or takes back (``None``) settings of one resource: a topic, a broker ("" means all brokers),
     a subscription to clients' metrics or a group.
     """
@@ -113,28 +117,24 @@ Entity = tuple[tuple[str, str | None], ...]
 """Whom a quota binds: (type, name) pairs in the order of their types."""
 
 
-@dataclass(slots=True, frozen=True)
-class AlterClientQuotas:
+class AlterClientQuotas(NamedTuple):
     """Sets or, with ``None``, takes back quotas of one entity."""
 
     entity: Entity
     changes: Mapping[str, float | None]
 
 
-@dataclass(slots=True, frozen=True)
-class AllocateProducerIds:
+class AllocateProducerIds(NamedTuple):
     """Asks for a block of ids; the reply is the block's first id, ``PRODUCER_ID_BLOCK`` its length."""
 
     broker_id: int
 
 
-@dataclass(slots=True, frozen=True)
 class BeginEpochs:
     """A new leader epoch for every partition, under the leader it has: what its log held may have been lost."""
 
 
-@dataclass(slots=True, frozen=True)
-class RaiseEpochs:
+class RaiseEpochs(NamedTuple):
     """The leader epochs of some partitions, by topic and index, become these."""
 
     epochs: Mapping[tuple[str, int], int]
@@ -146,10 +146,30 @@ CatalogRequest = (
     | CreatePartitions
     | AlterConfigs
     | AlterClientQuotas
+    | AlterCredential
+    | UpdateFeatures
     | AllocateProducerIds
     | BeginEpochs
     | RaiseEpochs
 )
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that may be interrupted where it yields."""
+
+
+class Generated(NamedTuple):
+    """What a request comes to."""
+
+    reply: object
+    records: list[MetadataRecord]
+
+
+def check_partition_count(count: int) -> None:
+    """Raises KafkaError (POLICY_VIOLATION) for more partitions than one request may create."""
+    if count > MAX_PARTITIONS_PER_REQUEST:
+        raise KafkaError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
 
 
 def check_topic_name(name: str) -> None:
@@ -167,6 +187,10 @@ def check_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {fault}")
 
 
+def _partition(record: PartitionRecord) -> Partition:
+    return Partition(record.partition_id, record.replicas, record.isr, record.leader, record.leader_epoch)
+
+
 def _unified(name: str) -> str:
     """Names equal under this collide: metrics cannot tell them apart."""
     return name.replace(".", "_")
@@ -177,37 +201,63 @@ class Shard:
 
     def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: TopicId) -> None:
         self._make_id = make_id
-        self._brokers = brokers
-        self._directory = directory
+        self.brokers = brokers
+        self.directory = directory
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
-        self._by_unified: dict[str, str] = {}
+        self._colliding: dict[str, tuple[str, ...]] = {}
+        self._staged: dict[TopicId, Topic] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
-        self.features: dict[str, int] = {}
+        self.users: Users = {}
+        self.features: dict[str, int] = dict(features.AT_FIRST)
         self.next_producer_id = 0
+        self.unknown: list[bytes] = []
+        """Records of kinds that are unknown here, as they are: a snapshot keeps them for a broker that knows them."""
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     def handle(self, now_ms: int, request: CatalogRequest) -> Result:
         """Checks a request and generates its records. Raises KafkaError where it is refused."""
+        steps = self.generate(request)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                generated: Generated = end.value
+                values = (records.encode(record) for record in generated.records)
+                return Result(generated.reply, [Record(b"", value, now_ms) for value in values])
+
+    def generate(self, request: CatalogRequest) -> Steps[Generated]:
+        """Checks a request and generates its records, a part at a time. Raises KafkaError where it is refused."""
         generated: list[MetadataRecord]
         reply: object = None
         match request:
             case CreateTopic():
-                generated = self._create_topic(request)
+                generated = yield from self._create_topic(request)
             case DeleteTopic(topic_id):
                 if topic_id not in self.topics_by_id:
                     raise KafkaError(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
                 generated = [RemoveTopicRecord(topic_id)]
             case CreatePartitions():
-                generated = self._create_partitions(request)
+                generated = yield from self._create_partitions(request)
             case AlterConfigs(resource_type, resource_name, changes):
                 generated = self._alter_configs(resource_type, resource_name, changes)
             case AlterClientQuotas(entity, quotas):
                 kept = self.quotas.get(entity, {})
                 generated = [
                     ClientQuotaRecord(entity, key, value) for key, value in quotas.items() if kept.get(key) != value
+                ]
+            case AlterCredential():
+                credentials.check(self.users, request)
+                generated = [self._credential_record(request)]
+            case UpdateFeatures(updates):
+                for update in updates.values():
+                    features.check(self.features, update)
+                generated = [
+                    FeatureLevelRecord(update.name, update.level)
+                    for update in updates.values()
+                    if self.features.get(update.name, 0) != update.level
                 ]
             case AllocateProducerIds(broker_id):
                 reply = self.next_producer_id
@@ -220,18 +270,17 @@ class Shard:
                 ]
             case RaiseEpochs(epochs):
                 generated = [self._raised(name, index, epoch) for (name, index), epoch in epochs.items()]
-        return Result(reply, [Record(b"", records.encode(record), now_ms) for record in generated])
+        return Generated(reply, generated)
 
-    def _create_topic(self, request: CreateTopic) -> list[MetadataRecord]:
+    def _create_topic(self, request: CreateTopic) -> Steps[list[MetadataRecord]]:
         self._check_new_name(request.name)
-        replicas = self._replicas_for(request)
-        if len(replicas) > MAX_PARTITIONS_PER_REQUEST:
-            raise KafkaError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
-        settings = [ConfigRecord(TOPIC, request.name, name, value) for name, value in request.configs.items()]
-        partitions = [
-            self._partition_record(request.topic_id, index, assigned) for index, assigned in enumerate(replicas)
-        ]
-        return [TopicRecord(request.name, request.topic_id), *settings, *partitions]
+        replicas = yield from self._replicas_for(request)
+        generated: list[MetadataRecord] = [TopicRecord(request.name, request.topic_id)]
+        generated += [ConfigRecord(TOPIC, request.name, name, value) for name, value in request.configs.items()]
+        for index, assigned in enumerate(replicas):
+            generated.append(self._partition_record(request.topic_id, index, assigned))
+            yield
+        return generated
 
     def _check_new_name(self, name: str) -> None:
         check_topic_name(name)
@@ -239,12 +288,15 @@ class Shard:
             raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
         if name in self.topics:
             raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
-        if (other := self._by_unified.get(_unified(name))) is not None:
-            raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}")
+        if others := self._colliding.get(_unified(name)):
+            raise KafkaError(
+                ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {others[0]}"
+            )
 
-    def _replicas_for(self, request: CreateTopic) -> list[tuple[int, ...]]:
+    def _replicas_for(self, request: CreateTopic) -> Steps[Iterable[tuple[int, ...]]]:
         if request.assignments:
-            return self._manual_replicas(request.assignments)
+            check_partition_count(len(request.assignments))
+            return (yield from self._manual_replicas(request.assignments))
         count, factor = request.partition_count, request.replication_factor
         if factor < 1:
             raise KafkaError(
@@ -255,23 +307,23 @@ class Shard:
             raise KafkaError(
                 ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
             )
-        if factor > len(self._brokers):
+        if factor > len(self.brokers):
             raise KafkaError(
                 ErrorCode.invalid_replication_factor,
                 f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
-                f"cannot be reached because only {len(self._brokers)} broker(s) are registered.",
+                f"cannot be reached because only {len(self.brokers)} broker(s) are registered.",
             )
-        if count > MAX_PARTITIONS_PER_REQUEST:
-            raise KafkaError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
-        return [self._placed(index, factor) for index in range(count)]
+        check_partition_count(count)
+        return (self._placed(index, factor) for index in range(count))
 
     def _placed(self, index: int, factor: int) -> tuple[int, ...]:
-        return tuple(self._brokers[(index + step) % len(self._brokers)] for step in range(factor))
+        return tuple(self.brokers[(index + step) % len(self.brokers)] for step in range(factor))
 
-    def _manual_replicas(self, assignments: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    def _manual_replicas(self, assignments: Mapping[int, tuple[int, ...]]) -> Steps[list[tuple[int, ...]]]:
         factor = len(next(iter(assignments.values())))
         for replicas in assignments.values():
             self.check_replicas(replicas, factor)
+            yield
         if sorted(assignments) != list(range(len(assignments))):
             raise KafkaError(
                 ErrorCode.invalid_replica_assignment, "partitions should be a consecutive 0-based integer sequence"
@@ -286,7 +338,7 @@ class Shard:
         elif len(set(replicas)) != len(replicas):
             twice = next(broker for broker in sorted(replicas) if replicas.count(broker) > 1)
             fault = f"The manual partition assignment includes the broker {twice} more than once."
-        elif unknown := [broker for broker in sorted(replicas) if broker not in self._brokers]:
+        elif unknown := [broker for broker in sorted(replicas) if broker not in self.brokers]:
             fault = f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
         elif len(replicas) != factor:
             fault = (
@@ -296,22 +348,21 @@ class Shard:
         if fault:
             raise KafkaError(ErrorCode.invalid_replica_assignment, fault)
 
-    def _create_partitions(self, request: CreatePartitions) -> list[MetadataRecord]:
+    def _create_partitions(self, request: CreatePartitions) -> Steps[list[MetadataRecord]]:
         topic = self.topics.get(request.name)
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition)
         count = topic.partition_count
-        if request.count == count:
+        if request.partition_count == count:
             raise KafkaError(ErrorCode.invalid_partitions, f"Topic already has {count} partition(s).")
-        if request.count < count:
+        if request.partition_count < count:
             raise KafkaError(
                 ErrorCode.invalid_partitions,
-                f"The topic {request.name} currently has {count} partition(s); {request.count} would not be an "
-                "increase.",
+                f"The topic {request.name} currently has {count} partition(s); {request.partition_count} would not be "
+                "an increase.",
             )
-        added, factor = request.count - count, len(topic.partitions[0].replicas)
-        if added > MAX_PARTITIONS_PER_REQUEST:
-            raise KafkaError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+        added, factor = request.partition_count - count, len(topic.partitions[0].replicas)
+        check_partition_count(added)
         if request.assignments is not None:
             if len(request.assignments) != added:
                 raise KafkaError(
@@ -321,19 +372,23 @@ class Shard:
                 )
             for replicas in request.assignments:
                 self.check_replicas(replicas, factor)
-        assigned = request.assignments or tuple(self._placed(count + step, factor) for step in range(added))
-        return [self._partition_record(topic.id, count + step, replicas) for step, replicas in enumerate(assigned)]
+                yield
+        assigned = request.assignments or (self._placed(count + step, factor) for step in range(added))
+        generated: list[MetadataRecord] = []
+        for step, replicas in enumerate(assigned):
+            generated.append(self._partition_record(topic.id, count + step, replicas))
+            yield
+        return generated
 
     def _raised(self, name: str, index: int, leader_epoch: int) -> PartitionRecord:
         topic = self.topics.get(name)
         if topic is None or not 0 <= index < topic.partition_count:
             raise KafkaError(ErrorCode.unknown_topic_or_partition)
-        return replace(
-            self._partition_record(topic.id, index, topic.partitions[index].replicas), leader_epoch=leader_epoch
-        )
+        record = self._partition_record(topic.id, index, topic.partitions[index].replicas)
+        return record._replace(leader_epoch=leader_epoch)
 
     def _partition_record(self, topic_id: TopicId, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
-        directories = (self._directory,) * len(replicas)
+        directories = (self.directory,) * len(replicas)
         return PartitionRecord(index, topic_id, replicas, replicas, replicas[0], directories=directories)
 
     def _alter_configs(
@@ -348,20 +403,31 @@ class Shard:
             if present.get(name) != value
         ]
 
+    def _credential_record(self, request: AlterCredential) -> MetadataRecord:
+        if request.credential is None:
+            return RemoveUserScramCredentialRecord(request.user, request.mechanism)
+        return UserScramCredentialRecord(request.user, request.mechanism, request.credential)
+
     # --- the log ------------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: Record) -> MetadataRecord | None:
         """Takes in one record of the log; returns it decoded, ``None`` for a kind unknown here."""
-        decoded = records.decode(record.value or b"", self._make_id)
-        match decoded:
+        value = record.value or b""
+        decoded = records.decode(value, self._make_id)
+        if decoded is None:
+            self.unknown.append(value)
+        else:
+            self.take(offset, decoded)
+        return decoded
+
+    def take(self, offset: int, record: MetadataRecord) -> None:
+        """Takes in one record of the log that was decoded already."""
+        match record:
             case TopicRecord(name, topic_id):
-                topic = Topic(name, topic_id)
-                self.topics[name] = topic
-                self.topics_by_id[topic_id] = topic
-                self._by_unified[_unified(name)] = name
-            case PartitionRecord(index, topic_id, replicas, isr, leader, leader_epoch):
+                self._add(Topic(name, topic_id))
+            case PartitionRecord(index, topic_id):
                 topic = self._known(offset, topic_id)
-                partition = Partition(index, replicas, isr, leader, leader_epoch)
+                partition = _partition(record)
                 if index < topic.partition_count:
                     topic.partitions[index] = partition
                 else:
@@ -376,17 +442,62 @@ class Shard:
                 self._replay_config((resource_type, resource_name), name, value)
             case RemoveTopicRecord(topic_id):
                 topic = self._known(offset, topic_id)
-                del self.topics_by_id[topic_id], self.topics[topic.name], self._by_unified[_unified(topic.name)]
+                del self.topics_by_id[topic_id], self.topics[topic.name]
+                self._forget_name(topic.name)
                 self.configs.pop((TOPIC, topic.name), None)
             case ClientQuotaRecord(entity, key, limit):
                 self._replay_quota(entity, key, limit)
+            case UserScramCredentialRecord(user, mechanism, credential):
+                credentials.put(self.users, user, mechanism, credential)
+            case RemoveUserScramCredentialRecord(user, mechanism):
+                credentials.put(self.users, user, mechanism, None)
+            case FeatureLevelRecord(name, 0):
+                self.features.pop(name, None)
             case FeatureLevelRecord(name, level):
                 self.features[name] = level
             case ProducerIdsRecord(next_producer_id=next_id):
                 self.next_producer_id = next_id
-            case PartitionChangeRecord() | None:
+            case PartitionChangeRecord():
                 pass
-        return decoded
+
+    def _add(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.id] = topic
+        unified = _unified(topic.name)
+        if unified != topic.name or "_" in unified:
+            others = self._colliding.get(unified, ())
+            if topic.name not in others:
+                self._colliding[unified] = (*others, topic.name)
+
+    def _forget_name(self, name: str) -> None:
+        unified = _unified(name)
+        others = tuple(other for other in self._colliding.pop(unified, ()) if other != name)
+        if others:
+            self._colliding[unified] = others
+
+    def stage(self, offset: int, record: MetadataRecord) -> None:
+        """Takes in a record that was written just now. New topics and partitions wait for ``publish``."""
+        match record:
+            case TopicRecord(name, topic_id):
+                self._staged[topic_id] = Topic(name, topic_id)
+            case PartitionRecord(topic_id=topic_id):
+                topic = self._staged.get(topic_id)
+                if topic is None:
+                    present = self._known(offset, topic_id)
+                    topic = self._staged[topic_id] = Topic(present.name, topic_id, list(present.partitions))
+                topic.partitions.append(_partition(record))
+            case _:
+                self.take(offset, record)
+
+    @property
+    def staged(self) -> tuple[Topic, ...]:
+        """Topics as they will be, in the order of their records."""
+        return tuple(self._staged.values())
+
+    def publish(self, topic: Topic) -> None:
+        """Everybody sees a staged topic from now on."""
+        del self._staged[topic.id]
+        self._add(topic)
 
     def _known(self, offset: int, topic_id: TopicId) -> Topic:
         topic = self.topics_by_id.get(topic_id)
@@ -394,23 +505,25 @@ class Shard:
             raise ValueError(f"metadata record {offset} speaks of a topic id never created")
         return topic
 
+    # What is inside of these is replaced, not altered: images of the catalogue refer to it.
+
     def _replay_config(self, resource: tuple[int, str], name: str, value: str | None) -> None:
-        settings = self.configs.setdefault(resource, {})
-        if value is None:
-            settings.pop(name, None)
-        else:
+        settings = {key: text for key, text in self.configs.get(resource, {}).items() if key != name}
+        if value is not None:
             settings[name] = value
-        if not settings:
-            del self.configs[resource]
+        if settings:
+            self.configs[resource] = settings
+        else:
+            self.configs.pop(resource, None)
 
     def _replay_quota(self, entity: Entity, key: str, limit: float | None) -> None:
-        kept = self.quotas.setdefault(entity, {})
-        if limit is None:
-            kept.pop(key, None)
-        else:
+        kept = {name: number for name, number in self.quotas.get(entity, {}).items() if name != key}
+        if limit is not None:
             kept[key] = limit
-        if not kept:
-            del self.quotas[entity]
+        if kept:
+            self.quotas[entity] = kept
+        else:
+            self.quotas.pop(entity, None)
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """What was set on a topic itself."""

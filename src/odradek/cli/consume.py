@@ -14,9 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.batches.columns import COLUMNS
-from odradek.cli.options import parse_partitions, read_properties
-from odradek.cli.record_lines import JSON_COLUMNS, VALUE_COLUMNS, json_lines, value_lines, with_null_times
-from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress, writing_out
+from odradek.cli.command_config import read_properties, without_values
+from odradek.cli.options import parse_partitions
+from odradek.cli.record_lines import (
+    JSON_COLUMNS,
+    VALUE_COLUMNS,
+    json_lines,
+    printable_json_lines,
+    printable_value_lines,
+    value_lines,
+    with_null_times,
+)
+from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress, warning_lines, writing_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,9 +77,8 @@ class Sink(Protocol):
 def run_consume(asked: Asked) -> int:
     if asked.output is not None and asked.as_json:
         raise CommandError("--output writes Parquet: leave out --json")
-    if asked.group is not None:
-        return _as_member(asked)
-    return _alone(asked)
+    with without_values(asked.command_config):
+        return _alone(asked) if asked.group is None else _as_member(asked)
 
 
 # --- without a group --------------------------------------------------------------------------------------------
@@ -135,7 +143,7 @@ def _warn_of_ends(asked: Asked, ends: Mapping[TopicPartition, int]) -> None:
     for tp, end in ends.items():
         what = f"{end} is taken" if asked.follow else "nothing is read"
         said = f"offset {asked.start} of {tp} is outside of the log, which ends at {end}: {what}."
-        print(f"Warning: {said}", file=sys.stderr, flush=True)
+        warning_lines(f"Warning: {said}")
 
 
 def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, int]) -> int:
@@ -280,7 +288,10 @@ def _at_most(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa
 @contextmanager
 def _sink(asked: Asked, total: int) -> Iterator[Sink]:
     if asked.output is None:
-        yield _Lines(json_lines if asked.as_json else value_lines)
+        if sys.stdout.isatty():
+            yield _TerminalLines(printable_json_lines if asked.as_json else printable_value_lines)
+        else:
+            yield _Lines(json_lines if asked.as_json else value_lines)
         return
     import pyarrow.parquet as pq
 
@@ -299,7 +310,8 @@ def _sink(asked: Asked, total: int) -> Iterator[Sink]:
 
 
 class _Lines:
-    """A line per record on standard output, each batch at once: who follows sees it, and who is gone is noticed."""
+    """A line per record for a file or a program, bytes as they are, each batch at once: who follows sees it, and who
+    is gone is noticed."""
 
     def __init__(self, lines: Callable[[pa.RecordBatch], bytes]) -> None:
         self._lines = lines
@@ -307,12 +319,25 @@ class _Lines:
     def write(self, batch: pa.RecordBatch) -> None:
         lines = self._lines(batch)
         with writing_out():
-            if sys.stdout.isatty():
-                sys.stdout.write(lines.decode(errors="replace"))
-            else:  # a file or program gets the bytes as they are
-                left = memoryview(lines)
-                while left:  # unbuffered, a write ends early when the reader goes: the next one says that it has gone
-                    left = left[sys.stdout.buffer.write(left) :]
+            left = memoryview(lines)
+            while left:  # unbuffered, a write ends early when the reader goes: the next one says that it has gone
+                left = left[sys.stdout.buffer.write(left) :]
+            sys.stdout.flush()
+
+    def written(self) -> bool:
+        return True
+
+
+class _TerminalLines:
+    """The same for a terminal, on which records of strangers must not act."""
+
+    def __init__(self, lines: Callable[[pa.RecordBatch], str]) -> None:
+        self._lines = lines
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        lines = self._lines(batch)
+        with writing_out():
+            sys.stdout.write(lines)
             sys.stdout.flush()
 
     def written(self) -> bool:

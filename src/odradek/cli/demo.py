@@ -14,7 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.demo_broker import BrokerProcess
-from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, error_line, heading, note, progress, waiting
+from odradek.cli.terminal import (
+    EXIT_FAILED,
+    EXIT_OK,
+    CommandError,
+    error_line,
+    heading,
+    note,
+    note_table,
+    print_data,
+    progress,
+    waiting,
+)
+from odradek.core.printable import printable_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,7 +151,7 @@ class _Job:
 
         heading("1. Broker")
         took = self._timing.steps["start the broker"]
-        note(f"A process of its own, at {self._bootstrap}, ready after {took:.1f} s.\nIts data: {self._data_dir}")
+        note(f"A process of its own, at {self._bootstrap}, ready after {took:.1f} s.", f"Its data: {self._data_dir}")
         flights = Flights.load()
         first = min(self._options.events or flights.rows, flights.rows)
         known = DemoState.load(self._data_dir)
@@ -293,12 +305,14 @@ class _Job:
         with self._timing.step("offsets"):
             found = lag.describe(self._admin, GROUP)
             commits = newest_commits(self._admin, GROUP)
-        note(lag.format_table(found.rows))
+        note_table(lag.format_table(found.rows))
         places = ", ".join(map(str, partitions(self._admin, GROUP)))
-        note(f"\nThe newest commits, as they stand in {places}:")
-        form = format_json if self._options.as_json else format_line
+        note("", f"The newest commits, as they stand in {places}:")
         for commit in commits:
-            note(form(commit.key, commit.value) or "")
+            if self._options.as_json:
+                print_data(printable_json(format_json(commit.key, commit.value) or ""))
+            else:
+                note(format_line(commit.key, commit.value) or "")
         return sum(row.lag or 0 for row in found.rows)
 
     def _conclude(self, report: CheckReport, processed: int, lag: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +21,18 @@ from odradek.cli.options import (
     parse_partitions,
     terminal_columns,
 )
-from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, note, progress
+from odradek.cli.terminal import (
+    EXIT_FAILED,
+    CommandError,
+    ask,
+    error_line,
+    note,
+    note_table,
+    print_json,
+    progress,
+    warning_lines,
+)
+from odradek.core.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,16 +95,16 @@ def describe(
                 found.append(lag.describe(admin, name))
                 advance(1)
     if as_json:
-        print(json.dumps([_as_json(one) for one in found], indent=2))
+        print_json([_as_json(one) for one in found], indent=2)
         return
     for one in found:
         said = lag.notice(one.group, one.state)
         if said is not None:
-            print(f"\n{said}", file=sys.stderr, flush=True)
+            warning_lines("", said)
         if one.rows:
-            print(f"\n{_table(one.rows)}", flush=True)
+            note_table(_table(one.rows), "")
         for line in lag.lost_notices(one):
-            print(line, file=sys.stderr, flush=True)
+            warning_lines(line)
 
 
 def _table(rows: Sequence[LagRow]) -> str:
@@ -109,7 +119,7 @@ def _table(rows: Sequence[LagRow]) -> str:
         tuple("-" if cell is None else str(cell) for cell in (*row[1:6], row.client_id))
         for row in sorted(rows, key=lambda row: (row.topic, row.partition))
     ]
-    return f"Group {rows[0].group}\n{fitting(head, cells, right=frozenset({1, 2, 3, 4}))}"
+    return f"Group {printable(rows[0].group)}\n{fitting(head, cells, right=frozenset({1, 2, 3, 4}))}"
 
 
 def _as_json(one: Any) -> dict[str, Any]:
@@ -147,9 +157,9 @@ def list_(
         rows = [
             {"group": g.group_id, "type": g.type, "state": g.state, "protocol_type": g.protocol_type} for g in groups
         ]
-        print(json.dumps(rows, indent=2))
+        print_json(rows, indent=2)
         return
-    print(lag.format_groups(groups))
+    note_table(lag.format_groups(groups))
 
 
 _STATES = ("Stable", "Empty", "Dead", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
@@ -190,11 +200,13 @@ def locate(
     if as_json:
         coordinator = {"id": node.node_id, "host": node.host, "port": node.port}
         found = {"group": group, "topic": OFFSETS_TOPIC, "partition": partition, "partitions": count}
-        print(json.dumps(found | {"coordinator": coordinator}, indent=2))
+        print_json(found | {"coordinator": coordinator}, indent=2)
         return
-    print(f"Group        {group}")
-    print(f"Partition    {OFFSETS_TOPIC}-{partition} (of {count})")
-    print(f"Coordinator  {node.host}:{node.port} (broker {node.node_id})")
+    note(
+        f"Group        {group}",
+        f"Partition    {OFFSETS_TOPIC}-{partition} (of {count})",
+        f"Coordinator  {node.host}:{node.port} (broker {node.node_id})",
+    )
 
 
 @app.command(
@@ -217,7 +229,7 @@ def members(
     with connect(bootstrap, timeout_ms, command_config) as admin:
         found = [admin.describe_groups([name])[name] for name in _chosen(admin, group, all_groups)]
     if as_json:
-        print(json.dumps([_members_json(one) for one in found], indent=2))
+        print_json([_members_json(one) for one in found], indent=2)
         return
     for one in found:
         _print_members(one, verbose)
@@ -239,7 +251,7 @@ def _print_members(one: GroupDescription, verbose: bool) -> None:
 
     said = lag.notice(one.group_id, one.state)
     if said is not None:
-        print(f"\n{said}", file=sys.stderr, flush=True)
+        warning_lines("", said)
     if not one.members:
         return
     static = any(m.instance_id for m in one.members)
@@ -248,10 +260,10 @@ def _print_members(one: GroupDescription, verbose: bool) -> None:
     for m in sorted(one.members, key=lambda m: (-len(m.assignment), m.member_id)):
         middle = [m.instance_id or "-"] if static else []
         rows.append((one.group_id, m.member_id, *middle, m.host, m.client_id, str(len(m.assignment))))
-    print(f"\n{fitting(tuple(head), rows)}")
+    note_table(fitting(tuple(head), rows), "")
     if verbose:
         for m in one.members:
-            print(f"{m.member_id}: {', '.join(map(str, sorted(m.assignment))) or '-'}")
+            note(f"{m.member_id}: {', '.join(map(str, sorted(m.assignment))) or '-'}")
 
 
 @app.command(
@@ -281,9 +293,9 @@ def state(
     ]  # fmt: skip
     if as_json:
         keys = ("group", "coordinator", "assignment_strategy", "state", "members")
-        print(json.dumps([dict(zip(keys, (*row[:4], int(row[4])), strict=True)) for row in rows], indent=2))
+        print_json([dict(zip(keys, (*row[:4], int(row[4])), strict=True)) for row in rows], indent=2)
         return
-    print(fitting(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))
+    note_table(fitting(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))
 
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -295,11 +307,7 @@ def confirm(question: str, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise CommandError(f"{question} Nobody to ask: add --yes")
-    print(f"{question} [y/N] ", end="", flush=True)
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    note("Nothing was changed.")
-    return False
+    return ask(question)
 
 
 @app.command(
@@ -335,7 +343,7 @@ def delete(
                 advance(1)
     done = [name for name in names if name not in failed]
     if as_json:
-        print(json.dumps({"deleted": done, "failed": {k: str(v) for k, v in failed.items()}}, indent=2))
+        print_json({"deleted": done, "failed": {k: str(v) for k, v in failed.items()}}, indent=2)
     elif done:
         note(f"Deleted {', '.join(done)}.")
     if len(failed) == 1 and len(names) == 1:
@@ -379,7 +387,7 @@ def delete_offsets(
         admin.delete_group_offsets(group, sorted(chosen))
     if as_json:
         rows = [{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in gone.items()]
-        print(json.dumps({"group": group, "deleted": rows}, indent=2))
+        print_json({"group": group, "deleted": rows}, indent=2)
     else:
         note(f"Group {group} forgot {what}.")
 

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from odradek._version import __version__
+from odradek.core.log_lines import set_last_resort
 
 # The class every usage error derives from; typer keeps click's classes in a private place.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -148,6 +149,15 @@ def serve(
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A broker setting by Kafka's name. Repeatable.")
     ] = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete-config",
+            metavar="NAME",
+            help="Delete what clients set for this broker setting while it ran, for example when"
+            " max.connections.per.ip.overrides lets no one in. Repeatable.",
+        ),
+    ] = None,
     exit_with_parent: Annotated[
         bool,
         typer.Option("--exit-with-parent", hidden=True, help="Stop when the starting process is gone."),
@@ -156,7 +166,7 @@ def serve(
     """Run a broker. Prints `ready HOST:PORT` once it accepts requests; stops cleanly on SIGTERM and Ctrl-C."""
     from odradek.cli.serve import serve as run
 
-    raise typer.Exit(run(data_dir, listen, config or [], exit_with_parent))
+    raise typer.Exit(run(data_dir, listen, config or [], delete_config or [], exit_with_parent))
 
 
 @app.command(
@@ -171,10 +181,13 @@ def produce(
     bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
     file: Annotated[Path | None, typer.Option(help="What to send. Default: standard input.")] = None,
     form: Annotated[str, typer.Option("--format", help="lines, json (lines), csv, parquet.")] = "lines",
+    no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that does not exist.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say as JSON how many were sent.")] = False,
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
 ) -> None:
     """Send records and wait for the acknowledgements.
+
+    A topic that does not exist is created by the broker, where its auto.create.topics.enable is true.
 
     Columns of CSV and Parquet, and fields of JSON: value, and where wanted key, headers, partition, timestamp. What
     `odradek consume` has written as JSON or Parquet can be sent as it is. Cells of CSV are text, empty ones null,
@@ -189,7 +202,7 @@ def produce(
     """
     from odradek.cli.produce import run_produce
 
-    raise typer.Exit(run_produce(topic, file, form, bootstrap, command_config, as_json=as_json))
+    raise typer.Exit(run_produce(topic, file, form, bootstrap, command_config, as_json=as_json, create=not no_create))
 
 
 @app.command(
@@ -269,6 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: the process's own) and returns its exit code, errors already printed."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    set_last_resort()
     try:
         code = typer.main.get_command(app).main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # here, where it is handled that nobody reads on

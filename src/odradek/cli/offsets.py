@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout, connect
-from odradek.cli.terminal import CommandError, error_line
+from odradek.cli.terminal import CommandError, error_line, writing_out
+from odradek.core.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from odradek.core.records import CoordinatorRecord, GroupRecord
@@ -57,14 +58,15 @@ def dump(
 
     if kind not in _KINDS:
         raise CommandError(f"--type {kind!r}: one of {', '.join(_KINDS)}")
-    form = _json if as_json else _line
+    form = _printable_json_line if as_json else _printable_line
     with connect(bootstrap, timeout_ms, command_config) as admin:
         if not offsets_topic.partitions(admin):
             error_line("this cluster has no __consumer_offsets topic yet: no group has ever asked for its coordinator")
             return
         entries = (e for e in offsets_topic.entries(admin, group) if kind == "all" or kind == _kind(e.key))
         for entry in islice(entries, max_lines):
-            print(form(entry.key, entry.value))
+            with writing_out():
+                print(form(entry.key, entry.value))
 
 
 _KINDS = ("all", "commits", "groups")
@@ -89,6 +91,14 @@ def _json(key: bytes | None, value: bytes | None) -> str:
     reason = record.reason if isinstance(record, UnknownRecord) else "it cannot be read"
     raw = {"key": {"type": _number(key), "bytes": _base64(key)}, "value": {"bytes": _base64(value)}}
     return json.dumps(raw | {"unreadable": reason}, separators=(",", ":"))
+
+
+def _printable_line(key: bytes | None, value: bytes | None) -> str:
+    return printable(_line(key, value))
+
+
+def _printable_json_line(key: bytes | None, value: bytes | None) -> str:
+    return printable_json(_json(key, value))
 
 
 def _base64(data: bytes | None) -> str | None:

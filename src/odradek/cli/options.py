@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.terminal import CommandError
+from odradek.core.printable import printable
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -37,28 +39,6 @@ CommandConfig = Annotated[
 ]
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """The settings of a Java properties file: ``name=value`` or ``name: value`` lines, # and ! for comments.
-
-    Raises CommandError naming file and line.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise CommandError(f"--command-config {path}: {reason}") from error
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=-1)
-        if cut < 0:
-            raise CommandError(f"--command-config {path}, line {number}: expected NAME=VALUE, not {line!r}")
-        found[line[:cut].strip()] = line[cut + 1 :].strip()
-    return found
-
-
 def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> ClientConfig:
     """Settings of a command's client: it says at once when no address answers. Raises ConfigError, CommandError."""
     from odradek.client.config import ClientConfig
@@ -71,7 +51,8 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
     }
     given = read_properties(command_config) if command_config is not None else {}
     settings.update((name.replace(".", "_"), value) for name, value in given.items())
-    return ClientConfig.of(settings | {"bootstrap_servers": bootstrap})
+    with without_values(command_config):
+        return ClientConfig.of(settings | {"bootstrap_servers": bootstrap})
 
 
 def connect(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> Admin:
@@ -118,13 +99,16 @@ def fitting(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: fr
     if width is None or all(len(line) <= width for line in table.splitlines()):
         return table
     names = max(map(len, head))
-    blocks = ["\n".join(f"{name:<{names}}  {cell}" for name, cell in zip(head, row, strict=True)) for row in rows]
+    blocks = [
+        "\n".join(f"{name:<{names}}  {printable(cell)}" for name, cell in zip(head, row, strict=True)) for row in rows
+    ]
     return "\n\n".join(blocks)
 
 
 def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:
-    """A plain table, columns as wide as their widest cell, those in ``right`` aligned to the right."""
-    table = [head, *rows]
+    """A plain table, columns as wide as their widest cell, those in ``right`` aligned to the right. Cells are shown
+    with escapes for control characters."""
+    table = [head, *(tuple(map(printable, row)) for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
     return "\n".join(
         "  ".join(c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from odradek.cli.command_config import without_values
 from odradek.cli.options import CONTEXT
 from odradek.cli.pipeline_history import EPILOG, SUMMARY, history
 from odradek.cli.pipeline_options import IngestOptions, ReplayOptions, of_fields
@@ -32,7 +33,9 @@ app.command(short_help=SUMMARY, epilog=EPILOG)(history)
     "  odradek pipeline ingest --topics events --group event-lake --output lake/events \\\n"
     "      --value-format json --schema 'id bigint, name string' -b 127.0.0.1:9092\n"
     "  odradek pipeline ingest --subscribe-pattern 'shop-.*' --group shop-lake --output lake/shop \\\n"
-    "      --table-format delta --trigger 10s -b 127.0.0.1:9092",
+    "      --table-format delta --trigger 10s -b 127.0.0.1:9092\n"
+    "  odradek pipeline ingest --topics events --group event-lake --output lake/events \\\n"
+    "      --progress json -b 127.0.0.1:9092 2> progress.jsonl",
 )
 @of_fields
 def ingest(asked: IngestOptions) -> None:
@@ -42,7 +45,9 @@ def ingest(asked: IngestOptions) -> None:
     """
     from odradek.cli.pipeline_ingest import run_ingest_command
 
-    raise typer.Exit(run_ingest_command(asked))
+    with without_values(asked.command_config):
+        code = run_ingest_command(asked)
+    raise typer.Exit(code)
 
 
 @app.command(
@@ -61,4 +66,6 @@ def replay(asked: ReplayOptions) -> None:
     """
     from odradek.cli.pipeline_replay import run_replay_command
 
-    raise typer.Exit(run_replay_command(asked))
+    with without_values(asked.command_config):
+        code = run_replay_command(asked)
+    raise typer.Exit(code)

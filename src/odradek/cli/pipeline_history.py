@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from odradek.cli.command_config import without_values
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config, named_values
 from odradek.cli.pipeline_options import SparkConf, spark_client_options
-from odradek.cli.terminal import CommandError, heading, note, progress
+from odradek.cli.terminal import CommandError, heading, note, print_json, progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,9 +103,10 @@ def history(
         from odradek.cli.pipeline_history_spark import run_history_on_spark
 
         options = spark_client_options(command_config)
-        run_history_on_spark(
-            asked, config, expires_within_ms, Spark(master or "local[*]", named_values(conf, "--conf"), options)
-        )
+        with without_values(command_config):
+            run_history_on_spark(
+                asked, config, expires_within_ms, Spark(master or "local[*]", named_values(conf, "--conf"), options)
+            )
         return
     if output is not None and "://" in output:
         raise CommandError(f"--output {output}: a URI is for --master: without Spark tables go to this machine")
@@ -283,7 +284,7 @@ def tell(asked: Asked, found: Analysis) -> None:
 
     rows = found.findings.to_pylist()
     if asked.as_json:
-        print(json.dumps(_as_json(asked, found, rows), indent=2, default=str))
+        print_json(_as_json(asked, found, rows), indent=2, default=str)
         return
     note(
         f"{len(found.groups):,} groups, {found.commit_count:,} commits in {found.record_count:,} records; "
@@ -299,11 +300,11 @@ def tell(asked: Asked, found: Analysis) -> None:
             where = "" if asked.output or asked.report else ": see --output, --report"
             note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
     if found.incomplete_below:
-        note(f"\n{incompleteness(found)}")
+        note("", incompleteness(found))
     if asked.output is not None:
-        note(f"\nTables: {asked.output}")
+        note("", f"Tables: {asked.output}")
     if asked.report is not None:
-        note(f"{'' if asked.output else chr(10)}Report: {asked.report}")
+        note(*([] if asked.output else [""]), f"Report: {asked.report}")
 
 
 def _as_json(asked: Asked, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:

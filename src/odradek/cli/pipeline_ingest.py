@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from odradek.cli.ingest_progress import check_kind, shown
 from odradek.cli.options import named_values
 from odradek.cli.pipeline_options import IngestOptions, check_pyspark, names
-from odradek.cli.terminal import EXIT_OK, CommandError, note, progress, waiting
+from odradek.cli.terminal import EXIT_OK, CommandError, counted, note, print_json, waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odradek.pipelines.ingesting import Ingest, Ingested
     from odradek.pipelines.lake import Added
+    from odradek.pipelines.run_progress import PartitionTime
 
 T = TypeVar("T")
 
@@ -25,6 +25,9 @@ T = TypeVar("T")
 def run_ingest_command(asked: IngestOptions) -> int:
     """Returns the exit code. Raises OdradekError."""
     check_pyspark()
+    from odradek.pipelines.ingesting import run_ingest, start_spark
+
+    check_kind(asked.progress)
     job = _job(asked)
     stop = threading.Event()
     with waiting("looking at the cluster"):
@@ -32,28 +35,20 @@ def run_ingest_command(asked: IngestOptions) -> int:
     conf = named_values(asked.conf, "--conf")
     # Java takes Ctrl-C badly when it meets it: so it always meets the main thread, which works on nothing.
     workers = ThreadPoolExecutor(1, "pipeline")
+
+    def get_spark() -> SparkSession:
+        return start_spark(asked.master, conf, job.target)
+
+    def advance(added: Added) -> None:
+        _tell_batch(asked, added)
+
     try:
-        # One that goes on has no end to draw a bar towards: it tells of each batch.
-        with progress("reading", unread if asked.trigger is None else 0, "records") as bar:
-
-            def advance(added: Added) -> None:
-                bar(added.rows)
-                _tell_batch(asked, added)
-
-            done = _finished(workers.submit(_run, job, asked.master, conf, stop, advance), stop, job)
+        with shown(asked.progress, unread, has_end=asked.trigger is None) as watch:
+            done = _finished(workers.submit(run_ingest, job, get_spark, stop, advance, watch), stop, job)
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
     _tell(asked, done)
     return EXIT_OK
-
-
-def _run(job: Ingest, master: str, conf: Mapping[str, str], stop: threading.Event, advance: Any) -> Ingested:
-    from odradek.pipelines.ingesting import run_ingest, start_spark
-
-    def get_spark() -> SparkSession:
-        return start_spark(master, conf)
-
-    return run_ingest(job, get_spark, stop, advance)
 
 
 def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> T:
@@ -81,24 +76,47 @@ def _job(asked: IngestOptions) -> Ingest:
     topics, pattern = names(asked.topics), asked.subscribe_pattern
     source = Source(asked.bootstrap, asked.group, topics, pattern, asked.source_options(**own))
     target = asked.target(asked.output, asked.checkpoint)
-    return Ingest(source, target, asked.trigger)
+    return Ingest(source, target, asked.trigger, asked.batch_size)
 
 
 def _tell_batch(asked: IngestOptions, added: Added) -> None:
     if asked.trigger is None:
         return
     if asked.as_json:
-        note(json.dumps({"rows": added.rows, "bad": added.bad}))
+        print_json({"rows": added.rows, "bad": added.bad})
     else:
         note(f"{added.rows:,} records" + (f", {added.bad:,} unreadable" if added.bad else ""))
 
 
 def _tell(asked: IngestOptions, done: Ingested) -> None:
     if asked.as_json:
-        note(json.dumps({"output": asked.output, "group": asked.group, **dataclasses.asdict(done)}))
+        print_json({"output": asked.output, "group": asked.group, **_summary(done)})
         return
     batches = "1 batch" if done.batches == 1 else f"{done.batches:,} batches"
-    what = f"{done.rows:,} records in {batches}" if done.batches else "Nothing new: 0 records"
-    note(f"{what} ({done.seconds:.1f} s), into {asked.output}; group {asked.group} is committed.")
+    what = f"{counted(done.rows, 'record')} in {batches}" if done.batches else "Nothing new: 0 records"
+    files = ""
+    if done.batches and done.files is not None and done.size is not None:
+        files = f", {counted(done.files, 'file')} of {done.size:,} bytes"
+    note(f"{what}{files} ({done.seconds:.1f} s), into {asked.output}; group {asked.group} is committed.")
+    if done.slowest is not None:
+        note(_slowest(done.slowest))
     if done.bad:
         note(f"{done.bad:,} of them have a value that could not be read: see columns error and raw.")
+
+
+def _slowest(one: PartitionTime) -> str:
+    return (
+        f"Slowest partition: {one.topic}-{one.partition}, {counted(one.rows, 'record')} in {one.seconds:.1f} s"
+        f" ({one.rows_per_s:,.0f} a second)."
+    )
+
+
+def _summary(done: Ingested) -> dict[str, object]:
+    """What is not known is left out."""
+    found = dataclasses.asdict(done)
+    found["bytes"] = found.pop("size")
+    slowest = found.pop("slowest")
+    if done.slowest is not None:
+        slowest["rows_per_s"] = round(done.slowest.rows_per_s, 1)
+        found["slowest_partition"] = slowest
+    return {name: value for name, value in found.items() if value is not None}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from odradek.cli.options import AsJson, Bootstrap, CommandConfig, named_values, read_properties
+from odradek.cli.command_config import read_properties
+from odradek.cli.options import AsJson, Bootstrap, CommandConfig, named_values
 from odradek.cli.terminal import CommandError
 
 if TYPE_CHECKING:
@@ -48,6 +49,18 @@ PartitionBy = Annotated[
 FilesPerBatch = Annotated[
     int | None, typer.Option("--files-per-batch", min=1, metavar="N", help="Write with at most N tasks.")
 ]
+Writer = Annotated[
+    str,
+    typer.Option(
+        "--writer", metavar="workers|spark", help="Who writes: Spark's workers, columns all the way, or Spark."
+    ),
+]
+BatchSize = Annotated[
+    str, typer.Option("--batch-size", metavar="SIZE", help="How much of the topics, as stored, a batch reads at most.")
+]
+TaskSize = Annotated[
+    str, typer.Option("--task-size", metavar="SIZE", help="How much of the topics, as stored, a task reads at most.")
+]
 SourceOption = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="NAME=VALUE", help="Another option of format('odradek'). Repeatable."),
@@ -71,6 +84,14 @@ Checkpoint = Annotated[
 ]
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Read up to the present end, then stop. The default.")
+]
+ShowProgress = Annotated[
+    str,
+    typer.Option(
+        "--progress",
+        metavar="auto|json|none",
+        help="On stderr: a bar where that is a terminal, or a line of JSON every second and for each batch.",
+    ),
 ]
 Trigger = Annotated[
     str | None, typer.Option("--trigger", metavar="10s", help="Go on: a batch every so often, until interrupted.")
@@ -134,6 +155,8 @@ class PipelineOptions:
     on_bad: OnBad = "keep"
     partition_by: PartitionBy = None
     files_per_batch: FilesPerBatch = None
+    writer: Writer = "workers"
+    task_size: TaskSize = "256m"
     option: SourceOption = None
     storage_option: StorageOption = None
     master: Master = "local[*]"
@@ -163,6 +186,8 @@ class PipelineOptions:
             partition_by=names(self.partition_by),
             files_per_batch=self.files_per_batch,
             checkpoint=checkpoint,
+            writer=self.writer,
+            task_size=self.task_size,
             storage_options=named_values(self.storage_option, "--storage-option"),
         )
 
@@ -178,8 +203,10 @@ class IngestOptions(PipelineOptions):
     checkpoint: Checkpoint = None
     available_now: AvailableNow = False
     trigger: Trigger = None
+    batch_size: BatchSize = "1g"
     start: StartWithout = "earliest"
     max_offsets: MaxOffsets = None
+    progress: ShowProgress = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)

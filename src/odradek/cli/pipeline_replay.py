@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.options import columns, named_values
 from odradek.cli.pipeline_options import ReplayOptions, check_pyspark, names
-from odradek.cli.terminal import EXIT_OK, CommandError, note, progress, waiting
+from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, waiting
 
 if TYPE_CHECKING:
     from odradek.pipelines.ingesting import Target
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 def run_replay_command(asked: ReplayOptions) -> int:
     """Returns the exit code. Raises OdradekError."""
     check_pyspark()
-    from odradek.pipelines.ingesting import start_spark
+    from odradek.pipelines.ingesting import Target, start_spark
     from odradek.pipelines.replaying import Replay, Selection, find, run_replay
     from odradek.spark.options import parse_options
 
@@ -45,11 +44,13 @@ def run_replay_command(asked: ReplayOptions) -> int:
     if asked.dry_run or into is None:
         return EXIT_OK
     conf = named_values(asked.conf, "--conf")
+    table = into if isinstance(into, Target) else None
     job = Replay(asked.bootstrap, found, into, options, asked.again)
     workers = ThreadPoolExecutor(1, "replay")
     try:
         with progress("replaying", 0 if asked.as_json else found.offsets, "records") as advance:
-            done = workers.submit(run_replay, job, lambda: start_spark(asked.master, conf), advance).result()
+            running = workers.submit(run_replay, job, lambda: start_spark(asked.master, conf, table), advance)
+            done = running.result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
     _tell(asked, done)
@@ -84,11 +85,11 @@ def _show(asked: ReplayOptions, found: Found) -> None:
         ranges = [
             {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in found.ranges
         ]
-        note(json.dumps({"offsets": found.offsets, "ranges": ranges, "missing": list(found.gone), **_read_json(found)}))
+        print_json({"offsets": found.offsets, "ranges": ranges, "missing": list(found.gone), **_read_json(found)})
         return
     if found.ranges:
         rows = [(tp.topic, str(tp.partition), str(low), str(high), f"{high - low:,}") for tp, low, high in found.ranges]
-        note(columns(("TOPIC", "PARTITION", "FROM", "TO", "RECORDS"), rows, right=frozenset({1, 2, 3, 4})))
+        note_table(columns(("TOPIC", "PARTITION", "FROM", "TO", "RECORDS"), rows, right=frozenset({1, 2, 3, 4})))
     for line in _read_lines(found):
         note(line)
     for line in found.gone:
@@ -126,7 +127,7 @@ def _read_json(found: Found) -> dict[str, Any]:
 def _tell(asked: ReplayOptions, done: Replayed) -> None:
     where = asked.output or asked.to_topic
     if asked.as_json:
-        note(json.dumps({"into": where, **dataclasses.asdict(done)}))
+        print_json({"into": where, **dataclasses.asdict(done)})
         return
     if done.already:
         note(f"Nothing was added: {where} holds this replay's {done.rows:,} records already (--again adds them again).")

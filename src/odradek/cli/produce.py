@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from odradek.cli.options import client_config
 from odradek.cli.record_lines import from_json
-from odradek.cli.terminal import CommandError, counted, note, progress
+from odradek.cli.terminal import CommandError, counted, note, print_json, progress
+from odradek.core.json_depth import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +47,19 @@ Sized = Iterator["tuple[pa.RecordBatch, int]"]
 
 
 def run_produce(
-    topic: str, file: Path | None, form: str, bootstrap: str, command_config: Path | None, *, as_json: bool = False
+    topic: str,
+    file: Path | None,
+    form: str,
+    bootstrap: str,
+    command_config: Path | None,
+    *,
+    as_json: bool = False,
+    create: bool = True,
 ) -> int:
-    """Sends a file, or standard input as it comes, and waits until all of it is acknowledged."""
+    """Sends a file, or standard input as it comes, and waits until all of it is acknowledged.
+
+    The broker may create the topic, unless ``create`` is false or ``command_config`` has it otherwise.
+    """
     from odradek.client.producer import Producer
 
     if form not in FORMATS:
@@ -56,10 +67,11 @@ def run_produce(
     if form == "parquet" and file is None:
         raise CommandError("--format parquet: give --file, it cannot be read from standard input")
     count = 0
+    refused = {} if create else {"allow_auto_create_topics": False}
     try:
         total, unit, batches = _input(file, form)
         with (
-            Producer(client_config(bootstrap, 5_000, command_config)) as producer,
+            Producer(client_config(bootstrap, 5_000, command_config), **refused) as producer,
             progress("Sending", total, unit) as advance,
         ):
             producer.partitions_for(topic)  # says at once what would be met by the first record
@@ -73,7 +85,7 @@ def run_produce(
         sent = f" ({counted(count, 'record')} before it {'was' if count == 1 else 'were'} sent)" if count else ""
         raise CommandError(f"{file or 'standard input'}: {error}{sent}") from error
     if as_json:
-        print(json.dumps({"topic": topic, "records": count}))
+        print_json({"topic": topic, "records": count})
         return 0
     note(f"{counted(count, 'record')} sent to {topic}, each acknowledged.")
     return 0
@@ -322,7 +334,7 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
 
 def _json(text: str | bytes) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise ValueError(f"no JSON ({reason})") from None

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from odradek.core.printable import printable, printable_json
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -34,6 +36,18 @@ def value_lines(batch: pa.RecordBatch) -> bytes:
     if batch.column("value").null_count:
         values = [b"null" if value is None else value for value in values]
     return b"\n".join([*values, b""])
+
+
+def printable_value_lines(batch: pa.RecordBatch) -> str:
+    """The values for a terminal: texts, a line each, with escapes for control characters, line feeds among them."""
+    values = batch.column("value").to_pylist()
+    texts = ("null" if value is None else printable(value.decode(errors="replace")) for value in values)
+    return "".join(f"{text}\n" for text in texts)
+
+
+def printable_json_lines(batch: pa.RecordBatch) -> str:
+    """``json_lines`` for a terminal."""
+    return printable_json(json_lines(batch).decode())
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -12,7 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.options import fitting, parse_partitions
-from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, error_line, note, progress
+from odradek.cli.terminal import (
+    EXIT_FAILED,
+    CommandError,
+    ask,
+    counted,
+    error_line,
+    note,
+    note_table,
+    print_data,
+    print_json,
+    progress,
+    warning_lines,
+)
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -91,9 +102,9 @@ def run_reset(admin: Admin, scenario: Scenario, options: ResetOptions) -> int:
 
         named = len(options.groups) == 1
         exported = {plan.group: {} if plan in live else _after(plan) for plan in plans}
-        print(reset_csv.export(exported, with_group=not named))
+        print_data(reset_csv.export(exported, with_group=not named))
     elif options.as_json:
-        print(json.dumps([_as_json(plan, plan in ready and undo is not None, undo) for plan in plans], indent=2))
+        print_json([_as_json(plan, plan in ready and undo is not None, undo) for plan in plans], indent=2)
     return code
 
 
@@ -151,7 +162,7 @@ def _show(plans: list[GroupReset]) -> None:
         head = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "RECORDS")
         again = -sum(row.distance for row in plan.rows if row.distance < 0)
         skipped = sum(row.distance for row in plan.rows if row.distance > 0)
-        note(f"\nGroup {plan.group}\n{fitting(head, lines, right=frozenset({1, 2, 3}))}")
+        note_table(fitting(head, lines, right=frozenset({1, 2, 3})), "", f"Group {plan.group}")
         note(f"In all: {counted(again, 'record')} read again, {skipped:,} skipped.")
 
 
@@ -168,7 +179,7 @@ def _warn_of_clamps(plan: GroupReset) -> None:
         if row.clamped_from is not None:
             edge = "starts" if row.clamped_from < row.after else "ends"
             said = f"offset {row.clamped_from} of {row.topic}-{row.partition} is outside of the log, which {edge} at"
-            print(f"Warning: {said} {row.after}: {row.after} is taken.", file=sys.stderr, flush=True)
+            warning_lines(f"Warning: {said} {row.after}: {row.after} is taken.")
 
 
 def _wanted(ready: list[GroupReset], options: ResetOptions) -> bool:
@@ -179,11 +190,7 @@ def _wanted(ready: list[GroupReset], options: ResetOptions) -> bool:
         return False
     if options.as_json or not sys.stdin.isatty():
         raise CommandError("groups reset: nobody to ask: add --execute to do it, --dry-run to only show it")
-    print(f"Reset {_named([plan.group for plan in ready])}? [y/N] ", end="", flush=True)
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    note("Nothing was changed.")
-    return False
+    return ask(f"Reset {_named([plan.group for plan in ready])}?")
 
 
 def _named(groups: list[str]) -> str:
@@ -218,14 +225,11 @@ def _write_undo(ready: list[GroupReset], wished: Path | None) -> Path:
 
 
 def _commit(admin: Admin, ready: list[GroupReset], undo: Path, *, quiet: bool) -> None:
-    from odradek.core.ids import OffsetAndMetadata, TopicPartition
-
     done: list[str] = []
     with progress("Resetting", len(ready), "groups") as advance:
         for plan in ready:
-            offsets = {TopicPartition(r.topic, r.partition): OffsetAndMetadata(r.after) for r in plan.rows}
             try:
-                admin.alter_group_offsets(plan.group, offsets)
+                admin.alter_group_offsets(plan.group, plan.commits())
             except Exception:
                 if done:
                     error_line(f"already reset: {', '.join(done)} (undo file {undo})")

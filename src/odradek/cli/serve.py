@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
-import sys
 from pathlib import Path
 
+from odradek.core.log_lines import log_to_stderr
 
-def serve(data_dir: Path, listen: str, config: list[str], exit_with_parent: bool) -> int:
+
+def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[str], exit_with_parent: bool) -> int:
     """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
 
-    ``listen`` is ``host:port``, port 0 takes a free one; ``config`` holds ``name=value`` texts. Prints
+    ``listen`` is ``host:port``, port 0 takes a free one; ``config`` holds ``name=value`` texts, ``delete_config``
+    names of settings for which what was set while running is deleted first. Prints
     ``ready HOST:PORT`` on stdout once requests are taken. What is wrong with the arguments, the directory or the
     port gets one line on stderr and exit code 2. ``exit_with_parent``: also stops when stdin ends.
     """
     gc.disable()  # until the broker serves: what a start makes, it keeps
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(),
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(), "%(asctime)s %(levelname)s %(message)s")
     from odradek.core.errors import OdradekError
 
     try:
@@ -34,7 +31,7 @@ def serve(data_dir: Path, listen: str, config: list[str], exit_with_parent: bool
     from odradek.broker.process import run
 
     try:
-        run(settings, data_dir, address, _say_ready, exit_with_parent=exit_with_parent)
+        run(settings, data_dir, address, _say_ready, exit_with_parent=exit_with_parent, delete_configs=delete_config)
     except OdradekError as error:
         return _refuse(error)
     return 0
@@ -43,6 +40,8 @@ def serve(data_dir: Path, listen: str, config: list[str], exit_with_parent: bool
 def parse_listen(listen: str) -> tuple[str, int]:
     """Host and port of ``host:port`` (``[::1]:9092`` for IPv6). Raises ValueError."""
     host, colon, port = listen.rpartition(":")
+    if "://" in host:
+        raise ValueError(f"--listen takes HOST:PORT without a protocol, not {listen!r}; every listener is PLAINTEXT")
     if not colon or not host or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"--listen takes HOST:PORT, not {listen!r}")
     return host, int(port)

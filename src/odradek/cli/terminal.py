@@ -3,19 +3,25 @@
 Errors are one line on stderr, ``odradek: what is wrong, and what to do``. Exit codes: 0 done, 1 the work failed or a
 check did not hold, 2 the input was wrong (an option, a directory, an address, a topic), 130 interrupted.
 Nothing here imports rich before something is drawn, so that ``odradek serve`` starts without it.
+
+Every line that a command prints passes through here or through ``options.columns``: names and messages of a cluster
+may hold control characters, which are shown as escapes (``core.printable``).
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
+from odradek.core.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import ProgressColumn
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -57,7 +63,7 @@ def exit_code_of(error: OdradekError) -> int:
 
 def error_line(message: str) -> None:
     """Prints ``odradek: message`` to stderr, on one line whatever the message holds."""
-    print("odradek: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    print("odradek: " + printable(" ".join(message.split())), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -75,10 +81,46 @@ def writing_out() -> Iterator[None]:
         raise CommandError(f"standard output: {error.strerror or error}", EXIT_FAILED) from error
 
 
-def note(message: str) -> None:
-    """Prints a line of the command's own story, at once."""
+def note(*lines: str) -> None:
+    """Prints lines of the command's own story, at once. A line feed inside of one is shown as an escape."""
     with writing_out():
-        print(message, flush=True)
+        print("\n".join(map(printable, lines)), flush=True)
+
+
+def note_table(table: str, *before: str) -> None:
+    """Prints a table, which ends its lines itself and holds printable cells, with these lines before it."""
+    note(*before, *table.split("\n"))
+
+
+def warning_lines(*lines: str) -> None:
+    """Prints lines beside the output, on stderr."""
+    print("\n".join(map(printable, lines)), file=sys.stderr, flush=True)
+
+
+def print_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> None:
+    """Prints a value as JSON; control characters, DEL too, are JSON's escapes."""
+    with writing_out():
+        print(json_line(value, indent, default), flush=True)
+
+
+def json_line(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
+    """A value as JSON in which control characters, DEL too, are escapes."""
+    return printable_json(json.dumps(value, indent=indent, default=default))
+
+
+def print_data(text: str) -> None:
+    """Prints lines that a program reads: a terminal gets escapes, a file or a pipe the text as it is."""
+    with writing_out():
+        print(printable(text, line_feeds=True) if sys.stdout.isatty() else text, flush=True)
+
+
+def ask(question: str) -> bool:
+    """Asks at the terminal, and says so where the answer is not yes."""
+    print(f"{printable(question)} [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    note("Nothing was changed.")
+    return False
 
 
 def counted(count: int, noun: str) -> str:
@@ -88,7 +130,8 @@ def counted(count: int, noun: str) -> str:
 
 def heading(message: str) -> None:
     """Prints the heading of a step, underlined so that it is found without colour."""
-    print(f"\n{message}\n{'-' * len(message)}", flush=True)
+    shown = printable(message)
+    note("", shown, "-" * len(shown))
 
 
 class Advance(Protocol):
@@ -104,7 +147,16 @@ def progress(label: str, total: int, unit: str) -> Iterator[Advance]:
     if total <= 0 or not console.is_terminal:
         yield lambda count: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import Progress
+
+    with Progress(*bar_columns(unit), console=console, transient=True) as bar:
+        task = bar.add_task(printable(label), total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def bar_columns(unit: str) -> tuple[ProgressColumn, ...]:
+    """What every bar shows: what is done of how much, how fast, and the time that is left."""
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.text import Text
 
@@ -113,10 +165,8 @@ def progress(label: str, total: int, unit: str) -> Iterator[Advance]:
             speed = task.finished_speed or task.speed
             return Text("" if speed is None else f"{speed:,.0f} {unit}/s", style="dim")
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), Rate(), Remaining())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda count: bar.advance(task, count)
+    described = TextColumn("{task.description}", markup=False)
+    return described, BarColumn(bar_width=24), MofNCompleteColumn(), Rate(), Remaining()
 
 
 @contextmanager
@@ -129,11 +179,18 @@ def waiting(label: str) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield lambda label: None
         return
-    with console.status(label) as status:
-        yield status.update
+    from rich.text import Text
+
+    with console.status(Text(printable(label))) as status:  # a plain str would be read as rich's markup
+        yield lambda changed: status.update(Text(printable(changed)))
 
 
-def _console() -> Console:
+def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, stderr=stderr)
+
+
+def error_console() -> Console:
+    """Draws on stderr."""
+    return _console(stderr=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,10 +20,14 @@ from odradek.cli.options import (
     names_given,
     parse_partitions,
 )
-from odradek.cli.terminal import CommandError, note, progress
+from odradek.cli.terminal import CommandError, note, note_table, print_json, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from odradek.client.admin import Admin
     from odradek.client.model import ConfigEntry, TopicDescription
+    from odradek.core.errors import KafkaError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,6 +48,22 @@ def _settings(pairs: list[str] | None) -> dict[str, str]:
     return named_values(pairs, "--config", ", for example retention.ms=86400000")
 
 
+def _with_hint(admin: Admin, error: KafkaError, settings: Iterable[str]) -> KafkaError:
+    """An error, with the nearest setting that a topic of the cluster has where it complains of an unknown one.
+
+    Brokers say no more than that a name is unknown.
+    """
+    unknown = next((name for name in settings if error.message.endswith(f"Unknown topic config name: {name}")), None)
+    topic = None if unknown is None else next(iter(admin.describe_topics()), None)
+    if unknown is None or topic is None:
+        return error
+    import difflib
+
+    known = [entry.name for entry in admin.describe_topic_configs([topic])[topic]]
+    near = difflib.get_close_matches(unknown, known, n=1)
+    return type(error)(error.code, f"{error.message}; did you mean {near[0]}?") if near else error
+
+
 @app.command(
     name="list",
     epilog="Examples:\n\n\b\n"
@@ -63,10 +82,10 @@ def list_(
     with connect(bootstrap, timeout_ms, command_config) as admin:
         found = [t for t in admin.describe_topics().values() if not (exclude_internal and t.internal)]
     if as_json:
-        print(json.dumps([_summary(topic) for topic in found], indent=2))
+        print_json([_summary(topic) for topic in found], indent=2)
         return
     rows = [(t.name, str(len(t.partitions)), str(_replicas(t)), "yes" if t.internal else "") for t in found]
-    print(fitting(("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"), rows, right=frozenset({1, 2})))
+    note_table(fitting(("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"), rows, right=frozenset({1, 2})))
 
 
 def _replicas(topic: TopicDescription) -> int:
@@ -109,9 +128,9 @@ def create(
                 made.append(name)
             except KafkaError as error:
                 if error.code is not ErrorCode.topic_already_exists or not if_not_exists:
-                    raise
+                    raise _with_hint(admin, error, settings) from None
     if as_json:
-        print(json.dumps({"created": made}))
+        print_json({"created": made})
     else:
         note(f"Created {', '.join(made)}." if made else "All of them exist already.")
 
@@ -151,14 +170,12 @@ def describe(
         shown = [c for c in configs[topic.name] if all_configs or c.source == "topic"]
         described.append((topic, rows, shown))
     if as_json:
-        print(
-            json.dumps(
-                [
-                    {**_summary(topic), "partitions": rows, "configs": {c.name: c.value for c in shown}}
-                    for topic, rows, shown in described
-                ],
-                indent=2,
-            )
+        print_json(
+            [
+                {**_summary(topic), "partitions": rows, "configs": {c.name: c.value for c in shown}}
+                for topic, rows, shown in described
+            ],
+            indent=2,
         )
         return
     for topic, rows, shown in described:
@@ -166,12 +183,12 @@ def describe(
 
 
 def _print_topic(topic: TopicDescription, rows: list[dict[str, object]], shown: list[ConfigEntry]) -> None:
-    note(f"\nTopic {topic.name}  id {topic.topic_id or '-'}{'  internal' if topic.internal else ''}")
+    note("", f"Topic {topic.name}  id {topic.topic_id or '-'}{'  internal' if topic.internal else ''}")
     for config in shown:
         note(f"  {config.name}={'(secret)' if config.value is None else config.value}  ({config.source})")
     head = ("PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START", "LOG-END")
     lines = [tuple(_cell(value) for value in row.values()) for row in rows]
-    note(fitting(head, lines, right=frozenset({0, 1, 4, 5})))
+    note_table(fitting(head, lines, right=frozenset({0, 1, 4, 5})))
 
 
 def _cell(value: object) -> str:
@@ -200,6 +217,8 @@ def alter(
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Change a topic's settings, or add partitions to it."""
+    from odradek.core.errors import KafkaError
+
     changes: dict[str, str | None] = {**_settings(config)}
     for setting in delete_config or ():
         if setting in changes:
@@ -209,12 +228,15 @@ def alter(
         raise CommandError("topics alter: nothing to change: give --partitions, --config or --delete-config")
     names_given([name], "TOPIC")
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        if changes:
-            admin.alter_topic_configs(name, changes)
+        try:
+            if changes:
+                admin.alter_topic_configs(name, changes)
+        except KafkaError as error:
+            raise _with_hint(admin, error, changes) from None
         if partitions is not None:
             admin.create_partitions({name: partitions})
     if as_json:
-        print(json.dumps({"topic": name, "partitions": partitions, "configs": changes}))
+        print_json({"topic": name, "partitions": partitions, "configs": changes})
     else:
         note(f"Altered {name}.")
 
@@ -244,7 +266,7 @@ def delete(
                 admin.delete_topics([name])
                 advance(1)
     if as_json:
-        print(json.dumps({"deleted": chosen}))
+        print_json({"deleted": chosen})
     else:
         note(f"Deleted {', '.join(chosen)}.")
 
@@ -281,7 +303,7 @@ def delete_records(
             return
         starts = admin.delete_records(dict.fromkeys(sorted(chosen), offset))
     if as_json:
-        print(json.dumps([{"topic": t, "partition": p, "log_start": at} for (t, p), at in sorted(starts.items())]))
+        print_json([{"topic": t, "partition": p, "log_start": at} for (t, p), at in sorted(starts.items())])
         return
     rows = [(tp.topic, str(tp.partition), str(at)) for tp, at in sorted(starts.items())]
-    print(fitting(("TOPIC", "PARTITION", "LOG-START"), rows, right=frozenset({1, 2})))
+    note_table(fitting(("TOPIC", "PARTITION", "LOG-START"), rows, right=frozenset({1, 2})))

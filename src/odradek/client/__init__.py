@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         LogTruncated,
         OffsetOutOfRange,
         RecordsWithheld,
+        ReplyTooLarge,
         RequestTimedOut,
         TopicRecreated,
         UnknownTopic,
@@ -77,6 +78,7 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "RecordsWithheld",
+    "ReplyTooLarge",
     "RequestTimedOut",
     "RetriableCommitFailed",
     "TopicPartition",
@@ -99,7 +101,7 @@ _NAMES = {
     "odradek.client.consumer_records": "Polled Record",
     "odradek.client.errors": """
         BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty LogTruncated OffsetOutOfRange
-        RecordsWithheld RequestTimedOut TopicRecreated UnknownTopic UnsupportedVersion
+        RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic UnsupportedVersion
     """,
     "odradek.client.model": "EARLIEST LATEST ListedOffset MAX_TIMESTAMP NewTopic",
     "odradek.client.producer_engine": "BufferExhausted DeliveryFailed RecordMetadata",

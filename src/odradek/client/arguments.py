@@ -128,8 +128,10 @@ def as_pattern(given: str | re.Pattern[str] | None, *, ours: bool) -> str | re.P
         return given
     try:
         return re.compile(given)
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise ValueError(f"pattern {given!r}: {error}") from None
+    except RecursionError:
+        raise ValueError("pattern: its groups are nested too deep") from None
 
 
 def check_callbacks(**callbacks: object) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
 
+from odradek.client import metadata_wire
 from odradek.client.config import Address, ClientConfig
 from odradek.client.connection import Connection
 from odradek.client.errors import (
@@ -19,7 +20,9 @@ from odradek.client.errors import (
     UnknownTopic,
     UnsupportedVersion,
     error_for,
+    first_row,
 )
+from odradek.client.metadata_wire import Metadata, Topic
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
@@ -33,7 +36,6 @@ FIND_COORDINATOR = 10
 UNKNOWN_TOPIC_GRACE_MS = 2_000
 # A second bootstrap address is tried beside a silent first one after this long.
 STAGGER_S = 0.5
-NIL_UUID = UUID(int=0)
 
 _TRY_AGAIN = frozenset({
     ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator,
@@ -72,18 +74,10 @@ class Deadline:
 
 
 @dataclass(slots=True)
-class _Topic:
-    description: TopicDescription
-    partitions: dict[int, PartitionDescription]
-    told_s: dict[int, float]
-    """When each partition's leader epoch was last told of."""
-
-
-@dataclass(slots=True)
 class _Metadata:
     nodes: dict[int, Node] = field(default_factory=dict)
-    topics: dict[str, _Topic] = field(default_factory=dict)
-    newest: dict[str, _Topic] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    newest: dict[str, Topic] = field(default_factory=dict)
     """Each topic as of the newest leader epochs, kept when it is forgotten: a broker that lags behind would have us
     believe in a leader that is none any more, whose log may lack what was read of the new one's."""
     controller_id: int = -1
@@ -125,14 +119,18 @@ class Cluster:
         at once when no address ever answered within ``bootstrap_timeout_ms``.
         """
         backoff_ms: float = self.config.retry_backoff_ms
+        failure: OdradekError | None = None
         first_contact = Deadline(min(self.config.bootstrap_timeout_ms, deadline.limit_ms))
         while True:
             try:
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
                     return await attempt()
             except TimeoutError as error:
+                if isinstance(failure, BrokerUnreachable):
+                    raise failure from error  # the last attempt had no time left to find that out again
                 raise RequestTimedOut(f"{what}: no answer within {deadline.limit_ms} ms") from error
             except OdradekError as error:
+                failure = error
                 if not worth_retrying(error):
                     raise
                 if not self._bootstrapped and first_contact.passed:
@@ -153,6 +151,7 @@ class Cluster:
             client_id=self.config.client_id,
             request_timeout_ms=self.config.request_timeout_ms,
             setup_timeout_ms=self.config.socket_connection_setup_timeout_ms,
+            max_reply_bytes=self.config.max_reply_bytes,
         )
 
     async def any_connection(self) -> Connection:
@@ -238,7 +237,7 @@ class Cluster:
     # --- metadata ---------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None) -> dict[str, ErrorCode]:
-        """One Metadata request: for these topics, or all of them (None). Returns the topics' errors."""
+        """One Metadata request: for these topics, or all of them (None). Returns the errors of those that have one."""
         return await self._refresh_at(await self.any_connection(), topics)
 
     async def refresh_elsewhere(self, topics: Iterable[str]) -> None:
@@ -249,41 +248,50 @@ class Cluster:
             await self._refresh_at(await self.connection(nodes[self._turn % len(nodes)]), topics)
 
     async def _refresh_at(self, connection: Connection, topics: Iterable[str] | None) -> dict[str, ErrorCode]:
-        names = None if topics is None else [{"name": name, "topic_id": None} for name in dict.fromkeys(topics)]
-        if names is None and connection.version(METADATA) == 0:
-            names = []
-        reply = await connection.call(METADATA, _metadata_request(names, create=self.config.allow_auto_create_topics))
-        if (code := getattr(reply, "error_code", ErrorCode.none)) is not ErrorCode.none:
-            raise error_for(code, f"{connection.address} could not list the cluster")
-        return self._learn(reply, everything=topics is None)
+        asked = None if topics is None else list(dict.fromkeys(topics))
+        names = None if asked is None else [{"name": name, "topic_id": None} for name in asked]
+        if not names and connection.version(METADATA, metadata_wire.NEWEST) == 0:
+            asked, names = None, []  # which stands for all of them there
+        request = _metadata_request(names, create=bool(self.config.allow_auto_create_topics))
+        reply = await self._metadata_from(connection, request, asked)
+        if reply.error_code is not ErrorCode.none:
+            raise error_for(reply.error_code, f"{connection.address} could not list the cluster")
+        self._learn(reply, everything=topics is None)
+        return reply.errors
 
-    def _learn(self, reply: Any, *, everything: bool) -> dict[str, ErrorCode]:
+    async def _metadata_from(
+        self, connection: Connection, request: Mapping[str, Any], asked: Iterable[str | UUID] | None
+    ) -> Metadata:
+        wanted = None if asked is None else frozenset(asked)
+        now_s = time.monotonic()
+        version, reply = await connection.read(
+            METADATA,
+            request,
+            lambda version, data: metadata_wire.read(version, data, now_s, wanted),
+            ceiling=metadata_wire.NEWEST,
+        )
+        connection.throttled(METADATA, version, reply.throttle_ms)
+        return reply
+
+    def _learn(self, reply: Metadata, *, everything: bool) -> None:
         known = self._metadata
-        nodes = {b.node_id: Node(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in reply.brokers}
-        for node_id, node in nodes.items():
+        for node_id, node in reply.nodes.items():
             if known.nodes.get(node_id, node) != node and (stale := self._connections.pop(node_id, None)):
                 stale.close()
-        known.nodes = nodes
-        cluster_id = getattr(reply, "cluster_id", None)
-        if cluster_id != known.cluster_id:
+        known.nodes = reply.nodes
+        if reply.cluster_id != known.cluster_id:
             known.newest = {}
-        known.controller_id = getattr(reply, "controller_id", -1)
-        known.cluster_id = cluster_id
+        known.controller_id = reply.controller_id
+        known.cluster_id = reply.cluster_id
         known.refreshed_s = time.monotonic()
         if everything:
             known.topics = {}
-        errors: dict[str, ErrorCode] = {}
-        for row in reply.topics:
-            if row.name is None:  # asked for by an id that is gone
-                continue
-            errors[row.name] = row.error_code
-            if row.error_code is ErrorCode.none:
-                known.topics[row.name] = known.newest[row.name] = _topic(row, known.newest.get(row.name))
-            else:
-                known.topics.pop(row.name, None)
+        for name, topic in reply.topics.items():
+            known.topics[name] = known.newest[name] = _merged(topic, known.newest.get(name))
+        for name in reply.errors:
+            known.topics.pop(name, None)
         if everything:
             known.newest = {name: topic for name, topic in known.newest.items() if name in known.topics}
-        return errors
 
     async def topics(
         self, names: Iterable[str] | None, deadline: Deadline, *, missing_ok: bool = False
@@ -299,13 +307,15 @@ class Cluster:
             errors = await self.refresh(wanted)
             unknown = [name for name, code in errors.items() if code is ErrorCode.unknown_topic_or_partition]
             for name, code in errors.items():
-                if code not in (ErrorCode.none, ErrorCode.unknown_topic_or_partition):
+                if code is not ErrorCode.unknown_topic_or_partition:
                     raise error_for(code, f"topic {name}")
             if unknown and not missing_ok:
                 if grace.passed:
                     raise UnknownTopic(_unknown_text(unknown))
                 raise KafkaError(ErrorCode.leader_not_available, _unknown_text(unknown))
             known = self._metadata.topics
+            if left_out := [name for name in wanted or () if name not in known and name not in errors]:
+                raise KafkaError(ErrorCode.leader_not_available, f"a broker left {left_out[0]} out of its answer")
             chosen = known if wanted is None else {name: known[name] for name in wanted if name in known}
             return {name: topic.description for name, topic in sorted(chosen.items())}
 
@@ -317,9 +327,11 @@ class Cluster:
         connection = await self.any_connection()
         if not connection.supports(METADATA, TOPIC_IDS_FROM):
             raise UnsupportedVersion(f"{connection.address} cannot look topics up by their ids")
-        reply = await connection.call(METADATA, _metadata_request([{"topic_id": one, "name": None} for one in wanted]))
+        request = _metadata_request([{"topic_id": one, "name": None} for one in wanted])
+        reply = await self._metadata_from(connection, request, wanted)
         self._learn(reply, everything=False)
-        return {row.topic_id: row.name for row in reply.topics if row.error_code is ErrorCode.none}
+        ids = {name: topic.description.topic_id for name, topic in reply.topics.items()}
+        return {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
 
     def known_topic(self, name: str) -> TopicDescription | None:
         """A topic as last seen, without asking."""
@@ -393,9 +405,10 @@ class Cluster:
         reply = await connection.call(
             FIND_COORDINATOR, {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}, ceiling=5
         )
-        row = reply.coordinators[0] if hasattr(reply, "coordinators") else reply
+        what = f"coordinator of group {group_id}"
+        row = first_row(reply.coordinators, what) if hasattr(reply, "coordinators") else reply
         if row.error_code is not ErrorCode.none:
-            raise error_for(row.error_code, getattr(row, "error_message", None) or f"coordinator of group {group_id}")
+            raise error_for(row.error_code, getattr(row, "error_message", None) or what)
         node = Node(row.node_id, row.host, row.port)
         if self._metadata.nodes.get(node.node_id) is None:
             self._metadata.nodes[node.node_id] = node
@@ -441,34 +454,24 @@ def _unknown_text(names: list[str]) -> str:
     return f"unknown topic {names[0]}" if len(names) == 1 else f"unknown topics {', '.join(sorted(names))}"
 
 
-def _topic(row: Any, before: _Topic | None) -> _Topic:
-    """``before``: the same as it was known; a partition's older leader epoch changes nothing."""
-    partitions = {
-        p.partition_index: PartitionDescription(
-            p.partition_index,
-            p.leader_id,
-            getattr(p, "leader_epoch", -1),
-            tuple(p.replica_nodes),
-            tuple(p.isr_nodes),
-            tuple(getattr(p, "offline_replicas", ())),
-        )
-        for p in row.partitions
-    }
-    topic_id = getattr(row, "topic_id", None)
-    topic_id = None if topic_id == NIL_UUID else topic_id
-    now_s = time.monotonic()
-    told_s = dict.fromkeys(partitions, now_s)
-    if before is not None and before.description.topic_id == topic_id:
-        for index, old in before.partitions.items():
-            if index not in partitions or not 0 <= partitions[index].leader_epoch < old.leader_epoch:
-                continue
-            # Without an id this may be another topic of that name, and its epochs have begun anew.
-            if topic_id is not None or now_s - before.told_s[index] < UNKNOWN_TOPIC_GRACE_MS / 1000:
-                partitions[index], told_s[index] = old, before.told_s[index]
-    description = TopicDescription(
-        row.name,
-        topic_id,
-        bool(getattr(row, "is_internal", False)),
-        tuple(partitions[index] for index in sorted(partitions)),
-    )
-    return _Topic(description, partitions, told_s)
+def _merged(topic: Topic, before: Topic | None) -> Topic:
+    """A topic as just told, and ``before`` as it was known: a partition's older leader epoch changes nothing."""
+    if before is None or before.description.topic_id != topic.description.topic_id:
+        return topic
+    partitions, told_s = topic.partitions, topic.told_s
+    is_changed = False
+    for index, old in before.partitions.items():
+        if index not in partitions or not 0 <= partitions[index].leader_epoch < old.leader_epoch:
+            continue
+        # Without an id this may be another topic of that name, and its epochs may have begun again.
+        if (
+            topic.description.topic_id is not None
+            or told_s[index] - before.told_s[index] < UNKNOWN_TOPIC_GRACE_MS / 1000
+        ):
+            partitions[index], told_s[index] = old, before.told_s[index]
+            is_changed = True
+    if is_changed:
+        of = topic.description
+        rows = tuple(partitions[index] for index in sorted(partitions))
+        topic.description = TopicDescription(of.name, of.topic_id, of.internal, rows)
+    return topic

@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError
 
+RECEIVE_BYTES = 100_000_000
+FETCH_OVERHEAD_BYTES = 1 << 20
+"""What a fetch's reply may hold beside records."""
+
 # Settings of Java's clients that have no counterpart here, by how their names begin.
 _NOT_HERE = {
     "security_protocol": "only PLAINTEXT is supported: leave it out",
@@ -93,8 +97,12 @@ class ClientConfig:
 
     ``request_timeout_ms`` bounds one request on one connection, ``default_api_timeout_ms`` a whole call with its
     retries, ``bootstrap_timeout_ms`` the part of it that may pass until any address answers for the first time
-    (0: every address is tried once). ``allow_auto_create_topics`` has brokers whose auto.create.topics.enable is true
-    make a topic that is looked up; other than in Java that has to be asked for.
+    (0: every address is tried once). ``allow_auto_create_topics`` lets a broker whose auto.create.topics.enable is true
+    create a topic that is looked up. None is the client's own default: true for a producer, as in Java, and false for
+    every other client.
+
+    ``receive_message_max_bytes``, librdkafka's setting, bounds a reply. Left at its default it grows with what a fetch
+    may bring.
     """
 
     bootstrap_servers: str
@@ -110,7 +118,8 @@ class ClientConfig:
     fetch_max_wait_ms: int = 500
     check_crcs: bool = True
     client_rack: str = ""
-    allow_auto_create_topics: bool = False
+    allow_auto_create_topics: bool | None = None
+    receive_message_max_bytes: int = RECEIVE_BYTES
 
     def __post_init__(self) -> None:
         parse_addresses(self.bootstrap_servers)
@@ -120,6 +129,12 @@ class ClientConfig:
             check_whole(field.name, getattr(self, field.name), 0)
         if self.request_timeout_ms == 0 or self.max_partition_fetch_bytes == 0:
             raise ConfigError("request_timeout_ms and max_partition_fetch_bytes must be at least 1")
+        _ = self.max_reply_bytes
+
+    @property
+    def max_reply_bytes(self) -> int:
+        """Of any reply. Raises ConfigError."""
+        return reply_bytes(self.receive_message_max_bytes, "max_partition_fetch_bytes", self.max_partition_fetch_bytes)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -147,6 +162,21 @@ class ClientConfig:
         return cls(**values)
 
 
+def reply_bytes(most: int, fetching: str, fetch_bytes: int) -> int:
+    """How large a reply may be, where a fetch may bring so many bytes by the setting ``fetching``. Raises ConfigError.
+
+    A broker sends a first batch that is larger than a fetch may bring; without it, no client could read on. So the
+    default stays where it is more.
+    """
+    least = fetch_bytes + FETCH_OVERHEAD_BYTES
+    if most < least and most != RECEIVE_BYTES:
+        raise ConfigError(
+            f"receive_message_max_bytes: expected at least {fetching} and {FETCH_OVERHEAD_BYTES:,} more, so "
+            f"{least}, not {most}"
+        )
+    return max(most, least)
+
+
 def check_whole(name: str, value: object, least: int) -> None:
     """Raises ConfigError for what is no whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -159,8 +189,8 @@ def typed(name: str, kind: str, value: Any) -> Any:
         if not isinstance(value, str):
             raise ConfigError(f"{name}: expected text, not {value!r}")
         return value
-    if kind == "bool":
-        if isinstance(value, bool):
+    if kind.startswith("bool"):
+        if isinstance(value, bool) or (value is None and kind.endswith("None")):
             return value
         if not isinstance(value, str) or value.lower() not in ("true", "false"):
             raise ConfigError(f"{name}: expected true or false, not {value!r}")

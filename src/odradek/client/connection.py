@@ -11,18 +11,28 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Protocol, TypeVar, cast
 
 from odradek._version import __version__
-from odradek.client.config import Address
-from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion, error_for
+from odradek.client.config import RECEIVE_BYTES, Address
+from odradek.client.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    ReplyTooLarge,
+    UnsupportedVersion,
+    error_for,
+    unreadable,
+)
 from odradek.core.errors import ErrorCode
 from odradek.core.references import held_by
 from odradek.wire import frames, schemas
 
+T = TypeVar("T")
+
 SCRATCH_BYTES = 65_536
-MAX_FRAME_BYTES = 1 << 30
+NO_REPLY_BYTES = 1 << 30
+"""No broker sends so much at once: bytes that announce it are no length."""
 KEPT_BYTES = 5 << 20
 KEPT_REPLIES = 4
 """So many buffers of at most so many bytes stay for the next large replies."""
@@ -50,8 +60,11 @@ class Connection(asyncio.BufferedProtocol):
     that nobody waits for any more, so that a broker gone silent is noticed.
     """
 
-    def __init__(self, address: Address, client_id: str, request_timeout_ms: int) -> None:
+    def __init__(
+        self, address: Address, client_id: str, request_timeout_ms: int, max_reply_bytes: int = RECEIVE_BYTES
+    ) -> None:
         self.address = address
+        self._max_reply_bytes = max_reply_bytes
         self._client_id = client_id
         self._timeout_s = request_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
@@ -72,7 +85,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, address: Address, *, client_id: str, request_timeout_ms: int = 30_000, setup_timeout_ms: int = 10_000
+        cls,
+        address: Address,
+        *,
+        client_id: str,
+        request_timeout_ms: int = 30_000,
+        setup_timeout_ms: int = 10_000,
+        max_reply_bytes: int = RECEIVE_BYTES,
     ) -> Connection:
         """Connects and agrees on versions. Raises BrokerUnreachable: ``cannot reach HOST:PORT: why``."""
         loop = asyncio.get_running_loop()
@@ -80,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(setup_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, client_id, request_timeout_ms), address.host, address.port
+                    lambda: cls(address, client_id, request_timeout_ms, max_reply_bytes), address.host, address.port
                 )
                 await connection._negotiate()
             return connection
@@ -90,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
             reason = _plain_reason(error)
         except ConnectionLost as error:
             reason = f"{error} (is it a Kafka listener without TLS?)"
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:  # the latter for a port that is none
             reason = f"it does not answer as a Kafka broker does: {error}"
         except BaseException:
             if connection is not None:
@@ -128,20 +147,48 @@ class Connection(asyncio.BufferedProtocol):
     async def call(
         self, api_key: int, message: Mapping[str, Any], *, ceiling: int | None = None, timeout_ms: int | None = None
     ) -> Any:
-        """Sends a request and returns the decoded reply. Raises ConnectionLost, UnsupportedVersion, KeyError."""
+        """Sends a request and returns the decoded reply. Raises ConnectionLost, ReplyTooLarge, UnsupportedVersion,
+        KeyError."""
         version = self.version(api_key, ceiling)
         data = await self.exchange(api_key, version, message, timeout_ms=timeout_ms)
         return self._decoded(api_key, version, data)
+
+    async def read(
+        self,
+        api_key: int,
+        message: Mapping[str, Any],
+        read: Callable[[int, memoryview], Generator[None, None, T]],
+        *,
+        ceiling: int | None = None,
+    ) -> tuple[int, T]:
+        """Sends a request and reads its reply in steps, between which the loop goes on; returns the version, too.
+
+        ``read(version, data)`` raises ValueError for what it cannot read. Raises ConnectionLost, ReplyTooLarge,
+        UnsupportedVersion.
+        """
+        version = self.version(api_key, ceiling)
+        steps = read(version, await self.exchange(api_key, version, message))
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                return version, ended.value
+            except ValueError as error:
+                raise self._unreadable(error) from error
+            await asyncio.sleep(0)
 
     def _decoded(self, api_key: int, version: int, data: memoryview) -> Any:
         try:
             reply = frames.decode_response(api_key, version, data)[1]  # type: ignore[arg-type]  # read alike
         except ValueError as error:
-            self._fail(f"sent a reply that cannot be read ({error})")
-            raise ConnectionLost(f"{self.address} {self._lost}") from error
+            raise self._unreadable(error) from error
         if throttle_time := getattr(reply, "throttle_time", None):
             self.throttled(api_key, version, schemas.milliseconds(throttle_time))
         return reply
+
+    def _unreadable(self, error: ValueError) -> ConnectionLost | ReplyTooLarge:
+        self._fail(f"sent a reply that cannot be read: {error}")
+        return unreadable(self.address, error)
 
     def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
         """A reply said so: for that long the broker reads nothing from this connection."""
@@ -259,8 +306,8 @@ class Connection(asyncio.BufferedProtocol):
         scratch = self._scratch
         while self._end - self._start >= 4:
             size = int.from_bytes(scratch[self._start : self._start + 4], "big", signed=True)
-            if size < 4 or size > MAX_FRAME_BYTES:
-                self._fail(f"announced a reply of {size} bytes")
+            if size < 4 or size > self._max_reply_bytes:
+                self._refuse(size)
                 return
             body, held = self._start + 4, self._end - self._start - 4
             if held >= size:
@@ -278,6 +325,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._start:
             scratch[:left] = scratch[self._start : self._end]
             self._start, self._end = 0, left
+
+    def _refuse(self, size: int) -> None:
+        """A reply of so many bytes. What is no Kafka broker announces one as a rule, before it agreed on versions."""
+        reason = f"announced a reply of {size} bytes"
+        if 4 <= size <= NO_REPLY_BYTES and self._versions and self._waiting:
+            bound = f"receive_message_max_bytes lets through {self._max_reply_bytes}"
+            reply, timer = self._waiting.pop(next(iter(self._waiting)))  # replies come in the order of requests
+            timer.cancel()
+            if not reply.done():
+                reply.set_exception(ReplyTooLarge(f"{self.address} {reason}: {bound}"))
+        self._fail(reason)
 
     def _memory(self, size: int) -> memoryview:
         """Memory of the large replies before, where nobody holds a view of it any more: fresh one the system has to

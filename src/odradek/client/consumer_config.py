@@ -9,7 +9,15 @@ from typing import Any
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.client.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
-from odradek.client.config import ClientConfig, check_whole, parse_addresses, typed, unknown_setting
+from odradek.client.config import (
+    RECEIVE_BYTES,
+    ClientConfig,
+    check_whole,
+    parse_addresses,
+    reply_bytes,
+    typed,
+    unknown_setting,
+)
 from odradek.client.durations import duration_ms
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
@@ -29,7 +37,8 @@ _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_m
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """Times in milliseconds, sizes in bytes. ``buffer_memory`` bounds what is fetched ahead and not returned yet; a
-    third of it may be added for what is decoded ahead.
+    third of it may be added for what is decoded ahead. ``receive_message_max_bytes``, librdkafka's setting, bounds a
+    reply; left at its default it grows with ``fetch_max_bytes``.
 
     ``columns`` are those that RecordBatches have. Other than in Java, ``allow_auto_create_topics`` is false.
 
@@ -67,6 +76,7 @@ class ConsumerConfig:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     allow_auto_create_topics: bool = False
+    receive_message_max_bytes: int = RECEIVE_BYTES
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     assignors: tuple[Assignor, ...] = field(default=(), compare=False, repr=False)
 
@@ -79,6 +89,7 @@ class ConsumerConfig:
         for one in fields(self):
             if one.type == "int":
                 check_whole(one.name, getattr(self, one.name), 0 if one.name in _MAY_BE_ZERO else 1)
+        _ = self.max_reply_bytes
         reset_timestamp(self.auto_offset_reset, 0)
         try:
             check_columns(self.columns)
@@ -114,10 +125,16 @@ class ConsumerConfig:
         """Whether positions are committed without being asked: ``enable_auto_commit``, with a group to commit for."""
         return self.enable_auto_commit and self.group_id is not None
 
+    @property
+    def max_reply_bytes(self) -> int:
+        """Of any reply. Raises ConfigError."""
+        return reply_bytes(self.receive_message_max_bytes, "fetch_max_bytes", self.fetch_max_bytes)
+
     def client(self) -> ClientConfig:
         """What the connections need."""
         names = {one.name for one in fields(ClientConfig)}
-        return ClientConfig(**{one.name: getattr(self, one.name) for one in fields(self) if one.name in names})
+        settings = {one.name: getattr(self, one.name) for one in fields(self) if one.name in names}
+        return ClientConfig(**settings | {"receive_message_max_bytes": self.max_reply_bytes})
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> ConsumerConfig:

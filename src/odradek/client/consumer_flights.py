@@ -16,7 +16,7 @@ from odradek.client.admin import isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.connection import Connection
 from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.errors import ConnectionLost, error_for
+from odradek.client.errors import error_for, unreadable
 from odradek.client.fetch import Wanted
 from odradek.client.fetching import FetchSession
 from odradek.client.node_connections import NodeConnections
@@ -141,11 +141,11 @@ class Flights:
         """Its reply is here."""
         session, connection = self._sessions[flight.node_id], self._connections.known(flight.node_id)
         try:
-            reply = fetch.parse_reply(version, frame)
+            reply = fetch.parse_reply(version, frame, len(flight.wanted))
         except ValueError as error:
             if connection is not None:
                 connection.close()
-            self.lost(flight, ConnectionLost(f"broker {flight.node_id} sent a reply that cannot be read: {error}"))
+            self.lost(flight, unreadable(f"broker {flight.node_id}", error))
             return
         if reply.throttle_ms > 0 and connection is not None:
             connection.throttled(fetch.FETCH, version, reply.throttle_ms)

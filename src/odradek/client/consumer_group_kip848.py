@@ -213,7 +213,9 @@ class ConsumerCoordination(Coordination):
         except OdradekError as error:
             member.on_no_answer()
             if not worth_retrying(error):
-                member.fail(error if isinstance(error, KafkaError) else KafkaError(ErrorCode.unknown_server_error))
+                if not isinstance(error, KafkaError):
+                    error = KafkaError(ErrorCode.unknown_server_error, str(error))
+                member.fail(error)
             logger.info("group %s: heartbeat: %s", self.group_id, error)
         if after is After.FIND_COORDINATOR:
             self._cluster.forget_coordinator(self.group_id)

@@ -234,7 +234,11 @@ class ConsumerMembership:
         self.epoch = reply.member_epoch
         changed = False
         if reply.assignment is not None:
-            before, self.target = self.target, as_partitions(reply.assignment.topic_partitions)
+            target = as_partitions(reply.assignment.topic_partitions)
+            if (least := min(map(min, target.values()), default=0)) < 0:
+                self._fail(KafkaError(ErrorCode.unknown_server_error, f"the coordinator assigned partition {least}"))
+                return After.INTERVAL
+            before, self.target = self.target, target
             changed = self.target != before
         elif self.state is State.RECONCILING:
             return After.INTERVAL

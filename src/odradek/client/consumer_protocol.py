@@ -9,6 +9,9 @@ import struct
 
 from odradek.core.ids import TopicPartition
 
+MAX_PARTITIONS = 1_000_000
+"""Of one assignment or subscription: Python's objects for them take twenty times the bytes they come in."""
+
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """The partitions of a ConsumerProtocolAssignment; nothing assigned for empty bytes. Raises ValueError."""
@@ -18,7 +21,7 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
         (version, topics), at = struct.unpack_from(">hi", data), 6
         if version < 0 or topics < -1:
             raise ValueError(f"assignment of version {version} with {topics} topics")
-        found = []
+        found: list[TopicPartition] = []
         for _ in range(max(topics, 0)):
             (length,) = struct.unpack_from(">h", data, at)
             at += 2
@@ -30,7 +33,12 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
             at += 4
             if count < 0 or at + 4 * count > len(data):
                 raise ValueError("partitions run past the assignment")
-            found += [TopicPartition(topic, p) for p in struct.unpack_from(f">{count}i", data, at)]
+            if len(found) + count > MAX_PARTITIONS:
+                raise ValueError(f"more than {MAX_PARTITIONS:,} partitions")
+            numbers = struct.unpack_from(f">{count}i", data, at)
+            if min(numbers, default=0) < 0:
+                raise ValueError(f"partition {min(numbers)} of {topic}")
+            found += [TopicPartition(topic, number) for number in numbers]
             at += 4 * count
     except struct.error as error:
         raise ValueError(f"malformed assignment: {error}") from error

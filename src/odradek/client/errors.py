@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.wire.lengths import TooManyElements
 
 __all__ = [
     "NOT_TOLD",
@@ -20,13 +24,17 @@ __all__ = [
     "OdradekError",
     "OffsetOutOfRange",
     "RecordsWithheld",
+    "ReplyTooLarge",
     "RequestTimedOut",
     "TopicRecreated",
     "UnknownTopic",
     "UnsupportedVersion",
     "error_for",
+    "first_row",
+    "unreadable",
 ]
 
+T = TypeVar("T")
 
 NOT_TOLD = (
     ErrorCode.topic_authorization_failed,
@@ -48,6 +56,11 @@ class BrokerUnreachable(_Passing):
 
 class ConnectionLost(_Passing):
     """The connection ended, or a request timed out on it, before the reply came. The request may have been done."""
+
+
+class ReplyTooLarge(OdradekError):
+    """A broker announced a reply of more bytes than ``receive_message_max_bytes`` lets through, or sent one of more
+    elements than are read. The same request would bring the same reply, so it is not made again by itself."""
 
 
 class RequestTimedOut(_Passing):
@@ -131,6 +144,19 @@ _BY_CODE = {
     ErrorCode.group_id_not_found: GroupIdNotFound,
     ErrorCode.non_empty_group: GroupNotEmpty,
 }
+
+
+def unreadable(address: object, error: ValueError) -> ConnectionLost | ReplyTooLarge:
+    """For a reply that could not be read: broken ones may come whole when they are asked for again."""
+    kind = ReplyTooLarge if TooManyElements in (type(error), type(error.__cause__)) else ConnectionLost
+    return kind(f"{address} sent a reply that cannot be read: {error}")
+
+
+def first_row(rows: Sequence[T], what: str) -> T:
+    """The row of a reply about one thing. Raises KafkaError where a broker sent none."""
+    if not rows:
+        raise KafkaError(ErrorCode.unknown_server_error, f"{what}: the broker's reply holds nothing about it")
+    return rows[0]
 
 
 def error_for(code: ErrorCode, message: str = "") -> KafkaError:

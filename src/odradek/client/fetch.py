@@ -17,9 +17,14 @@ from uuid import UUID
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.core.varints import read_uvarint, uvarint
+from odradek.wire.lengths import MAX_TAGGED_FIELDS, TooManyElements
 
 FETCH = 1
 IDS_FROM = 13
+MORE_ROWS = 1_000
+"""So many more rows than twice those asked for are taken from a reply."""
+MAX_ABORTED = 1_000_000
+"""Aborted transactions of one partition: each takes 78 bytes of the log."""
 
 _EMPTY = memoryview(b"")
 _NO_TAGS = b"\0"
@@ -162,10 +167,11 @@ _DIVERGING = struct.Struct(">iq")
 _NOTHING: dict[int, memoryview] = {}
 
 
-def parse_reply(version: int, data: memoryview) -> FetchReply:
-    """Reads a reply, correlation id first, of any version from 4 on. Raises ValueError."""
+def parse_reply(version: int, data: memoryview, asked: int) -> FetchReply:
+    """Reads a reply, correlation id first, of any version from 4 on, to a fetch of so many partitions, those of its
+    session among them. Raises ValueError."""
     try:
-        return _reply(version, data)
+        return _reply(version, data, 2 * asked + MORE_ROWS)
     except (struct.error, IndexError) as error:
         raise ValueError(f"fetch reply ends early: {error}") from error
 
@@ -173,7 +179,7 @@ def parse_reply(version: int, data: memoryview) -> FetchReply:
 # Each of these takes the position in the reply where a thing begins, and returns it with the one behind it.
 
 
-def _reply(version: int, data: memoryview) -> FetchReply:
+def _reply(version: int, data: memoryview, most: int) -> FetchReply:
     flexible = version >= 12
     code = session_id = 0
     at = _tags(data, 4)[1] if flexible else 4
@@ -184,10 +190,10 @@ def _reply(version: int, data: memoryview) -> FetchReply:
         (throttle_ms,) = _INT32.unpack_from(data, at)
         at += 4
     partitions: list[FetchedPartition] = []
-    topics, at = _count(data, at, flexible, 4)
+    topics, at = _count(data, at, flexible, 4, most)
     for _ in range(topics):
         topic, at = _topic(data, at, version)
-        count, at = _count(data, at, flexible, 20)
+        count, at = _count(data, at, flexible, 20, most - len(partitions))
         for _ in range(count):
             row, at = _partition(data, at, version, topic)
             partitions.append(row)
@@ -207,7 +213,7 @@ def _partition(data: memoryview, at: int, version: int, topic: str | UUID) -> tu
     count, at = _length(data, at, flexible)
     aborted: tuple[tuple[int, int], ...] | None = None
     if count >= 0:
-        if count > (len(data) - at) // 16:
+        if count > min((len(data) - at) // 16, MAX_ABORTED):
             raise ValueError(f"fetch reply: {count} aborted transactions cannot fit")
         rows = []
         for _ in range(count):
@@ -275,11 +281,13 @@ def _length(data: memoryview, at: int, flexible: bool, legacy: struct.Struct = _
     return value - 1, at
 
 
-def _count(data: memoryview, at: int, flexible: bool, smallest: int) -> tuple[int, int]:
-    """An array's length; refuses one that the rest of the reply cannot hold."""
+def _count(data: memoryview, at: int, flexible: bool, smallest: int, most: int) -> tuple[int, int]:
+    """An array's length; refuses one that the rest of the reply cannot hold, and more than were asked for."""
     count, at = _length(data, at, flexible)
     if count > (len(data) - at) // smallest:
         raise ValueError(f"fetch reply: {count} elements cannot fit")
+    if count > most:
+        raise TooManyElements(f"fetch reply: {count} elements where at most {most} can be meant")
     return count, at
 
 
@@ -288,6 +296,8 @@ def _tags(data: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
         return _NOTHING, at + 1
     found: dict[int, memoryview] = {}
     count, at = read_uvarint(data, at)
+    if count > MAX_TAGGED_FIELDS:
+        raise TooManyElements(f"fetch reply: {count} tagged fields (at most {MAX_TAGGED_FIELDS} are read)")
     for _ in range(count):
         tag, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)

@@ -138,6 +138,9 @@ class Membership:
         self.generation = reply.generation_id
         self.protocol = reply.protocol_name
         self.is_leader = reply.leader == reply.member_id
+        if self.protocol is not None and self.protocol not in self._assignors:
+            what = f"group {self.group_id}: the coordinator chose the assignor {self.protocol!r}, which was not offered"
+            raise error_for(ErrorCode.inconsistent_group_protocol, what)
         self._skip_assignment = bool(getattr(reply, "skip_assignment", False))
         try:
             self._members = {

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from odradek.client.consumer_protocol import MAX_PARTITIONS
 from odradek.core.ids import TopicPartition
 
 SUBSCRIPTION_VERSION = 3
@@ -61,8 +62,10 @@ class _Cursor:
     def partitions(self) -> tuple[TopicPartition, ...]:
         found: list[TopicPartition] = []
         for _ in range(self.count(6)):
-            topic = self.text()
-            found += [TopicPartition(topic, self.int32()) for _ in range(self.count(4))]
+            topic, count = self.text(), self.count(4)
+            if len(found) + count > MAX_PARTITIONS:
+                raise ValueError(f"more than {MAX_PARTITIONS:,} partitions")
+            found += [TopicPartition(topic, self.int32()) for _ in range(count)]
         return tuple(found)
 
     @property

@@ -37,6 +37,7 @@ class NodeConnections:
                 client_id=config.client_id,
                 request_timeout_ms=config.request_timeout_ms,
                 setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+                max_reply_bytes=config.max_reply_bytes,
             )
             return self._open[node_id]
 

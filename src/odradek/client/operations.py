@@ -10,7 +10,7 @@ from odradek.client.arguments import as_name, as_names, as_offsets, as_partition
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.connection import Connection
 from odradek.client.consumer_protocol import decode_assignment
-from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for
+from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for, first_row
 from odradek.client.model import (
     EARLIEST_LOCAL,
     LATEST_TIERED,
@@ -137,7 +137,7 @@ async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool
         reply = await connection.call(
             DESCRIBE_CONFIGS, {"resources": [wanted], "include_synonyms": False, "include_documentation": False}
         )
-        row = reply.results[0]
+        row = first_row(reply.results, f"settings of topic {topic}")
         if row.error_code is not ErrorCode.none:
             failure = error_for(row.error_code, f"settings of topic {topic}: {row.error_message or ''}")
             if worth_retrying(failure):
@@ -388,13 +388,13 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
             reply = await connection.call(
                 CONSUMER_GROUP_DESCRIBE, {"group_ids": [group_id], "include_authorized_operations": False}
             )
-            row = reply.groups[0]
+            row = first_row(reply.groups, f"group {group_id}")
             if row.error_code is ErrorCode.none:
                 return _described_consumer_group(row, node)
             if row.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
                 raise error_for(row.error_code, f"group {group_id}")
         reply = await connection.call(DESCRIBE_GROUPS, {"groups": [group_id], "include_authorized_operations": False})
-        row = reply.groups[0]
+        row = first_row(reply.groups, f"group {group_id}")
         if row.error_code is ErrorCode.group_id_not_found or row.group_state == "Dead":
             raise GroupIdNotFound(f"group {group_id} not found")
         if row.error_code is not ErrorCode.none:
@@ -470,7 +470,7 @@ async def list_group_offsets(
             "require_stable": require_stable,
         }
         reply = await connection.call(OFFSET_FETCH, message, ceiling=NAMES_CEILING)
-        group = reply.groups[0] if hasattr(reply, "groups") else reply
+        group = first_row(reply.groups, f"group {group_id}") if hasattr(reply, "groups") else reply
         if (code := getattr(group, "error_code", ErrorCode.none)) is not ErrorCode.none:
             raise error_for(code, f"offsets of group {group_id}")
         found: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -540,7 +540,7 @@ def _commit_error(group_id: str, tp: TopicPartition, code: ErrorCode) -> KafkaEr
 async def delete_group(cluster: Cluster, group_id: str) -> None:
     async def call(connection: Connection) -> None:
         reply = await connection.call(DELETE_GROUPS, {"groups_names": [group_id]})
-        code = reply.results[0].error_code
+        code = first_row(reply.results, f"group {group_id}").error_code
         if code is ErrorCode.non_empty_group:
             raise GroupNotEmpty(f"group {group_id} has live members: stop them first")
         if code is ErrorCode.group_id_not_found:

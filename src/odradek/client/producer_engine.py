@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.compression import CODES
@@ -22,6 +22,7 @@ from odradek.client.config import ClientConfig, as_config, check_whole, unknown_
 from odradek.client.connection import Connection
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
 from odradek.client.partitioner import StickyPartitioner, partition_for_key
+from odradek.client.topic_creation import partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 
@@ -125,7 +126,8 @@ def split_settings(
 ) -> tuple[ProducerConfig, ClientConfig]:
     """Settings by Kafka's names, dotted or with underscores, as the producer's and the connections'.
 
-    Raises ConfigError. As in Kafka, ``acks`` other than all turns idempotence off unless that is asked for.
+    Raises ConfigError. As in Kafka, ``acks`` other than all turns idempotence off unless that is asked for, and brokers
+    may create the topics that a producer sends to unless ``allow_auto_create_topics`` is false.
     """
     given: dict[str, tuple[str, Any]] = {}
     more = servers if isinstance(servers, Mapping) else {}
@@ -143,9 +145,10 @@ def split_settings(
         if key not in known:
             raise unknown_setting(name, known)
     rest = dict(given.values())
-    if isinstance(servers, Mapping):
-        return ProducerConfig(**own), ClientConfig.of(rest)
-    return ProducerConfig(**own), as_config(servers, **rest)
+    client = ClientConfig.of(rest) if isinstance(servers, Mapping) else as_config(servers, **rest)
+    if client.allow_auto_create_topics is None:
+        client = replace(client, allow_auto_create_topics=True)
+    return ProducerConfig(**own), client
 
 
 def _typed(name: str, value: Any, kind: str) -> Any:
@@ -204,8 +207,9 @@ class ProducerEngine:
     async def look_up_count(self, topic: str) -> int:
         """Raises UnknownTopic, RequestTimedOut after ``max_block_ms``; TypeError for what is no name."""
         as_name(topic, "topic")
-        found = await self.cluster.topics([topic], self.cluster.deadline(self.producer_config.max_block_ms))
-        count = len(found[topic].partitions)
+        count = await partition_count(self.cluster, topic, self.producer_config.max_block_ms)
+        if not count:
+            raise KafkaError(ErrorCode.leader_not_available, f"topic {topic} has no partitions")
         self.counts[topic] = (count, time.monotonic())
         return count
 

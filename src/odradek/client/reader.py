@@ -35,6 +35,7 @@ from odradek.client.errors import (
     RequestTimedOut,
     TopicRecreated,
     error_for,
+    unreadable,
 )
 from odradek.client.fetch import FetchedPartition
 from odradek.client.model import EARLIEST, LATEST, PartitionDescription
@@ -451,10 +452,10 @@ class _Source:
             await asyncio.sleep(rest_s)
         data = await connection.exchange(fetch.FETCH, version, fetch.pack(version, limits, asked))
         try:
-            reply = fetch.parse_reply(version, data)
+            reply = fetch.parse_reply(version, data, 1)
         except ValueError as error:
             connection.close()
-            raise ConnectionLost(f"{connection.address} sent a reply that cannot be read: {error}") from error
+            raise unreadable(connection.address, error) from error
         if reply.throttle_ms > 0:
             connection.throttled(fetch.FETCH, version, reply.throttle_ms)
         if reply.error_code is not ErrorCode.none:

@@ -1,21 +1,27 @@
 """What a state machine hands back to the runtime that drives it.
 
-A machine never waits, writes or sends. Its three entry points are
+A machine never waits, writes or sends. Its entry points are
 
 * ``handle(now_ms, request) -> Result``: a request came in;
 * ``replay(offset, record) -> None``: a record of the machine's log, written just now or read at start;
-* ``on_timer(now_ms, key) -> Result``: a timer it had set is due.
+* ``on_timer(now_ms, key) -> Result``: a timer it had set is due;
+
+and ``on_work(now_ms, key, value) -> Result`` for machines that have ``Work`` done.
 
 ``Result.records`` are appended to the machine's partition (all or none), then passed to ``replay`` one by one,
 and only then, once the high watermark has passed them, is ``reply`` released. So living and restarting share
 one path for durable state. Soft state (who is parked, which session runs) changes inside the handlers.
+
+``handle`` and ``on_timer`` may return ``Steps`` where there is much to do: a generator that returns the result. Until
+it ends, the machine is asked nothing else, but replays what is written. Where no request caused the step, it may yield
+records that are to be written before it goes on; what a request causes is written as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,8 +53,7 @@ class Block(Protocol):
         """The records as they stand in a batch of which they all have the time, from its ``first``-th record on."""
 
 
-@dataclass(slots=True, frozen=True)
-class Park:
+class Park(NamedTuple):
     """The request being handled gets no reply yet; ``Complete`` with the same key answers it later.
 
     Keys are unique among parked requests; parking under a key already in use is a bug in the machine.
@@ -57,30 +62,37 @@ class Park:
     key: Hashable
 
 
-@dataclass(slots=True, frozen=True)
-class Complete:
+class Complete(NamedTuple):
     """Answers the request parked under ``key``. Nothing happens when that connection has gone meanwhile."""
 
     key: Hashable
     reply: Any
 
 
-@dataclass(slots=True, frozen=True)
-class SetTimer:
+class SetTimer(NamedTuple):
     """Calls ``on_timer(now, key)`` at ``at_ms``; replaces a timer of the same key."""
 
     key: Hashable
     at_ms: int
 
 
-@dataclass(slots=True, frozen=True)
-class CancelTimer:
+class CancelTimer(NamedTuple):
     """Forgets the timer of this key, if there is one."""
 
     key: Hashable
 
 
-Effect = Park | Complete | SetTimer | CancelTimer
+class Work(NamedTuple):
+    """Runs ``steps`` aside from the machine, which is asked other things meanwhile, then ``on_work(now, key, value)``.
+
+    ``value`` is what the generator returns. Nothing comes back if the machine is rebuilt from its log meanwhile.
+    """
+
+    key: Hashable
+    steps: Generator[None, None, Any]
+
+
+Effect = Park | Complete | SetTimer | CancelTimer | Work
 
 
 @dataclass(slots=True)
@@ -96,3 +108,34 @@ class Result:
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     block: Block | None = None  # behind the records; passed to ``replay_block`` of machines that make any
+
+
+Steps = Generator[list[Record] | None, None, Result]
+
+
+def begun(result: Result | Steps) -> Result | Steps:
+    """The first step taken; often it is the last one, and there is the result."""
+    if isinstance(result, Result):
+        return result
+    try:
+        part = next(result)
+    except StopIteration as end:
+        return cast(Result, end.value)
+    return result if part is None else _behind(part, result)
+
+
+def _behind(part: list[Record], rest: Steps) -> Steps:
+    yield part
+    return (yield from rest)
+
+
+T = TypeVar("T")
+
+
+def result_of(steps: Generator[None, None, T]) -> T:
+    """Takes all steps at once, where there are few."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)

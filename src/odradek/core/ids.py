@@ -12,6 +12,12 @@ METADATA_TOPIC = "__cluster_metadata"
 """The controller's log, which no client may have as a topic: it would be written and deleted like one."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
+MAX_STRING_BYTES = 0x7FFF
+"""Bytes of a string in UTF-8. Kafka's parsers take no longer one, in any message or record."""
+
+USUAL_NAME_CHARS = 256
+"""Nothing is remembered by a longer name: a table of thousands of names would take hundreds of megabytes."""
+
 NO_OFFSET = -1
 NO_EPOCH = -1
 NO_TIMESTAMP = -1

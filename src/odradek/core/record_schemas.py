@@ -1,9 +1,10 @@
 """The schemas of all records of ``__consumer_offsets`` that Apache Kafka 4.3 knows, and the codec that reads them.
 
 A schema is a line of ``name:type`` fields. Types: the fixed ones (``int8`` … ``int64``, ``uint16``, ``uuid``),
-``string`` and ``bytes``, ``[T]`` an array, ``{…}`` a structure; ``?`` behind a type makes it nullable. ``#n`` before
-a field makes it tagged. In a flexible version (all values of KIP-848 on, OffsetCommitValue and GroupMetadataValue
-from v4) lengths are compact and every structure ends with tagged fields; the schema's line then starts with ``~``.
+``string`` and ``bytes``, ``long_string`` (its length has no sign; for reading only), ``[T]`` an array, ``{…}`` a
+structure; ``?`` behind a type makes it nullable. ``#n`` before a field makes it tagged. In a flexible version (all
+values of KIP-848 on, OffsetCommitValue and GroupMetadataValue from v4) lengths are compact and every structure ends
+with tagged fields; the schema's line then starts with ``~``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import read_uvarint, uvarint
 
 Fields = dict[str, Any]
@@ -28,6 +30,12 @@ class Uuid(bytes):
 
 
 NO_UUID = Uuid(16)
+
+
+class Packed(bytes):
+    """An array in a record's fields that is packed already, with its length."""
+
+    __slots__ = ()
 
 
 class MalformedRecord(ValueError):
@@ -214,8 +222,17 @@ TAG_DEFAULTS: dict[str, Any] = {
 
 
 def decode_key(kind: RecordType, data: bytes) -> Fields:
-    """Reads a record's key, behind its type number. Raises MalformedRecord."""
-    return _decode(kind.key, data, kind.name)
+    """Reads a record's key, behind its type number. Raises MalformedRecord.
+
+    A length is read without its sign where it is negative, since no name in a key is null: earlier versions took
+    names of 32,768 to 65,535 bytes and wrote them so. Kafka refuses them on the wire.
+    """
+    try:
+        return _decode(kind.key, data, kind.name)
+    except MalformedRecord:
+        if len(data) <= MAX_STRING_BYTES:
+            raise
+        return _decode(kind.key.replace("string", "long_string"), data, kind.name)
 
 
 def decode_value(kind: RecordType, data: bytes) -> tuple[int, Fields]:
@@ -312,8 +329,21 @@ def _length(flexible: bool, code: str) -> tuple[Read, Write]:
     return read, write
 
 
-def _text(is_string: bool, flexible: bool, nullable: bool) -> tuple[Read, Write]:
-    read_length, write_length = _length(flexible, ">h" if is_string else ">i")
+def string_length(size: int) -> bytes:
+    """The two bytes in front of a string. Raises ValueError where they would be read as another length."""
+    if size > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {size:,} bytes cannot be written")
+    return size.to_bytes(2, "big", signed=True)
+
+
+def _write_string_length(out: list[bytes], size: int) -> None:
+    out.append(string_length(size))
+
+
+def _text(is_string: bool, flexible: bool, nullable: bool, length: str = ">h") -> tuple[Read, Write]:
+    read_length, write_length = _length(flexible, length if is_string else ">i")
+    if is_string and not flexible:
+        write_length = _write_string_length
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         size, at = read_length(data, at)
@@ -358,7 +388,10 @@ def _array(item: tuple[Read, Write], flexible: bool, nullable: bool) -> tuple[Re
             values.append(value)
         return values, at
 
-    def write(out: list[bytes], value: list[Any] | None) -> None:
+    def write(out: list[bytes], value: list[Any] | Packed | None) -> None:
+        if type(value) is Packed:
+            out.append(value)
+            return
         write_length(out, -1 if value is None else len(value))
         for element in value or ():
             write_item(out, element)
@@ -434,6 +467,8 @@ class _Parser:
         name = self._next()
         if name in _FIXED:
             return _FIXED[name]
+        if name == "long_string":
+            return _text(True, self._flexible, self._take("?"), ">H")
         return _text(name == "string", self._flexible, self._take("?"))
 
 

@@ -13,6 +13,7 @@ import struct
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from odradek.core.ids import USUAL_NAME_CHARS
 from odradek.core.record_schemas import (
     NO_UUID,
     RECORD_TYPES,
@@ -23,6 +24,7 @@ from odradek.core.record_schemas import (
     decode_key,
     decode_value,
     encode_value,
+    string_length,
 )
 from odradek.core.varints import uvarint
 
@@ -45,6 +47,7 @@ __all__ = [
     "group_key",
     "group_value",
     "offset_key",
+    "offset_key_prefix",
     "offset_value",
 ]
 
@@ -141,18 +144,31 @@ _TWO_INT64 = struct.Struct(">qq")
 
 
 def _text(value: str) -> bytes:
+    """A name in a key. Raises ValueError for one whose length two bytes cannot say.
+
+    Of a length above 32,767, which no client can send (any more), the sign bit counts: see ``decode_key``.
+    """
     packed = value.encode()
+    if len(packed) > 0xFFFF:
+        raise ValueError(f"a name of {len(packed):,} bytes cannot be written")
     return len(packed).to_bytes(2, "big") + packed
 
 
+def offset_key_prefix(group: str, topic: str) -> bytes:
+    """The keys of a topic's partitions up to the partition: 4 bytes, signed."""
+    if len(group) > USUAL_NAME_CHARS or len(topic) > USUAL_NAME_CHARS:
+        return b"\x00\x01" + _text(group) + _text(topic)
+    return _usual_prefix(group, topic)
+
+
 @lru_cache(maxsize=4096)
-def _offset_key_prefix(group: str, topic: str) -> bytes:
+def _usual_prefix(group: str, topic: str) -> bytes:
     return b"\x00\x01" + _text(group) + _text(topic)
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
     """Key version 1."""
-    return _offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
+    return offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
 
 
 def offset_value(value: OffsetCommitValue) -> bytes:
@@ -162,7 +178,7 @@ def offset_value(value: OffsetCommitValue) -> bytes:
         return b"".join(
             (
                 _VALUE_1_HEAD.pack(1, value.offset),
-                len(metadata).to_bytes(2, "big"),
+                string_length(len(metadata)),
                 metadata,
                 _TWO_INT64.pack(value.commit_timestamp_ms, value.expire_timestamp_ms),
             )

@@ -11,10 +11,13 @@ their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from odradek.core.effects import result_of
 from odradek.core.ids import java_string_hash
+from odradek.groups.pace import Pace
 
 UNIFORM, RANGE = "uniform", "range"
 ASSIGNORS = (UNIFORM, RANGE)
@@ -35,6 +38,10 @@ class MemberSpec(NamedTuple):
     instance_id: str | None = None
 
 
+Plan = Mapping[str, Mapping[bytes, set[int]]]
+Planning = Generator[None, None, dict[str, Partitions]]
+
+
 def assign(
     assignor: str, members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int], *, homogeneous: bool
 ) -> dict[str, Partitions]:
@@ -42,14 +49,36 @@ def assign(
 
     ``homogeneous``: all members read the same topics.
     """
+    return result_of(assign_in_steps(assignor, members, partition_counts, Pace(), homogeneous=homogeneous))
+
+
+def assign_in_steps(
+    assignor: str,
+    members: Mapping[str, MemberSpec],
+    partition_counts: Mapping[bytes, int],
+    pace: Pace,
+    *,
+    homogeneous: bool,
+) -> Planning:
+    """The same, a few partitions at a time."""
     if not members:
         return {}
     if assignor == RANGE:
-        return _range(members, partition_counts)
-    ordered = {member_id: members[member_id] for member_id in hash_order(members, java_string_hash)}
+        return (yield from _range(members, partition_counts, pace))
+    ordered = {member_id: members[member_id] for member_id in (yield from members_order(members, pace))}
     if homogeneous:
-        return _uniform_same(ordered, partition_counts)
-    return _uniform_different(ordered, partition_counts)
+        return (yield from _uniform_same(ordered, partition_counts, pace))
+    return (yield from _uniform_different(ordered, partition_counts, pace))
+
+
+def members_order(member_ids: Iterable[str], pace: Pace) -> Generator[None, None, list[str]]:
+    """Member ids as Java's hash maps order them."""
+    hashes: dict[str, int] = {}
+    for member_id in member_ids:
+        hashes[member_id] = java_string_hash(member_id)
+        if pace.spend(2):
+            yield
+    return hash_order(hashes, hashes.__getitem__)
 
 
 # --- Java's order ------------------------------------------------------------------------------------------------
@@ -71,6 +100,7 @@ def hash_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity: int
     return sorted(listed, key=bucket)
 
 
+@lru_cache(maxsize=10_000)
 def uuid_hash(topic_id: bytes) -> int:
     """``hashCode`` of Kafka's Uuid."""
     mixed = int.from_bytes(topic_id[:8], "big") ^ int.from_bytes(topic_id[8:], "big")
@@ -95,7 +125,7 @@ def _copied_set_capacity(size: int) -> int:
 # --- range -------------------------------------------------------------------------------------------------------
 
 
-def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> Planning:
     def place(member_id: str) -> tuple[bool, str]:
         instance_id = members[member_id].instance_id
         return (True, member_id) if instance_id is None else (False, instance_id)
@@ -105,6 +135,8 @@ def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, i
     for member_id in sorted(members, key=place):
         for topic_id in members[member_id].topics:
             readers.setdefault(topic_id, []).append(member_id)
+            if pace.spend():
+                yield
     for topic_id, member_ids in readers.items():
         share, extra = divmod(partition_counts[topic_id], len(member_ids))
         start = 0
@@ -113,36 +145,38 @@ def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, i
             if start < end:
                 plan[member_id][topic_id] = frozenset(range(start, end))
             start = end
+            if pace.spend():
+                yield
     return {member_id: plan[member_id] for member_id in members}
 
 
 # --- uniform, all members read the same ----------------------------------------------------------------------------
 
 
-def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> Planning:
     topics = next(iter(members.values())).topics
     if not topics:
         return {}
-    owned = {
-        (topic_id, partition)
-        for member in members.values()
-        for topic_id, partitions in member.assigned.items()
-        for partition in partitions
-    }
-    in_order = hash_order(sorted(topics), uuid_hash, _copied_set_capacity(len(topics)))
-    free = [
-        (topic_id, partition)
-        for topic_id in in_order
-        for partition in range(partition_counts[topic_id])
-        if (topic_id, partition) not in owned
-    ]
+    owned: dict[bytes, set[int]] = {}
+    for member in members.values():
+        for topic_id, partitions in member.assigned.items():
+            owned.setdefault(topic_id, set()).update(partitions)
+            if pace.spend(1 + len(partitions) // 10):
+                yield
+    free: list[tuple[bytes, int]] = []
+    for topic_id in hash_order(sorted(topics), uuid_hash, _copied_set_capacity(len(topics))):
+        taken = owned.get(topic_id, ())
+        count = partition_counts[topic_id]
+        free += [(topic_id, partition) for partition in range(count) if partition not in taken]
+        if pace.spend(1 + count // 10):
+            yield
     total = sum(partition_counts[topic_id] for topic_id in topics)
     share, extra = divmod(total, len(members))
     plan: dict[str, dict[bytes, set[int]]] = {}
     wanting: list[tuple[str, int]] = []
     for position, (member_id, member) in enumerate(members.items()):
         has_extra = extra > 0
-        kept, given_up, wants = _kept(member.assigned, topics, share + has_extra)
+        kept, given_up, wants = yield from _kept(member.assigned, topics, share + has_extra, pace)
         plan[member_id] = kept
         free += given_up
         if wants > 0 and has_extra and len(members) - position > extra:
@@ -156,12 +190,14 @@ def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[byte
     for member_id, wants in wanting:
         for _, (topic_id, partition) in zip(range(wants), rest, strict=False):
             plan[member_id].setdefault(topic_id, set()).add(partition)
-    return _frozen(plan)
+            if pace.spend():
+                yield
+    return (yield from _frozen(plan, pace))
 
 
 def _kept(
-    assigned: Partitions, topics: frozenset[bytes], quota: int
-) -> tuple[dict[bytes, set[int]], list[tuple[bytes, int]], int]:
+    assigned: Partitions, topics: frozenset[bytes], quota: int, pace: Pace
+) -> Generator[None, None, tuple[dict[bytes, set[int]], list[tuple[bytes, int]], int]]:
     """What a member keeps of its old target, what it gives up, and how much it may still get."""
     kept: dict[bytes, set[int]] = {}
     given_up: list[tuple[bytes, int]] = []
@@ -173,60 +209,75 @@ def _kept(
             kept[topic_id] = set(partitions[:quota])
         given_up += [(topic_id, partition) for partition in partitions[quota:]]
         quota = max(quota - len(partitions), 0)
+        if pace.spend(1 + len(partitions) // 4):
+            yield
     return kept, given_up, quota
 
 
-def _frozen(plan: Mapping[str, Mapping[bytes, set[int]]]) -> dict[str, Partitions]:
-    return {
-        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions}
-        for member_id, topics in plan.items()
-    }
+def _frozen(plan: Plan, pace: Pace) -> Planning:
+    frozen: dict[str, Partitions] = {}
+    for member_id, topics in plan.items():
+        frozen[member_id] = {topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions}
+        if pace.spend(1 + len(topics) // 4):
+            yield
+    return frozen
 
 
 # --- uniform, members read different topics ------------------------------------------------------------------------
 
 
-def _uniform_different(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    state = _Spread(members, partition_counts)
+def _uniform_different(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> Planning:
+    state = _Spread(members, partition_counts, pace)
+    yield from state.find_readers()
     if not state.readers:
         return {}
-    state.take_over()
-    state.give_free()
-    state.balance()
-    return _frozen(state.plan)
+    yield from state.take_over()
+    yield from state.give_free()
+    yield from state.balance()
+    return (yield from _frozen(state.plan, pace))
 
 
 class _Spread:
     """A plan in the making. Members are numbered; ``owners`` tells each partition's, -1: nobody."""
 
-    def __init__(self, members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> None:
+    def __init__(self, members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> None:
         self._members = members
         self._counts = partition_counts
+        self._pace = pace
         self._ids = list(members)
         self.plan: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
         self.sizes = [0] * len(members)
         self.readers: dict[bytes, list[int]] = {}
-        for number, member in enumerate(members.values()):
+        self.owners: dict[bytes, list[int]] = {}
+
+    def find_readers(self) -> Iterator[None]:
+        for number, member in enumerate(self._members.values()):
             for topic_id in member.topics:
                 self.readers.setdefault(topic_id, []).append(number)
-        self.owners = {topic_id: [-1] * partition_counts[topic_id] for topic_id in self.readers}
+                if self._pace.spend():
+                    yield
+        self.owners = {topic_id: [-1] * self._counts[topic_id] for topic_id in self.readers}
 
-    def take_over(self) -> None:
+    def take_over(self) -> Iterator[None]:
         """Everybody keeps what it has of what it still reads."""
         for number, member in enumerate(self._members.values()):
             for topic_id, partitions in member.assigned.items():
                 if topic_id in member.topics:
                     for partition in partitions:
                         self._give(topic_id, partition, number)
+                if self._pace.spend(1 + len(partitions)):
+                    yield
 
-    def give_free(self) -> None:
+    def give_free(self) -> Iterator[None]:
         for topic_id in self._sorted(topic_id for topic_id, owners in self.owners.items() if -1 in owners):
             load = _Load(self.sizes, self.readers[topic_id])
             for partition, owner in enumerate(list(self.owners[topic_id])):
                 if owner == -1:
                     self._give(topic_id, partition, load.next_least())
+            if self._pace.spend(len(self.readers[topic_id]) + len(self.owners[topic_id])):
+                yield
 
-    def balance(self) -> None:
+    def balance(self) -> Iterator[None]:
         """Goes round the topics until a whole round has changed nothing."""
         topics = self._sorted(topic_id for topic_id, readers in self.readers.items() if len(readers) > 1)
         last_changed = -1
@@ -236,6 +287,8 @@ class _Spread:
                     return
                 if self._balance_topic(topic_id) or last_changed == -1:
                     last_changed = position
+                if self._pace.spend(len(self.readers[topic_id]) + len(self.owners[topic_id])):
+                    yield
 
     def _balance_topic(self, topic_id: bytes) -> int:
         """How many partitions moved."""

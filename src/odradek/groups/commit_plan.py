@@ -8,22 +8,26 @@ byte for byte, to those that ``Offsets.handle_commit`` makes of each (held by a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, repeat
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
 from odradek.core.varints import uvarint
-from odradek.groups.messages import OffsetCommit, OffsetCommitReply
+from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
 
 COMMITTED = OffsetCommitReply()
 """The reply to commits of which every partition was taken."""
 
 _OFFSET_AND_EPOCH = struct.Struct(">qi").pack
 _METADATA_AT = 14  # behind version, offset, leader epoch
-_DELTA_STEPS = (64, 8192, 1 << 20)  # from here on, an offset delta takes a byte more
+DELTA_STEPS = (64, 8192, 1 << 20)  # from here on, an offset delta takes a byte more
+DELTA_BYTES = 10  # what an offset delta and the length of a record take at most
+STEP_PARTITIONS = 500
+_TOPIC_ROWS = 4  # a topic takes as much time as so many of its partitions
 
 _deltas: list[bytes] = []
 
@@ -33,11 +37,30 @@ def _varint(value: int) -> bytes:
     return uvarint(value << 1)
 
 
-def _delta_bytes(first: int, end: int) -> list[bytes]:
+def offset_deltas(first: int, end: int) -> list[bytes]:
     """The offset deltas of a batch's records ``first`` to ``end``; made once, as far as any batch went."""
     if end > len(_deltas):
         _deltas.extend(_varint(number) for number in range(len(_deltas), max(end, 1024)))
     return _deltas[first:end]
+
+
+class _Rows(Sequence[PartitionCommit]):
+    """The rows of a plan's topic. Offsets and epochs differ from commit to commit, so these say nothing of them."""
+
+    __slots__ = ("_metadatas", "_partitions")
+
+    def __init__(self, partitions: list[int], metadatas: list[str]) -> None:
+        self._partitions = partitions
+        self._metadatas = metadatas
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[PartitionCommit]:
+        return zip(self._partitions, repeat(0), repeat(-1), self._metadatas)
 
 
 class CommitPlan:
@@ -46,43 +69,74 @@ class CommitPlan:
     It may not carry a retention time, and its metadata is not too long.
     """
 
-    __slots__ = ("_heads", "_sizes", "_tail_ends", "_tails", "_tails_ms", "count", "keys", "middles", "request")
+    __slots__ = (
+        "_heads",
+        "_sizes",
+        "_tail_ends",
+        "_tails",
+        "_tails_ms",
+        "_topics",
+        "count",
+        "keys",
+        "middles",
+        "request",
+    )
 
     def __init__(self, request: OffsetCommit) -> None:
-        self.request = request
-        self.keys: list[tuple[str, list[int], list[str], bytes | None]] = [
-            (topic, [row[0] for row in rows], [row[3] or "" for row in rows], topic_id)
-            for topic, topic_id, rows in request.topics
-        ]
+        self.keys: list[tuple[str, list[int], list[str], bytes | None]] = []
         self.middles: list[bytes] = []  # what stands in each record between its offset delta and the offset committed
         self._tail_ends: list[tuple[bytes, bytes]] = []
         self._sizes: list[int] = []  # of each record, without its length, its offset delta
-        for topic, partitions, metadatas, topic_id in self.keys:
-            for partition, metadata in zip(partitions, metadatas, strict=True):
-                key = offset_key(request.group_id, topic, partition)
-                value = offset_value(OffsetCommitValue(0, 0, metadata, 0, -1, topic_id))
-                ends_at = (
-                    len(value) - len(offset_value(OffsetCommitValue(0, 0, "", 0, -1, topic_id))) + _METADATA_AT + 1
-                )
-                self._tail_ends.append((value[_METADATA_AT:ends_at], value[ends_at + 8 :] + b"\0"))
-                packed = _varint(len(key)) + key + _varint(len(value)) + value[:2]
-                self.middles.append(packed)
-                self._sizes.append(2 + len(packed) + len(value) - 2 + 1)
-        self.count = len(self.middles)
         self._heads: dict[int, list[bytes]] = {}
         self._tails: list[bytes] = []
         self._tails_ms: int | None = None
+        self.count = 0
+        """The partitions of one commit."""
+        self._topics: list[TopicCommit] = []
+        self.request = replace(request, topics=self._topics)
+        for topic, topic_id, rows in request.topics:
+            self.add(topic, topic_id, rows)
+
+    def add(self, topic: str, topic_id: bytes | None, rows: Sequence[PartitionCommit]) -> int:
+        """Plans for more partitions; returns the bytes that their records take at most.
+
+        What depends on metadata alone is made once and shared.
+        """
+        partitions = [row[0] for row in rows]
+        metadatas = [row[3] or "" for row in rows]
+        last = self.keys[-1] if self.keys else None
+        if last is not None and last[0] == topic and last[3] == topic_id:  # more of the same: its rows grow with it
+            last[1].extend(partitions)
+            last[2].extend(metadatas)
+        else:
+            self.keys.append((topic, partitions, metadatas, topic_id))
+            self._topics.append(TopicCommit(topic, topic_id, _Rows(partitions, metadatas)))
+        group_id, begin = self.request.group_id, len(self._sizes)
+        of_metadata: dict[str, tuple[bytes, tuple[bytes, bytes], int]] = {}
+        for partition, metadata in zip(partitions, metadatas, strict=True):
+            known = of_metadata.get(metadata)
+            if known is None:
+                known = of_metadata[metadata] = _value_parts(metadata, topic_id)
+            value_head, tail_ends, value_size = known
+            key = offset_key(group_id, topic, partition)
+            packed = _varint(len(key)) + key + value_head
+            self.middles.append(packed)
+            self._tail_ends.append(tail_ends)
+            self._sizes.append(2 + len(packed) + value_size + 1)
+        self.count = len(self.middles)
+        return sum(self._sizes[begin:]) + DELTA_BYTES * len(partitions)
 
     @property
     def most_bytes(self) -> int:
         """The records of one commit take no more than this in a batch."""
-        return sum(self._sizes) + 10 * self.count
+        return sum(self._sizes) + DELTA_BYTES * self.count
 
     def heads(self, delta_bytes: int) -> list[bytes]:
         """What stands in front of each record's offset delta, when that takes so many bytes."""
         made = self._heads.get(delta_bytes)
         if made is None:
-            made = self._heads[delta_bytes] = [_varint(size + delta_bytes) + b"\0\0" for size in self._sizes]
+            of_size = {size: _varint(size + delta_bytes) + b"\0\0" for size in set(self._sizes)}
+            made = self._heads[delta_bytes] = [of_size[size] for size in self._sizes]
         return made
 
     def tails(self, now_ms: int) -> list[bytes]:
@@ -93,6 +147,29 @@ class CommitPlan:
             self._tails = [made[ends] for ends in self._tail_ends]
             self._tails_ms = now_ms
         return self._tails
+
+
+def _value_parts(metadata: str, topic_id: bytes | None) -> tuple[bytes, tuple[bytes, bytes], int]:
+    """Of a record's value: its length and version, what stands around the time of the commit, and the bytes between."""
+    value = offset_value(OffsetCommitValue(0, 0, metadata, 0, -1, topic_id))
+    time_at = _METADATA_AT + 1 + len(value) - len(offset_value(OffsetCommitValue(0, 0, "", 0, -1, topic_id)))
+    return _varint(len(value)) + value[:2], (value[_METADATA_AT:time_at], value[time_at + 8 :] + b"\0"), len(value) - 2
+
+
+def parts_of(request: OffsetCommit) -> Iterator[OffsetCommit]:
+    """A commit of many partitions as several, of a few each."""
+    topics: list[TopicCommit] = []
+    left = STEP_PARTITIONS
+    for topic, topic_id, rows in request.topics:
+        for first in range(0, len(rows), STEP_PARTITIONS):
+            some = rows[first : first + STEP_PARTITIONS]
+            topics.append(TopicCommit(topic, topic_id, some))
+            left -= _TOPIC_ROWS + len(some)
+            if left <= 0:
+                yield replace(request, topics=topics)
+                topics, left = [], STEP_PARTITIONS
+    if topics:
+        yield replace(request, topics=topics)
 
 
 class PlannedCommits:
@@ -161,12 +238,12 @@ class CommitBlock:
         end, times = first + count, count // plan.count
         parts: list[bytes] = [b""] * (5 * count)
         at = first
-        for size, step in enumerate((*_DELTA_STEPS, end), 1):
+        for size, step in enumerate((*DELTA_STEPS, end), 1):
             until = min(step, end)
             if at < until:
                 parts[5 * (at - first) : 5 * (until - first) : 5] = _cycle(plan.heads(size), at - first, until - first)
                 at = until
-        parts[1::5] = _delta_bytes(first, end)
+        parts[1::5] = offset_deltas(first, end)
         parts[2::5] = plan.middles * times
         parts[3::5] = map(_OFFSET_AND_EPOCH, self._offsets, self._epochs)
         parts[4::5] = plan.tails(self.now_ms) * times

@@ -7,7 +7,9 @@ something to give up, or something to get.
 
 from __future__ import annotations
 
-from odradek.core.effects import Result
+from collections.abc import Generator, Iterator
+
+from odradek.core.effects import Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups import migration
 from odradek.groups.classic import CONSUMER
@@ -30,6 +32,7 @@ from odradek.groups.messages import (
     SyncGroup,
     SyncGroupReply,
 )
+from odradek.groups.pace import Pace
 
 
 class ClassicMembers:
@@ -42,15 +45,16 @@ class ClassicMembers:
 
     # --- JoinGroup ------------------------------------------------------------------------------------------------
 
-    def handle_join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup) -> Result:
+    def handle_join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup) -> Steps:
         out = Result()
+        self._membership.pace = Pace()
         try:
-            self._join(now_ms, group, request, out)
+            yield from self._join(now_ms, group, request, out)
         except KafkaError as error:
             return Result(JoinGroupReply(error.code))
         return out
 
-    def _join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup, out: Result) -> None:
+    def _join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup, out: Result) -> Iterator[None]:
         member_id = request.member_id or request.new_short_id or request.new_member_id
         self._membership.check_room(group, member_id)
         if not _speaks_with(group, request):
@@ -76,9 +80,9 @@ class ClassicMembers:
         )
         step = Step(now_ms, group, member, updated, standing)
         downgrades = holder is not None and self._downgrades(group, holder)
-        names_changed = self._membership.note_member(step, out)
+        names_changed = yield from self._membership.note_member(step, out)
         pattern_changed, _ = self._membership.note_pattern(step, out)
-        reached = self._reach(step, subscription, names_changed or pattern_changed, downgrades, out)
+        reached = yield from self._reach(step, subscription, names_changed or pattern_changed, downgrades, out)
         key = (group.group_id, member_id)
         self._timers.joined(key, out)
         if not downgrades:
@@ -111,7 +115,7 @@ class ClassicMembers:
 
     def _reach(
         self, step: Step, subscription: Subscription, changed: bool, downgrades: bool, out: Result
-    ) -> ConsumerMember:
+    ) -> Generator[None, None, ConsumerMember]:
         """The member, as far as it gets with this request."""
         membership, group = self._membership, step.group
         owned = {
@@ -119,15 +123,16 @@ class ClassicMembers:
             for topic_id, partitions in migration.partitions_by_id(subscription.owned, self._surroundings).items()
         }
         if not downgrades:
-            target = membership.plan(step, changed, out)
-            return membership.reconcile(step, target, owned, changed, out)
+            target = yield from membership.plan(step, changed, out)
+            return (yield from membership.reconcile(step, target, owned, changed, out))
         epoch = group.epoch
         if changed or group.refresh_due(step.now_ms):
-            epoch = membership.next_epoch(step, changed, out)
+            epoch = yield from membership.next_epoch(step, changed, out)
         rebalances = group.assignment_epoch < epoch
         reached = step.updated
         if not rebalances:
-            reached = membership.reconcile(step, membership.last_target(step), owned, changed, out)
+            target = membership.last_target(step)
+            reached = yield from membership.reconcile(step, target, owned, changed, out)
         membership.downgrade(step.now_ms, group, (), reached, out, rebalances=rebalances)
         return reached
 
@@ -177,9 +182,10 @@ class ClassicMembers:
 
     # --- LeaveGroup -----------------------------------------------------------------------------------------------
 
-    def handle_leave(self, now_ms: int, group: ConsumerGroup, request: LeaveGroup) -> Result:
+    def handle_leave(self, now_ms: int, group: ConsumerGroup, request: LeaveGroup) -> Steps:
         """Removes members of either kind, as an administrator may."""
         out = Result()
+        self._membership.pace = Pace()
         answers: list[tuple[LeavingMember, ErrorCode]] = []
         gone: dict[str, ConsumerMember] = {}
         for leaving in request.members:
@@ -193,7 +199,7 @@ class ClassicMembers:
                 answers.append((leaving, ErrorCode.none))
             except KafkaError as error:
                 answers.append((leaving, error.code))
-        self._membership.fence(now_ms, group, list(gone.values()), out)
+        yield from self._membership.fence(now_ms, group, list(gone.values()), out)
         out.reply = LeaveGroupReply(members=answers)
         return out
 

@@ -17,20 +17,22 @@ Stable      all have
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from odradek.core.effects import Record
+from odradek.core.effects import Record, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import is_longer, java_string_hash
 from odradek.groups import consumer_records as records
-from odradek.groups.assignors import ASSIGNORS, MemberSpec, hash_order
-from odradek.groups.consumer_hash import TopicFacts, group_hash
-from odradek.groups.consumer_member import LEAVE_EPOCH, ConsumerMember, Owned, Partitions
+from odradek.groups.assignors import ASSIGNORS, hash_order
+from odradek.groups.consumer_hash import TopicFacts, group_hash_in_steps
+from odradek.groups.consumer_member import LEAVE_EPOCH, ConsumerMember, Owned, Partitions, ResolvedPattern
 from odradek.groups.messages import OffsetCommit
+from odradek.groups.pace import Pace
 
 NOTHING: Partitions = {}
 
@@ -76,14 +78,6 @@ class GroupState(Enum):
     STABLE = "Stable"
 
 
-class ResolvedPattern(NamedTuple):
-    """The topics a pattern stood for, when topics were at ``version``."""
-
-    topics: frozenset[str]
-    version: int
-    timestamp_ms: int
-
-
 class Subscriptions:
     """How many members name each topic and each pattern; what patterns stand for counts too."""
 
@@ -101,20 +95,24 @@ class Subscriptions:
             self.resolved.update(pattern.topics)
 
     def add(self, member: ConsumerMember, by: int = 1) -> None:
-        for name in member.topics:
-            self._count(self.names, name, by)
+        self._count(self.names, member.topics, by)
         if member.pattern:
-            self._count(self.patterns, member.pattern, by)
+            self._count(self.patterns, (member.pattern,), by)
 
     @staticmethod
-    def _count(counter: Counter[str], key: str, by: int) -> None:
-        counter[key] += by
-        if not counter[key]:
-            del counter[key]
+    def _count(counter: Counter[str], keys: Iterable[str], by: int) -> None:
+        if by > 0:
+            counter.update(keys)
+            return
+        for key in keys:
+            left = counter[key] - 1
+            if left:
+                counter[key] = left
+            else:
+                del counter[key]
 
     def add_resolved(self, topics: Iterable[str], by: int = 1) -> None:
-        for name in topics:
-            self._count(self.resolved, name, by)
+        self._count(self.resolved, topics, by)
 
     def copy(self) -> Subscriptions:
         twin = Subscriptions()
@@ -244,12 +242,20 @@ class ConsumerGroup:
         return counted
 
     def hash_of(self, subscriptions: Subscriptions, surroundings: Surroundings) -> int:
-        found = (surroundings.topic(name) for name in subscriptions.topics())
-        return group_hash(topic for topic in found if topic is not None)
+        return result_of(self.hash_in_steps(subscriptions, surroundings, Pace()))
 
-    def spec(self, member: ConsumerMember, assigned: Partitions, surroundings: Surroundings) -> MemberSpec:
-        found = (surroundings.topic(name) for name in self.topics_of(member))
-        return MemberSpec(frozenset(t.topic_id for t in found if t is not None), assigned, member.instance_id)
+    @staticmethod
+    def hash_in_steps(
+        subscriptions: Subscriptions, surroundings: Surroundings, pace: Pace
+    ) -> Generator[None, None, int]:
+        found: list[TopicFacts] = []
+        for name in subscriptions.topics():
+            topic = surroundings.topic(name)
+            if topic is not None:
+                found.append(topic)
+            if pace.spend():
+                yield
+        return (yield from group_hash_in_steps(found, pace))
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
@@ -330,15 +336,30 @@ class ConsumerGroup:
         else:
             self._replay_pattern(key["regular_expression"], value)
 
+    def replay_change(self, change: records.GroupChange) -> None:
+        """The same for a record that need not be read."""
+        if change.number == records.TARGET_MEMBER:
+            self.targets[change.name] = change.content
+            return
+        if change.number == records.PATTERN:
+            self._put_pattern(change.name, change.content)
+            return
+        member = self.members.get(change.name) or ConsumerMember(change.name)
+        is_metadata = change.number == records.MEMBER
+        self.put((records.with_metadata_of if is_metadata else records.with_assignment_of)(member, change.content))
+
     def put(self, member: ConsumerMember) -> None:
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
-        if before is not None:
-            self._disown(before)
-            self.subscriptions.add(before, -1)
-        self.subscriptions.add(member)
-        self._own(member.assigned, member.epoch)
-        self._own(member.to_revoke, member.epoch)
+        if before is None or before.topics != member.topics or before.pattern != member.pattern:
+            if before is not None:
+                self.subscriptions.add(before, -1)
+            self.subscriptions.add(member)
+        if before is None or not before.owns_the_same(member):
+            if before is not None:
+                self._disown(before)
+            self._own(member.assigned, member.epoch)
+            self._own(member.to_revoke, member.epoch)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
@@ -361,11 +382,17 @@ class ConsumerGroup:
             self.put(member._replace(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, to_revoke={}))
 
     def _replay_pattern(self, pattern: str, value: Mapping[str, Any] | None) -> None:
+        if value is None:
+            self._put_pattern(pattern, None)
+        else:
+            topics = frozenset(map(sys.intern, value["topics"]))  # those of another pattern are the same texts
+            self._put_pattern(pattern, ResolvedPattern(topics, value["version"], value["timestamp"]))
+
+    def _put_pattern(self, pattern: str, resolved: ResolvedPattern | None) -> None:
         before = self.patterns.pop(pattern, None)
         if before is not None:
             self.subscriptions.add_resolved(before.topics, -1)
-        if value is not None:
-            resolved = ResolvedPattern(frozenset(value["topics"]), value["version"], value["timestamp"])
+        if resolved is not None:
             self.patterns[pattern] = resolved
             self.subscriptions.add_resolved(resolved.topics)
 

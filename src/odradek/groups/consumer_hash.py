@@ -7,9 +7,12 @@ hash4j's stream writes them: little-endian numbers, strings as UTF-16 followed b
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from functools import lru_cache
 from typing import NamedTuple
+
+from odradek.core.effects import result_of
+from odradek.groups.pace import Pace
 
 _MASK = (1 << 64) - 1
 _MASK32 = (1 << 32) - 1
@@ -23,6 +26,8 @@ _SECRET = bytes.fromhex(
     "8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
 )
 _STRIPE, _BLOCK = 64, 1024
+_UPPER_MIDDLE_BYTES = 240
+_TOPIC_WORK, _BLOCK_WORK = 10, 100
 
 
 class TopicFacts(NamedTuple):
@@ -34,7 +39,7 @@ class TopicFacts(NamedTuple):
     racks: tuple[tuple[str, ...], ...] = ()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=10_000)
 def topic_hash(topic: TopicFacts) -> int:
     """A signed number of 64 bits."""
     high, low = struct.unpack(">QQ", topic.topic_id)
@@ -48,10 +53,24 @@ def topic_hash(topic: TopicFacts) -> int:
 
 def group_hash(topics: Iterable[TopicFacts]) -> int:
     """A signed number of 64 bits; 0 without topics."""
-    by_name = sorted(topics, key=lambda topic: topic.name.encode("utf-16-be"))
-    if not by_name:
+    return result_of(group_hash_in_steps(list(topics), Pace()))
+
+
+def group_hash_in_steps(topics: list[TopicFacts], pace: Pace) -> Generator[None, None, int]:
+    """The same, a few topics at a time."""
+    if not topics:
         return 0
-    return _signed(xxh3(b"".join(struct.pack("<q", topic_hash(topic)) for topic in by_name)))
+    are_plain = all(topic.name.isascii() for topic in topics)
+    topics.sort(key=(lambda topic: topic.name) if are_plain else (lambda topic: topic.name.encode("utf-16-be")))
+    hashes: list[bytes] = []
+    for topic in topics:
+        hashes.append(struct.pack("<q", topic_hash(topic)))
+        if pace.spend(_TOPIC_WORK + topic.partition_count // 4):
+            yield
+    data = b"".join(hashes)
+    if len(data) <= _UPPER_MIDDLE_BYTES:
+        return _signed(xxh3(data))
+    return _signed((yield from _long_in_steps(data, len(data), pace)))
 
 
 def _text(value: str) -> bytes:
@@ -73,7 +92,7 @@ def xxh3(data: bytes) -> int:
         return _short(data, size)
     if size <= 128:
         return _middle(data, size)
-    if size <= 240:
+    if size <= _UPPER_MIDDLE_BYTES:
         return _upper_middle(data, size)
     return _long(data, size)
 
@@ -158,6 +177,10 @@ def _accumulate(lanes: list[int], data: bytes, at: int, secret_at: int) -> None:
 
 
 def _long(data: bytes, size: int) -> int:
+    return result_of(_long_in_steps(data, size, Pace()))
+
+
+def _long_in_steps(data: bytes, size: int, pace: Pace) -> Generator[None, None, int]:
     lanes = [_P32_3, _P64_1, _P64_2, _P64_3, _P64_4, _P32_2, _P64_5, _P32_1]
     blocks = (size - 1) // _BLOCK
     for block in range(blocks + 1):
@@ -168,6 +191,8 @@ def _long(data: bytes, size: int) -> int:
             for lane in range(8):
                 value = lanes[lane]
                 lanes[lane] = (value ^ value >> 47 ^ _u64(_SECRET, 128 + 8 * lane)) * _P32_1 & _MASK
+        if pace.spend(_BLOCK_WORK):
+            yield
     _accumulate(lanes, data, size - _STRIPE, 192 - _STRIPE - 7)
     total = size * _P64_1
     for pair in range(4):

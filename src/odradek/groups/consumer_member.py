@@ -7,12 +7,13 @@ what it must (UNREVOKED_PARTITIONS until it says so); what others have not given
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.messages import MemberProtocol
+from odradek.groups.pace import Pace
 
 Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
 """Topic id (16 bytes) to partitions, each with the epoch in which the member got it."""
@@ -36,6 +37,14 @@ class ClassicSide(NamedTuple):
 
     session_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]
+
+
+class ResolvedPattern(NamedTuple):
+    """The topics a pattern stood for, when topics were at ``version``."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
 
 
 class ConsumerMember(NamedTuple):
@@ -65,15 +74,22 @@ class ConsumerMember(NamedTuple):
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.to_revoke.get(topic_id, {}).get(partition) if epoch is None else epoch
 
+    def owns_the_same(self, other: ConsumerMember) -> bool:
+        """Whether the other one, of the same epoch, has the same partitions, or is to give them up."""
+        return (
+            self.epoch == other.epoch
+            and (self.assigned is other.assigned or self.assigned == other.assigned)
+            and (self.to_revoke is other.to_revoke or self.to_revoke == other.to_revoke)
+        )
+
     def owns_only(self, owned: Mapping[bytes, Collection[int]] | None) -> bool:
         """Whether ``owned``, as it said, is part of what it was assigned."""
         if owned is None:
             return False
         return all(
-            partition in self.assigned.get(topic_id, {})
+            topic_id in self.assigned and self.assigned[topic_id].keys() >= set(partitions)
             for topic_id, partitions in owned.items()
-            for partition in partitions
-        ) and all(topic_id in self.assigned for topic_id in owned)
+        )
 
 
 def without_epochs(owned: Owned) -> Partitions:
@@ -103,8 +119,9 @@ class Reconciliation(NamedTuple):
     owned: Mapping[bytes, Collection[int]] | None
     is_taken: Callable[[bytes, int], bool]
     subscription_changed: bool
+    pace: Pace
 
-    def step(self, member: ConsumerMember) -> ConsumerMember:
+    def step(self, member: ConsumerMember) -> Generator[None, None, ConsumerMember]:
         """The member one step on. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
         if member.is_reconciled(self.target.epoch) and not self.subscription_changed:
             return member
@@ -117,18 +134,15 @@ class Reconciliation(NamedTuple):
                 raise KafkaError(
                     ErrorCode.fenced_member_epoch, "The member's state is unknown: it must give up all and rejoin."
                 )
-            return self._advance(member, self.target.epoch)
-        return self._advance(member, member.epoch)
+            return (yield from self._advance(member, self.target.epoch))
+        return (yield from self._advance(member, member.epoch))
 
     def _owns_any(self, partitions: Owned) -> bool:
         """Whether the member may own any of these still; who does not say does."""
         if self.owned is None:
             return True
-        return any(
-            partition in partitions.get(topic_id, {})
-            for topic_id, numbers in self.owned.items()
-            for partition in numbers
-        )
+        owned = self.owned
+        return any(not numbers.keys().isdisjoint(owned.get(topic_id, ())) for topic_id, numbers in partitions.items())
 
     def _drop_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
         """It does not read some of its topics any more: these it gives up at once, before any new target."""
@@ -148,7 +162,7 @@ class Reconciliation(NamedTuple):
             )
         return member._replace(previous_epoch=member.epoch, assigned=assigned)
 
-    def _advance(self, member: ConsumerMember, epoch: int) -> ConsumerMember:
+    def _advance(self, member: ConsumerMember, epoch: int) -> Generator[None, None, ConsumerMember]:
         kept: dict[bytes, dict[int, int]] = {}
         to_revoke: dict[bytes, dict[int, int]] = {}
         coming: dict[bytes, list[int]] = {}
@@ -171,6 +185,8 @@ class Reconciliation(NamedTuple):
                 to_revoke[topic_id] = leave
             if free:
                 coming[topic_id] = free
+            if self.pace.spend(1 + (len(wanted) + len(owned)) // 4):
+                yield
         if to_revoke and self._owns_any(to_revoke):
             return member._replace(
                 state=MemberState.UNREVOKED_PARTITIONS,
@@ -190,9 +206,9 @@ class Reconciliation(NamedTuple):
         )
 
 
-def as_owned(topics: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, list[int]]:
+def as_owned(topics: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, set[int]]:
     """What a request lists, by topic; a topic listed twice counts once, with all its partitions."""
-    owned: dict[bytes, list[int]] = {}
+    owned: dict[bytes, set[int]] = {}
     for topic_id, partitions in topics:
-        owned.setdefault(topic_id, []).extend(partitions)
+        owned.setdefault(topic_id, set()).update(partitions)
     return owned

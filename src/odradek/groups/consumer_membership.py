@@ -7,15 +7,17 @@ Rules
   rebalance timeout does.
 * A new epoch gets a new target at the next heartbeat of anybody, but not sooner than the assignment interval allows.
 * A pattern is resolved right after the heartbeat that brought it, by a timer that is due at once, and looked at again
-  when topics were created, or after ten minutes, by the heartbeats that come then.
+  when topics were created, or after ten minutes, by the heartbeats that come then. Many topics are matched aside, while
+  the group goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import NamedTuple
+import sys
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from odradek.core.effects import Result, SetTimer
+from odradek.core.effects import Result, SetTimer, Steps, Work, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import java_string_hash
 from odradek.groups import assignors, migration, regex
@@ -30,6 +32,7 @@ from odradek.groups.consumer_member import (
     ConsumerMember,
     MemberState,
     Reconciliation,
+    ResolvedPattern,
     Target,
     without_epochs,
 )
@@ -41,9 +44,17 @@ from odradek.groups.consumer_messages import (
 )
 from odradek.groups.consumer_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
 from odradek.groups.membership import Membership
+from odradek.groups.pace import Pace
 
+MAX_NAMES = 10_000
+"""Topics that a member may name: more than a broker here can have."""
 _NEVER_MS = (1 << 31) - 1  # how long topics are taken to be as they were, unless somebody says otherwise
 _PATTERN_PAUSE_MS = 10_000
+_MAX_PATTERNS = 100
+"""Different ones of a group's members. Each may stand for all topics there are."""
+_MATCHES_AT_ONCE = 500
+_RECORD_OVERHEAD_BYTES = 100
+_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # of a topic's name, which has ASCII only, and of any character
 
 
 class Step(NamedTuple):
@@ -76,19 +87,24 @@ class ConsumerMembership:
         self.timers = MemberTimers()
         self._classic_groups = classic_groups
         self._classic = classic
+        self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
+        """How many bytes of records a batch takes."""
+        self.pace = Pace()
+        """How far the request at hand has got in its step."""
         self._patterns_due: set[str] = set()
         self._topics_created_at = -1  # version of the topics when the last one was created
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
 
-    def handle_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> Result:
+    def handle_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> Steps:
         out = Result()
+        self.pace = Pace()
         try:
             self._check(request)
             if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-                self._leave(now_ms, request, out)
+                yield from self._leave(now_ms, request, out)
             else:
-                self._beat(now_ms, request, out)
+                yield from self._beat(now_ms, request, out)
         except KafkaError as error:
             return Result(ConsumerHeartbeatReply(error.code, error.message))
         return out
@@ -115,13 +131,16 @@ class ConsumerMembership:
         elif epoch < LEAVE_STATIC_EPOCH:
             raise KafkaError(ErrorCode.invalid_request, "MemberEpoch is invalid.")
         known = self.config.consumer_assignors
+        if request.topics is not None and len(request.topics) > MAX_NAMES:
+            text = f"SubscribedTopicNames has {len(request.topics)} names. At most {MAX_NAMES} are taken."
+            raise KafkaError(ErrorCode.invalid_request, text)
         if request.assignor is not None and request.assignor not in known:
             raise KafkaError(
                 ErrorCode.unsupported_assignor,
                 f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(known)}.",
             )
 
-    def _beat(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> None:
+    def _beat(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> Iterator[None]:
         joins = request.member_epoch == JOIN_EPOCH
         group, classic = self._group_for(request.group_id, joins, out)
         self.check_room(group, request.member_id)
@@ -142,10 +161,10 @@ class ConsumerMembership:
             classic=None,
         )
         step = Step(now_ms, group, member, updated, standing)
-        names_changed = self.note_member(step, out)
+        names_changed = yield from self.note_member(step, out)
         pattern_changed, pattern_known = self.note_pattern(step, out)
-        target = self.plan(step, names_changed or pattern_known, out)
-        updated = self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
+        target = yield from self.plan(step, names_changed or pattern_known, out)
+        updated = yield from self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
         if classic is not None:
             self._upgrade(now_ms, classic, group, out)
         self._renew(now_ms, group.group_id, member_id, out)
@@ -229,27 +248,30 @@ class ConsumerMembership:
             self.timers.forget((group_id, standing.member_id), out)
         return member
 
-    def note_member(self, step: Step, out: Result) -> bool:
+    def note_member(self, step: Step, out: Result) -> Generator[None, None, bool]:
         """Writes a changed member down; says whether the topics it names have changed."""
         if step.updated == step.member:
             return False
-        out.records.append(records.member(step.group.group_id, step.updated))
+        out.records.append((yield from records.member_in_steps(step.group.group_id, step.updated, self.pace)))
         return step.updated.topics != step.member.topics
 
     # --- epochs and targets ---------------------------------------------------------------------------------------
 
-    def plan(self, step: Step, is_new_epoch: bool, out: Result) -> Target:
+    def plan(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, Target]:
         """Begins a new epoch, if need be, and computes its target, if it may; the member's part of the target."""
         now_ms, group = step.now_ms, step.group
         epoch = group.epoch
         if is_new_epoch or group.refresh_due(now_ms):
-            epoch = self.next_epoch(step, is_new_epoch, out)
+            epoch = yield from self.next_epoch(step, is_new_epoch, out)
         if group.assignment_epoch >= epoch or not self._may_assign(now_ms, group):
             return self.last_target(step)
-        plan = self._assign(step)
+        plan = yield from self._assign(step)
         for member_id, partitions in plan.items():
             if member_id not in group.targets or group.targets[member_id] != partitions:
-                out.records.append(records.target_member(group.group_id, member_id, partitions))
+                record = yield from records.target_member_in_steps(group.group_id, member_id, partitions, self.pace)
+                out.records.append(record)
+            if self.pace.spend():
+                yield
         out.records.append(records.target(group.group_id, epoch, now_ms))
         return Target(epoch, plan.get(step.updated.member_id, {}))
 
@@ -258,11 +280,11 @@ class ConsumerMembership:
         group, who = step.group, step.updated
         return Target(group.assignment_epoch, group.target_of(who.member_id, who.instance_id))
 
-    def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> int:
+    def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
         """Looks at the topics; begins a new epoch if they changed, or if ``is_new_epoch``."""
         group = step.group
         subscriptions = group.subscriptions_after(_as_list(step.standing), step.updated)
-        metadata_hash = group.hash_of(subscriptions, self.surroundings)
+        metadata_hash = yield from group.hash_in_steps(subscriptions, self.surroundings, self.pace)
         epoch = group.epoch
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch += 1
@@ -281,29 +303,45 @@ class ConsumerMembership:
         )
         return interval_ms == 0 or now_ms >= last_ms + interval_ms
 
-    def _assign(self, step: Step) -> dict[str, assignors.Partitions]:
+    def _assign(self, step: Step) -> Generator[None, None, dict[str, assignors.Partitions]]:
         group, who, standing = step.group, step.updated, step.standing
         members = {member_id: (member, group.targets.get(member_id, {})) for member_id, member in group.members.items()}
         assigned = group.targets.get(who.member_id, {})
         if standing is not None and standing.member_id != who.member_id:
             assigned = members.pop(standing.member_id)[1]
         members[who.member_id] = (who, assigned)
-        specs = {
-            member_id: group.spec(member, target, self.surroundings) for member_id, (member, target) in members.items()
-        }
         counts: dict[bytes, int] = {}
-        for spec in specs.values():
-            for topic_id in spec.topics:
-                if topic_id not in counts:
-                    topic = self.surroundings.topic_by_id(topic_id)
-                    assert topic is not None
-                    counts[topic_id] = topic.partition_count
+        read: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # what members of one subscription read
+        specs: dict[str, assignors.MemberSpec] = {}
+        for member_id, (member, target) in members.items():
+            topic_ids = read.get((member.topics, member.pattern))
+            if topic_ids is None:
+                topic_ids = yield from self._read_by(group, member, counts)
+                read[member.topics, member.pattern] = topic_ids
+            specs[member_id] = assignors.MemberSpec(topic_ids, target, member.instance_id)
+            if self.pace.spend():
+                yield
         subscriptions = group.subscriptions_after(_as_list(standing), who)
         name = group.preferred_assignor(self.config.consumer_assignors[0], standing, who)
-        plan = assignors.assign(name, specs, counts, homogeneous=subscriptions.are_equal(len(specs)))
+        is_homogeneous = subscriptions.are_equal(len(specs))
+        plan = yield from assignors.assign_in_steps(name, specs, counts, self.pace, homogeneous=is_homogeneous)
         empty: assignors.Partitions = {}
-        ordered = assignors.hash_order(specs, java_string_hash)
+        ordered = yield from assignors.members_order(specs, self.pace)
         return {member_id: plan.get(member_id, empty) for member_id in ordered}
+
+    def _read_by(
+        self, group: ConsumerGroup, member: ConsumerMember, counts: dict[bytes, int]
+    ) -> Generator[None, None, frozenset[bytes]]:
+        """The ids of the topics that a member reads; ``counts`` gets their partitions."""
+        topic_ids: list[bytes] = []
+        for name in group.topics_of(member):
+            topic = self.surroundings.topic(name)
+            if topic is not None:
+                topic_ids.append(topic.topic_id)
+                counts[topic.topic_id] = topic.partition_count
+            if self.pace.spend():
+                yield
+        return frozenset(topic_ids)
 
     def reconcile(
         self,
@@ -312,15 +350,18 @@ class ConsumerMembership:
         owned: Mapping[bytes, Collection[int]] | None,
         subscription_changed: bool,
         out: Result,
-    ) -> ConsumerMember:
+    ) -> Generator[None, None, ConsumerMember]:
         """Lets the member go a step towards its target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
         group, before = step.group, step.updated
-        found = (self.surroundings.topic(name) for name in group.topics_of(before))
-        subscribed = frozenset(topic.topic_id for topic in found if topic is not None)
-        after = Reconciliation(target, subscribed, owned, group.is_taken, subscription_changed).step(before)
+        if before.is_reconciled(target.epoch) and not subscription_changed:
+            return before
+        subscribed = yield from self._read_by(group, before, {})
+        after = yield from Reconciliation(
+            target, subscribed, owned, group.is_taken, subscription_changed, self.pace
+        ).step(before)
         if after == before:
             return after
-        out.records.append(records.current(group.group_id, after))
+        out.records.append((yield from records.current_in_steps(group.group_id, after, self.pace)))
         key = (group.group_id, after.member_id)
         if after.classic is None and after.state is MemberState.UNREVOKED_PARTITIONS:
             self.timers.await_revocation(step.now_ms, key, after.epoch, after.rebalance_timeout_ms, out)
@@ -343,6 +384,9 @@ class ConsumerMembership:
                 out.records.append(records.pattern_gone(group.group_id, before))
             if after and not counts[after]:
                 regex.check_pattern(after)
+                if len(counts) >= _MAX_PATTERNS:
+                    text = f"The consumer group has reached its maximum of {_MAX_PATTERNS} regular expressions."
+                    raise KafkaError(ErrorCode.group_max_size_reached, text)
                 is_new = True
             else:
                 is_known = not after or after in group.patterns
@@ -369,25 +413,55 @@ class ConsumerMembership:
             or age_ms > self.config.consumer_regex_refresh_interval_ms
         )
 
-    def _resolve_patterns(self, now_ms: int, group_id: str, out: Result) -> None:
-        self._patterns_due.discard(group_id)
+    def _resolve_patterns(self, now_ms: int, group_id: str, out: Result) -> Iterator[None]:
+        """Finds the topics that the patterns stand for: at once where there are few, else aside."""
         group = self.groups.get(group_id)
         if group is None or not group.subscriptions.patterns:
+            self._patterns_due.discard(group_id)
             return
-        version = self.surroundings.version
-        found = regex.resolve(group.subscriptions.patterns, self.surroundings.topic_names())
+        version, names = self.surroundings.version, list(self.surroundings.topic_names())
+        patterns = list(group.subscriptions.patterns)
+        steps = regex.resolve_in_steps(patterns, names)
+        if len(patterns) * len(names) <= _MATCHES_AT_ONCE:
+            yield from self._take_resolved(now_ms, group_id, result_of(steps), version, out)
+        else:
+            out.effects.append(Work((PATTERNS, group_id, version), steps))
+
+    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Steps:
+        """Patterns have been resolved; ``value`` None: that has failed."""
+        assert isinstance(key, tuple)
+        _, group_id, version = key
+        out = Result()
+        self.pace = Pace()
+        yield from self._take_resolved(now_ms, group_id, value or {}, version, out)
+        return out
+
+    def _take_resolved(
+        self, now_ms: int, group_id: str, found: Mapping[str, frozenset[str]], version: int, out: Result
+    ) -> Iterator[None]:
+        """Writes down what patterns stand for. One that stands for more than a record can hold stands for nothing."""
+        self._patterns_due.discard(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            return
         subscriptions = group.subscriptions.copy()
         is_new_epoch = False
+        limit = self.batch_bytes() - _RECORD_OVERHEAD_BYTES
         for pattern in assignors.hash_order(found, java_string_hash):
+            if pattern not in group.subscriptions.patterns:
+                continue  # its last member has left meanwhile
             topics = found[pattern]
+            if sum([len(topic) + _LENGTH_BYTES for topic in topics]) + _CHAR_BYTES * len(pattern + group_id) > limit:
+                topics = frozenset()
             known = group.patterns.get(pattern)
             before = frozenset() if known is None else known.topics
             if before != topics:
                 is_new_epoch = True
                 subscriptions.add_resolved(before, -1)
                 subscriptions.add_resolved(topics)
-            out.records.append(records.pattern(group_id, pattern, topics, version, now_ms))
-        metadata_hash = group.hash_of(subscriptions, self.surroundings)
+            resolved = ResolvedPattern(topics, version, now_ms)
+            out.records.append((yield from records.pattern_in_steps(group_id, pattern, resolved, self.pace)))
+        metadata_hash = yield from group.hash_in_steps(subscriptions, self.surroundings, self.pace)
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
             out.records.append(records.group_epoch(group_id, epoch, metadata_hash))
@@ -395,7 +469,7 @@ class ConsumerMembership:
 
     # --- leaving --------------------------------------------------------------------------------------------------
 
-    def _leave(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> None:
+    def _leave(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> Iterator[None]:
         group = self.groups.get(request.group_id)
         if group is None:
             known = request.group_id in self._classic_groups
@@ -406,12 +480,14 @@ class ConsumerMembership:
             # It means to come back: its place and its partitions wait for it until its session ends.
             assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
             away = member._replace(epoch=LEAVE_STATIC_EPOCH, assigned=assigned, to_revoke={})
-            out.records.append(records.current(group.group_id, away))
+            out.records.append((yield from records.current_in_steps(group.group_id, away, self.pace)))
         else:
-            self.fence(now_ms, group, [member], out)
+            yield from self.fence(now_ms, group, [member], out)
         out.reply = ConsumerHeartbeatReply(member_id=member.member_id, member_epoch=request.member_epoch)
 
-    def fence(self, now_ms: int, group: ConsumerGroup, leaving: Sequence[ConsumerMember], out: Result) -> None:
+    def fence(
+        self, now_ms: int, group: ConsumerGroup, leaving: Sequence[ConsumerMember], out: Result
+    ) -> Iterator[None]:
         """Members are gone for good. Where only classic ones remain, the group becomes a classic one."""
         if not leaving:
             return
@@ -428,7 +504,7 @@ class ConsumerMembership:
             for pattern in group.subscriptions.patterns
             if pattern not in subscriptions.patterns
         ]
-        metadata_hash = group.hash_of(subscriptions, self.surroundings)
+        metadata_hash = yield from group.hash_in_steps(subscriptions, self.surroundings, self.pace)
         out.records.append(records.group_epoch(group_id, group.epoch + 1, metadata_hash))
         for member in leaving:
             self.timers.forget((group_id, member.member_id), out)
@@ -480,12 +556,13 @@ class ConsumerMembership:
 
     # --- timers and events ----------------------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result:
+    def on_timer(self, now_ms: int, key: Hashable) -> Steps:
         assert isinstance(key, tuple)
         kind, group_id = key[:2]
         out = Result()
+        self.pace = Pace()
         if kind == PATTERNS:
-            self._resolve_patterns(now_ms, group_id, out)
+            yield from self._resolve_patterns(now_ms, group_id, out)
             return out
         who = key[1:]
         member_id = key[2]
@@ -500,7 +577,7 @@ class ConsumerMembership:
             if member is None or member.epoch != epoch:
                 return out
         if group is not None and member is not None:
-            self.fence(now_ms, group, [member], out)
+            yield from self.fence(now_ms, group, [member], out)
         return out
 
     def on_loaded(self, now_ms: int, out: Result) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,7 +31,7 @@ class ConsumerHeartbeat:
     topics: Sequence[str] | None = None
     pattern: str | None = None
     assignor: str | None = None
-    owned: Mapping[bytes, Sequence[int]] | None = None
+    owned: Mapping[bytes, Collection[int]] | None = None
     names_itself: bool = True
 
     def failed(self, error: ErrorCode) -> ConsumerHeartbeatReply:

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from array import array
+from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import Any
 
 from odradek.core.effects import Record
-from odradek.core.record_schemas import RECORD_TYPES, Uuid, encode_key, encode_value
+from odradek.core.record_schemas import RECORD_TYPES, Packed, Uuid, encode_key, encode_value
+from odradek.core.varints import uvarint
 from odradek.groups.assignors import hash_order, uuid_hash
-from odradek.groups.consumer_member import ClassicSide, ConsumerMember, MemberState, Owned, Partitions
+from odradek.groups.consumer_member import (
+    ClassicSide,
+    ConsumerMember,
+    MemberState,
+    Owned,
+    Partitions,
+    ResolvedPattern,
+)
 from odradek.groups.messages import MemberProtocol
+from odradek.groups.pace import Pace
 
 GROUP, PARTITION_METADATA, MEMBER, TARGET, TARGET_MEMBER, CURRENT, PATTERN = 3, 4, 5, 6, 7, 8, 16
+_INTEGERS = 20  # take as long as another topic
 TYPES = frozenset({GROUP, PARTITION_METADATA, MEMBER, TARGET, TARGET_MEMBER, CURRENT, PATTERN})
 
+FEW = 3
+"""Topics. A record of more is made in steps, and replayed without being read."""
+
 Fields = dict[str, Any]
+
+
+class GroupChange(Record):
+    """A record of many topics, with what it says: of a member (``name``) how it is now or its target, of a pattern
+    (``name``) what it stands for."""
+
+    __slots__ = ("content", "group_id", "name", "number")
+    __setattr__ = object.__setattr__
+
+    def __init__(self, record: Record, number: int, group_id: str, name: str, content: Any) -> None:
+        super().__init__(record.key, record.value)
+        self.number = number
+        self.group_id = group_id
+        self.name = name
+        self.content = content
 
 
 def _record(number: int, key: Fields, value: Fields | None) -> Record:
@@ -41,14 +71,14 @@ def partition_metadata_gone(group_id: str) -> Record:
     return _record(PARTITION_METADATA, {"group_id": group_id}, None)
 
 
-def member(group_id: str, who: ConsumerMember) -> Record:
+def member(group_id: str, who: ConsumerMember, names: Packed | None = None) -> Record:
     classic = who.classic
     value = {
         "instance_id": who.instance_id,
         "rack_id": who.rack_id,
         "client_id": who.client_id,
         "client_host": who.client_host,
-        "subscribed_topic_names": sorted(who.topics),
+        "subscribed_topic_names": sorted(who.topics) if names is None else names,
         "subscribed_topic_regex": who.pattern,
         "rebalance_timeout_ms": who.rebalance_timeout_ms,
         "server_assignor": who.assignor,
@@ -75,8 +105,8 @@ def target_gone(group_id: str) -> Record:
     return _record(TARGET, {"group_id": group_id}, None)
 
 
-def target_member(group_id: str, member_id: str, partitions: Partitions) -> Record:
-    topics = [
+def target_member(group_id: str, member_id: str, partitions: Partitions, packed: Packed | None = None) -> Record:
+    topics = packed or [
         {"topic_id": Uuid(topic_id), "partitions": sorted(partitions[topic_id])} for topic_id in _by_hash(partitions)
     ]
     return _record(TARGET_MEMBER, {"group_id": group_id, "member_id": member_id}, {"topic_partitions": topics})
@@ -86,13 +116,15 @@ def target_member_gone(group_id: str, member_id: str) -> Record:
     return _record(TARGET_MEMBER, {"group_id": group_id, "member_id": member_id}, None)
 
 
-def current(group_id: str, who: ConsumerMember) -> Record:
+def current(
+    group_id: str, who: ConsumerMember, assigned: Packed | None = None, to_revoke: Packed | None = None
+) -> Record:
     value = {
         "member_epoch": who.epoch,
         "previous_member_epoch": who.previous_epoch,
         "state": int(who.state),
-        "assigned_partitions": _owned_fields(who.assigned),
-        "partitions_pending_revocation": _owned_fields(who.to_revoke),
+        "assigned_partitions": assigned or _owned_fields(who.assigned),
+        "partitions_pending_revocation": to_revoke or _owned_fields(who.to_revoke),
     }
     return _record(CURRENT, {"group_id": group_id, "member_id": who.member_id}, value)
 
@@ -101,8 +133,8 @@ def current_gone(group_id: str, member_id: str) -> Record:
     return _record(CURRENT, {"group_id": group_id, "member_id": member_id}, None)
 
 
-def pattern(group_id: str, expression: str, topics: Iterable[str], version: int, timestamp_ms: int) -> Record:
-    value = {"topics": sorted(topics), "version": version, "timestamp": timestamp_ms}
+def pattern(group_id: str, expression: str, topics: list[str] | Packed, version: int, timestamp_ms: int) -> Record:
+    value = {"topics": topics, "version": version, "timestamp": timestamp_ms}
     return _record(PATTERN, {"group_id": group_id, "regular_expression": expression}, value)
 
 
@@ -127,6 +159,86 @@ def _owned_fields(owned: Owned) -> list[Fields]:
     return fields
 
 
+# --- writing in steps --------------------------------------------------------------------------------------------
+
+Making = Generator[None, None, Record]
+
+
+def member_in_steps(group_id: str, who: ConsumerMember, pace: Pace) -> Making:
+    if len(who.topics) <= FEW:
+        return member(group_id, who)
+    record = member(group_id, who, (yield from _packed_names(who.topics, pace)))
+    return GroupChange(record, MEMBER, group_id, who.member_id, who)
+
+
+def target_member_in_steps(group_id: str, member_id: str, partitions: Partitions, pace: Pace) -> Making:
+    if len(partitions) <= FEW:
+        return target_member(group_id, member_id, partitions)
+    out = [uvarint(len(partitions) + 1)]
+    ordered: dict[bytes, frozenset[int]] = {}
+    for topic_id in _by_hash(partitions):
+        numbers = ordered[topic_id] = partitions[topic_id]
+        out += (topic_id, _int32s(sorted(numbers)), b"\0")
+        if pace.spend(1 + len(numbers) // _INTEGERS):
+            yield
+    record = target_member(group_id, member_id, {}, Packed(b"".join(out)))
+    return GroupChange(record, TARGET_MEMBER, group_id, member_id, ordered)
+
+
+def current_in_steps(group_id: str, who: ConsumerMember, pace: Pace) -> Making:
+    if len(who.assigned) + len(who.to_revoke) <= FEW:
+        return current(group_id, who)
+    packed: list[Packed] = []
+    ordered: list[Owned] = []
+    for owned in (who.assigned, who.to_revoke):
+        out = [uvarint(len(owned) + 1)]
+        kept: dict[bytes, dict[int, int]] = {}
+        for topic_id in _by_hash(owned):
+            epochs = kept[topic_id] = dict(sorted(owned[topic_id].items()))
+            out += (topic_id, _int32s(epochs), _epochs_tag(epochs.values()))
+            if pace.spend(1 + len(epochs) // _INTEGERS):
+                yield
+        packed.append(Packed(b"".join(out)))
+        ordered.append(kept)
+    record = current(group_id, who, *packed)
+    after = who._replace(assigned=ordered[0], to_revoke=ordered[1])
+    return GroupChange(record, CURRENT, group_id, who.member_id, after)
+
+
+def pattern_in_steps(group_id: str, expression: str, resolved: ResolvedPattern, pace: Pace) -> Making:
+    topics, version, timestamp_ms = resolved
+    if len(topics) <= FEW:
+        return pattern(group_id, expression, sorted(topics), version, timestamp_ms)
+    record = pattern(group_id, expression, (yield from _packed_names(topics, pace)), version, timestamp_ms)
+    return GroupChange(record, PATTERN, group_id, expression, resolved)
+
+
+def _packed_names(names: Iterable[str], pace: Pace) -> Generator[None, None, Packed]:
+    ordered = sorted(names)
+    out = [uvarint(len(ordered) + 1)]
+    for name in ordered:
+        text = name.encode()
+        out += (uvarint(len(text) + 1), text)
+        if pace.spend():
+            yield
+    return Packed(b"".join(out))
+
+
+def _int32s(numbers: Collection[int]) -> bytes:
+    packed = array("i", numbers)
+    if sys.byteorder == "little":
+        packed.byteswap()
+    return uvarint(len(packed) + 1) + packed.tobytes()
+
+
+def _epochs_tag(epochs: Collection[int]) -> bytes:
+    """The tagged fields of a topic that somebody owns."""
+    if not epochs:
+        return b"\0"
+    content = _int32s(epochs)
+    return b"\1\0" + uvarint(len(content)) + content
+
+
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
@@ -138,7 +250,7 @@ def with_metadata(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMemb
         rack_id=value["rack_id"],
         client_id=value["client_id"],
         client_host=value["client_host"],
-        topics=frozenset(value["subscribed_topic_names"]),
+        topics=frozenset(map(sys.intern, value["subscribed_topic_names"])),  # of which other members name the same
         pattern=value["subscribed_topic_regex"] or "",
         rebalance_timeout_ms=value["rebalance_timeout_ms"],
         assignor=value["server_assignor"],
@@ -148,6 +260,22 @@ def with_metadata(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMemb
             classic["session_timeout_ms"],
             tuple(MemberProtocol(row["name"], row["metadata"]) for row in classic["supported_protocols"]),
         ),
+    )
+
+
+def with_metadata_of(who: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
+    """The member with what a record of type 5 made of ``changed`` says of it."""
+    return with_assignment_of(changed, who)  # all else is of the assignment
+
+
+def with_assignment_of(who: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
+    """The member with what a record of type 8 made of ``changed`` says of it."""
+    return who._replace(
+        epoch=changed.epoch,
+        previous_epoch=changed.previous_epoch,
+        state=changed.state,
+        assigned=changed.assigned,
+        to_revoke=changed.to_revoke,
     )
 
 

@@ -10,8 +10,8 @@ those are appended and replayed, so that it sees them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from odradek.core.errors import ErrorCode
@@ -115,8 +115,10 @@ class FetchedRows:
 
 @dataclass(slots=True)
 class OffsetFetchReply:
+    """``topics`` can be read once."""
+
     error: ErrorCode = ErrorCode.none
-    topics: Sequence[tuple[str, FetchedRows]] = ()
+    topics: Iterable[tuple[str, FetchedRows]] = ()
 
 
 @dataclass(slots=True)
@@ -303,7 +305,7 @@ class ListedGroup(NamedTuple):
 @dataclass(slots=True)
 class ListGroupsReply:
     error: ErrorCode = ErrorCode.none
-    groups: list[ListedGroup] = field(default_factory=list)
+    groups: Iterable[ListedGroup] = ()  # can be read once
 
 
 @dataclass(slots=True)

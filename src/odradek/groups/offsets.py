@@ -16,15 +16,22 @@ Rules
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 
-from odradek.core.effects import Record, Result
+from odradek.core.effects import Record, Result, Steps
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import is_longer
-from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key, offset_value
+from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key_prefix, offset_value
 from odradek.groups.classic import ClassicGroup, State
-from odradek.groups.commit_plan import COMMITTED, CommitBlock, PlannedCommits
+from odradek.groups.commit_plan import (
+    COMMITTED,
+    CommitBlock,
+    CommitPlan,
+    PlannedCommits,
+    parts_of,
+)
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.membership import Membership
@@ -40,6 +47,12 @@ from odradek.groups.messages import (
 
 NO_OFFSET = -1
 NOTHING = (NO_OFFSET, -1, "")
+TOPICS_AT_ONCE = 1000
+"""Of more topics the offsets are looked up when they are packed, one topic after the other."""
+LONG_COMMIT = 500
+"""A commit of more partitions is handled in steps."""
+RUN_PARTITIONS = 500
+"""So many partitions of a topic are looked at together."""
 KEPT_FROM_ROWS = 32
 KEPT_ROWS_AT_MOST = 50_000
 EACH_COMMIT = -1  # each offset's retention counts from its own commit; also what a group without a time of its own has
@@ -61,7 +74,7 @@ class Prepared(Record):
 
     decoded: OffsetCommitRecord
 
-    def __init__(self, key: bytes, value: bytes, decoded: OffsetCommitRecord) -> None:
+    def __init__(self, key: bytes, value: bytes | None, decoded: OffsetCommitRecord) -> None:
         self.key = key  # type: ignore[misc]
         self.value = value  # type: ignore[misc]
         self.timestamp_ms = None  # type: ignore[misc]
@@ -79,6 +92,8 @@ class Offsets:
         consumer_groups: Mapping[str, ConsumerGroup],
     ) -> None:
         self._config = config
+        self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
+        """How many bytes of records a batch takes."""
         self._groups = groups
         self._consumer_groups = consumer_groups
         self._membership = membership
@@ -92,10 +107,15 @@ class Offsets:
         group_id, topic, partition = key
         if value is not None:
             self._of_topic(group_id, topic)[partition] = value[:]
-            return
+        else:
+            self.replay_gone(group_id, topic, (partition,))
+
+    def replay_gone(self, group_id: str, topic: str, partitions: Iterable[int]) -> None:
+        """The offsets of these partitions have tombstones."""
         by_topic = self._by_group.get(group_id, {})
         by_partition = by_topic.get(topic, {})
-        by_partition.pop(partition, None)
+        for partition in partitions:
+            by_partition.pop(partition, None)
         self._fetched.pop((group_id, topic), None)
         if not by_partition:
             by_topic.pop(topic, None)
@@ -151,30 +171,91 @@ class Offsets:
 
     # --- OffsetCommit -----------------------------------------------------------------------------------------
 
-    def handle_commit(self, now_ms: int, request: OffsetCommit) -> Result:
+    def handle_commit(self, now_ms: int, request: OffsetCommit) -> Result | Steps:
+        if sum([len(topic.partitions) for topic in request.topics]) > LONG_COMMIT:
+            return self._commit_in_steps(now_ms, request)
         out = Result()
         error = self._accept(now_ms, request, out)
         if error is not ErrorCode.none:
             return Result(OffsetCommitReply(error))
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        self._add_records(now_ms, request, out.records, refused)
+        out.reply = OffsetCommitReply(ErrorCode.none, refused or None)
+        return out
+
+    def _add_records(
+        self, now_ms: int, request: OffsetCommit, records: list[Record], refused: dict[tuple[str, int], ErrorCode]
+    ) -> None:
         limit = self._config.offset_metadata_max_bytes
         has_expiry = request.retention_time_ms != -1
         expire_ms = now_ms + request.retention_time_ms if has_expiry else -1
-        refused: dict[tuple[str, int], ErrorCode] | None = None
-        records = out.records
         group_id = request.group_id
         for topic, topic_id, partitions in request.topics:
+            prefix = offset_key_prefix(group_id, topic)
             for partition, offset, leader_epoch, metadata in partitions:
                 if metadata and is_longer(metadata, limit):
-                    refused = refused or {}
                     refused[topic, partition] = ErrorCode.offset_metadata_too_large
                     continue
                 if has_expiry:  # a record with an expiry holds neither
                     leader_epoch, topic_id = -1, None
                 value = OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
                 decoded = OffsetCommitRecord(OffsetKey(group_id, topic, partition), value)
-                records.append(Prepared(offset_key(group_id, topic, partition), offset_value(value), decoded))
-        out.reply = OffsetCommitReply(ErrorCode.none, refused)
+                key = prefix + partition.to_bytes(4, "big", signed=True)
+                records.append(Prepared(key, offset_value(value), decoded))
+
+    def _commit_in_steps(self, now_ms: int, request: OffsetCommit) -> Steps:
+        """The same for many partitions. What does not fit into a batch is refused as soon as that is known."""
+        out = Result()
+        consumer_group = self._consumer_groups.get(request.group_id)
+        if consumer_group is not None and request.group_id not in self._groups:
+            for part in parts_of(request):
+                error = consumer_group.refuse_commit(part, self._config.offset_metadata_max_bytes)
+                if error is not ErrorCode.none:
+                    return Result(OffsetCommitReply(error))
+                yield None
+        else:
+            error = self._accept(now_ms, request, out)
+            if error is not ErrorCode.none:
+                return Result(OffsetCommitReply(error))
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        if request.retention_time_ms != -1:
+            left = self.batch_bytes()
+            for part in parts_of(request):
+                begin = len(out.records)
+                self._add_records(now_ms, part, out.records, refused)
+                left -= sum([len(record.key) + len(record.value or b"") for record in out.records[begin:]])
+                if left < 0:
+                    return Result(OffsetCommitReply(ErrorCode.unknown_server_error), effects=out.effects)
+                yield None
+        elif not (yield from self._add_block(now_ms, request, out, refused)):
+            return Result(OffsetCommitReply(ErrorCode.unknown_server_error), effects=out.effects)
+        out.reply = OffsetCommitReply(ErrorCode.none, refused or None)
         return out
+
+    def _add_block(
+        self, now_ms: int, request: OffsetCommit, out: Result, refused: dict[tuple[str, int], ErrorCode]
+    ) -> Generator[None, None, bool]:
+        """The records as a block; False: they are too many for a batch."""
+        limit = self._config.offset_metadata_max_bytes
+        plan, left = CommitPlan(replace(request, topics=())), self.batch_bytes()
+        offsets: list[int] = []
+        epochs: list[int] = []
+        for part in parts_of(request):
+            for topic, topic_id, rows in part.topics:
+                too_long = [row[0] for row in rows if row[3] and is_longer(row[3], limit)]
+                taken = rows
+                if too_long:
+                    refused.update(((topic, partition), ErrorCode.offset_metadata_too_large) for partition in too_long)
+                    taken = [row for row in rows if not row[3] or not is_longer(row[3], limit)]
+                left -= plan.add(topic, topic_id, taken)
+                offsets += [row[1] for row in taken]
+                epochs += [row[2] for row in taken]
+            if left < 0:
+                return False
+            yield
+        if offsets:
+            out.block = PlannedCommits(plan, offsets, epochs).block(now_ms)
+        return True
 
     def handle_planned(self, now_ms: int, request: PlannedCommits) -> Result:
         """The same for commits of which only the offsets are new: see groups/commit_plan."""
@@ -205,15 +286,21 @@ class Offsets:
             error = consumer_group.refuse_fetch(request.member_id, request.member_epoch)
             if error is not ErrorCode.none:
                 return Result(OffsetFetchReply(error))
-        group_id = request.group_id
-        by_topic = self._by_group.get(group_id, {})
-        asked = request.topics
-        if asked is None:
-            asked = [(topic, tuple(by_partition)) for topic, by_partition in by_topic.items()]
-        topics = [
-            (topic, self._rows(group_id, topic, partitions, by_topic.get(topic, {}))) for topic, partitions in asked
-        ]
-        return Result(OffsetFetchReply(topics=topics))
+        by_topic = self._by_group.get(request.group_id, {})
+        asked: Iterable[tuple[str, Sequence[int]]]
+        if request.topics is None:
+            asked = ((topic, tuple(by_partition)) for topic, by_partition in list(by_topic.items()))
+        else:
+            asked = request.topics
+        rows = self._fetched_rows(request.group_id, asked, by_topic)
+        count = len(by_topic if request.topics is None else request.topics)
+        return Result(OffsetFetchReply(topics=list(rows) if count <= TOPICS_AT_ONCE else rows))
+
+    def _fetched_rows(
+        self, group_id: str, asked: Iterable[tuple[str, Sequence[int]]], by_topic: Mapping[str, Mapping[int, Stored]]
+    ) -> Iterator[tuple[str, FetchedRows]]:
+        for topic, partitions in asked:
+            yield topic, self._rows(group_id, topic, partitions, by_topic.get(topic, {}))
 
     def _rows(
         self, group_id: str, topic: str, partitions: Sequence[int], by_partition: Mapping[int, Stored]
@@ -251,39 +338,37 @@ class Offsets:
         out.reply = OffsetDeleteReply(topics=topics)
         return out
 
-    def delete_all(self, group_id: str) -> list[Record]:
-        records: list[Record] = []
-        for topic, by_partition in self._by_group.get(group_id, {}).items():
-            records += _tombstones(group_id, topic, by_partition)
-        return records
+    def partitions(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
+        """Topics and partitions that the group has offsets of, some at a time."""
+        for topic, by_partition in list(self._by_group.get(group_id, {}).items()):
+            for some in _in_runs(by_partition):
+                yield topic, some
 
-    def on_topics_deleted(self, topics: Collection[str]) -> list[Record]:
-        records: list[Record] = []
-        for group_id, by_topic in self._by_group.items():
+    def on_topics_deleted(self, topics: Collection[str]) -> Iterator[Record | None]:
+        for group_id, by_topic in list(self._by_group.items()):
             for topic in topics:
                 if topic in by_topic:
-                    records += _tombstones(group_id, topic, by_topic[topic])
-        return records
+                    yield from _tombstones(group_id, topic, list(by_topic[topic]))
+                yield None
 
-    def of_topics_gone(self, topic_id: TopicIds) -> list[Record]:
+    def of_topics_gone(self, topic_id: TopicIds) -> Iterator[Record | None]:
         """Tombstones for what was committed for topics that are gone, also if there is another of the name now."""
         ids: dict[str, bytes | None] = {}
-        records: list[Record] = []
-        for group_id, by_topic in self._by_group.items():
-            for topic, by_partition in by_topic.items():
+        for group_id, by_topic in list(self._by_group.items()):
+            for topic, by_partition in list(by_topic.items()):
                 if topic not in ids:
                     ids[topic] = topic_id(topic)
                 now = ids[topic]
-                gone = (
-                    p for p, (*_, then) in by_partition.items() if now is None or (then is not None and then != now)
-                )
-                records += _tombstones(group_id, topic, gone)
-        return records
+                for some in _in_runs(by_partition):
+                    stored = ((partition, by_partition[partition][5]) for partition in some)
+                    gone = [p for p, then in stored if now is None or (then is not None and then != now)]
+                    yield from repeat(None, _passed(some))
+                    yield from _tombstones(group_id, topic, gone)
 
     # --- expiry -----------------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int, group: Group, records: list[Record]) -> bool:
-        """Appends tombstones of what expired to ``records``; says whether nothing of the group is left."""
+    def expire(self, now_ms: int, group: Group) -> Generator[Record | None, None, bool]:
+        """Tombstones of what has expired; returns whether nothing of the group is left."""
         group_id = group.group_id
         if group_id not in self._by_group:
             return True
@@ -292,18 +377,21 @@ class Offsets:
             return False
         until = now_ms - self._config.offsets_retention_ms
         left = False
-        for topic, by_partition in self._by_group[group_id].items():
-            gone: list[int] = []
-            if not group.reads(topic):
-                # A million of them are gone through at once, so nothing is made of those that stay.
+        for topic, by_partition in list(self._by_group[group_id].items()):
+            if group.reads(topic):
+                left = True
+                continue
+            for some in _in_runs(by_partition):
+                stored = ((partition, by_partition[partition]) for partition in some)
                 gone = [
                     partition
-                    for partition, stored in by_partition.items()
-                    if (stored[3] if since == EACH_COMMIT else since) <= until or stored[4] != -1
-                    if stored[4] == -1 or stored[4] <= now_ms
+                    for partition, (_, _, _, committed_ms, expires_ms, _) in stored
+                    if (committed_ms if since == EACH_COMMIT else since) <= until or expires_ms != -1
+                    if expires_ms == -1 or expires_ms <= now_ms
                 ]
-                records += _tombstones(group_id, topic, gone)
-            left = left or len(gone) < len(by_partition)
+                left = left or len(gone) < len(some)
+                yield from repeat(None, _passed(some))
+                yield from _tombstones(group_id, topic, gone)
         return not left
 
 
@@ -339,5 +427,25 @@ def _retention_start(group: Group) -> int | None:
     return None
 
 
-def _tombstones(group_id: str, topic: str, partitions: Iterable[int]) -> list[Record]:
-    return [Record(offset_key(group_id, topic, partition), None) for partition in partitions]
+def _in_runs(by_partition: Collection[int]) -> Iterator[list[int]]:
+    """A topic's partitions as they are now, some at a time."""
+    partitions = list(by_partition)
+    for first in range(0, len(partitions), RUN_PARTITIONS):
+        yield partitions[first : first + RUN_PARTITIONS]
+
+
+def _passed(partitions: Collection[int]) -> int:
+    """How many elements of work it is to look at the offsets of these partitions."""
+    return 1 + len(partitions) // 3
+
+
+def _tombstones(group_id: str, topic: str, partitions: Iterable[int]) -> Iterator[Record]:
+    prefix = offset_key_prefix(group_id, topic)
+    return (
+        Prepared(
+            prefix + partition.to_bytes(4, "big", signed=True),
+            None,
+            OffsetCommitRecord(OffsetKey(group_id, topic, partition), None),
+        )
+        for partition in partitions
+    )

@@ -11,13 +11,14 @@ Rules
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from odradek.core.effects import Record, Result, SetTimer
+from odradek.core.effects import Record, Result, SetTimer, Steps, begun
 from odradek.core.errors import ErrorCode
 from odradek.core.records import (
     CoordinatorRecord,
+    GroupKey,
     GroupMetadata,
     GroupRecord,
     OffsetCommitRecord,
@@ -56,6 +57,8 @@ from odradek.groups.messages import (
     SyncGroup,
 )
 from odradek.groups.offsets import Offsets, Prepared, Stored, TopicIds
+from odradek.groups.pace import Pace, in_parts
+from odradek.groups.tombstones import Tombstones
 
 EXPIRY: Hashable = ("expiry",)
 CLASSIC = "classic"
@@ -85,7 +88,7 @@ class GroupShard:
             config, surroundings or Nowhere(), self.consumer_groups, self.groups, self._membership
         )
         self._classic_members = ClassicMembers(self._consumers)
-        self._handlers: dict[type, Callable[[int, Any], Result]] = {
+        self._handlers: dict[type, Callable[[int, Any], Result | Steps]] = {
             OffsetCommit: self._offsets.handle_commit,
             PlannedCommits: self._offsets.handle_planned,
             OffsetFetch: self._offsets.handle_fetch,
@@ -101,8 +104,12 @@ class GroupShard:
             DeleteGroups: self._delete,
         }
 
-    def handle(self, now_ms: int, request: Request) -> Result:
-        return self._handlers[type(request)](now_ms, request)
+    def limit_batches(self, batch_bytes: Callable[[], int]) -> None:
+        """What needs more bytes of records than a batch of the log takes is refused before it is made."""
+        self._offsets.batch_bytes = self._consumers.batch_bytes = batch_bytes
+
+    def handle(self, now_ms: int, request: Request) -> Result | Steps:
+        return begun(self._handlers[type(request)](now_ms, request))
 
     def take_back(self, now_ms: int, request: Request) -> Result | None:
         """The records of a request just handled are more than a batch takes, and all its answers became errors.
@@ -131,7 +138,7 @@ class GroupShard:
 
     # --- the classic protocol, whichever kind the group is ----------------------------------------------------
 
-    def _join(self, now_ms: int, request: JoinGroup) -> Result:
+    def _join(self, now_ms: int, request: JoinGroup) -> Result | Steps:
         group = self.consumer_groups.get(request.group_id)
         if group is None or self._membership.refuse_join(request) is not ErrorCode.none:
             return self._membership.handle_join(now_ms, request)
@@ -158,7 +165,7 @@ class GroupShard:
             return self._membership.handle_heartbeat(now_ms, request)
         return self._classic_members.handle_heartbeat(now_ms, group, request)
 
-    def _leave(self, now_ms: int, request: LeaveGroup) -> Result:
+    def _leave(self, now_ms: int, request: LeaveGroup) -> Result | Steps:
         group = self.consumer_groups.get(request.group_id)
         if group is None:
             return self._membership.handle_leave(now_ms, request)
@@ -168,7 +175,15 @@ class GroupShard:
 
     def replay(self, offset: int, record: Record) -> None:
         """Takes over one record of the log, at ``offset``."""
-        decoded = record.decoded if isinstance(record, Prepared) else decode(record.key, record.value)
+        if isinstance(record, Prepared):
+            self._replay_offset(record.decoded)
+            return
+        if isinstance(record, consumer_records.GroupChange):
+            group = self._consumer_group(record.group_id)
+            if group is not None:
+                group.replay_change(record)
+            return
+        decoded = decode(record.key, record.value)
         if isinstance(decoded, OffsetCommitRecord):
             self._replay_offset(decoded)
         elif isinstance(decoded, GroupRecord):
@@ -180,10 +195,20 @@ class GroupShard:
         else:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
 
-    def replay_block(self, offset: int, block: CommitBlock) -> None:
+    def replay_block(self, offset: int, block: CommitBlock | Tombstones) -> None:
         """Takes over a block, just written; ``offset`` is that of its first record."""
+        if isinstance(block, Tombstones):
+            self._replay_tombstones(block)
+            return
         self._ensure_group(block.plan.request.group_id, block.now_ms)
         self._offsets.replay_block(block)
+
+    def _replay_tombstones(self, block: Tombstones) -> None:
+        for group_id, topic, partitions in block.rows:
+            if topic is None:
+                self._replay_group(GroupRecord(GroupKey(group_id), None))
+            else:
+                self._offsets.replay_gone(group_id, topic, partitions)
 
     def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, Stored | None]) -> None:
         """Takes over what records of the log said of these partitions in the end; None: that they were deleted."""
@@ -217,19 +242,23 @@ class GroupShard:
 
     def _replay_consumer_group(self, decoded: CoordinatorRecord) -> None:
         number, group_id, value = decoded.kind.number, decoded.key["group_id"], decoded.value
+        group = self.consumer_groups.get(group_id) if value is None else self._consumer_group(group_id)
+        if group is None:
+            return  # it is gone, or a classic group already
+        if value is None and number == consumer_records.GROUP:
+            del self.consumer_groups[group_id]
+        else:
+            group.replay(number, decoded.key, value)
+
+    def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """The group that a record is of, which may be the first; None: it is a classic one now."""
         group = self.consumer_groups.get(group_id)
-        if value is None:
-            if group is None:
-                return  # it is gone, or a classic group already
-            if number == consumer_records.GROUP:
-                del self.consumer_groups[group_id]
-                return
-        elif group is None:
+        if group is None:
             if self._loaded and group_id in self.groups:
-                return  # of a group that has become a classic one by the very request that wrote this
+                return None  # it has become a classic one by the very request that wrote this
             self.groups.pop(group_id, None)
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
-        group.replay(number, decoded.key, value)
+        return group
 
     def on_loaded(self, now_ms: int) -> Result:
         """The log was read to its end: members get time to find us, and expiry starts its rounds."""
@@ -241,13 +270,13 @@ class GroupShard:
 
     # --- timers and events ------------------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result:
+    def on_timer(self, now_ms: int, key: Hashable) -> Result | Steps:
         if key == EXPIRY:
-            return self._expire(now_ms)
+            return begun(self._expire(now_ms))
         assert isinstance(key, tuple)
         kind, group_id = key[:2]
         if kind in KINDS:
-            return self._consumers.on_timer(now_ms, key)
+            return begun(self._consumers.on_timer(now_ms, key))
         group = self.groups.get(group_id)
         if group is None:
             return Result()
@@ -258,17 +287,28 @@ class GroupShard:
         assert kind == SYNC
         return self._membership.on_sync_timer(now_ms, group)
 
-    def _expire(self, now_ms: int) -> Result:
+    def _expire(self, now_ms: int) -> Steps:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
-        for group in self.groups.values():
-            nothing_left = self._offsets.expire(now_ms, group, out.records)
+        return in_parts(self._expired(now_ms, out), out)
+
+    def _expired(self, now_ms: int, out: Result) -> Iterator[Record | None]:
+        for group in list(self.groups.values()):
+            nothing_left = yield from self._offsets.expire(now_ms, group)
             if nothing_left and group.state is State.EMPTY:
-                out.records.append(Record(group_key(group.group_id), None))
-        for consumer_group in self.consumer_groups.values():
-            nothing_left = self._offsets.expire(now_ms, consumer_group, out.records)
+                yield Record(group_key(group.group_id), None)
+            yield None
+        for consumer_group in list(self.consumer_groups.values()):
+            nothing_left = yield from self._offsets.expire(now_ms, consumer_group)
             if nothing_left and consumer_group.is_empty:
-                self._consumers.delete(consumer_group, out)
-        return out
+                gone = Result()
+                self._consumers.delete(consumer_group, gone)
+                out.effects += gone.effects
+                yield from gone.records
+            yield None
+
+    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | Steps:
+        """Something that was done aside has been done."""
+        return begun(self._consumers.on_work(now_ms, key, value))
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """The time was set, or nothing ran for a while: what members were given they still have."""
@@ -283,13 +323,13 @@ class GroupShard:
         """Topics came, went or grew: groups that read them assign anew at their next heartbeat."""
         self._consumers.on_topics_changed(topics, created=created)
 
-    def on_topics_deleted(self, topics: Collection[str]) -> Result:
+    def on_topics_deleted(self, topics: Collection[str]) -> Result | Steps:
         """Their offsets go, for every group."""
-        return Result(records=self._offsets.on_topics_deleted(topics))
+        return begun(in_parts(self._offsets.on_topics_deleted(topics), Result()))
 
-    def on_topics_known(self, topic_id: TopicIds) -> Result:
+    def on_topics_known(self, topic_id: TopicIds) -> Result | Steps:
         """Offsets go whose topic was deleted while nobody could write that down: a crash came in between."""
-        return Result(records=self._offsets.of_topics_gone(topic_id))
+        return begun(in_parts(self._offsets.of_topics_gone(topic_id), Result()))
 
     # --- administration ---------------------------------------------------------------------------------------
 
@@ -328,43 +368,54 @@ class GroupShard:
         )
 
     def _list(self, now_ms: int, request: ListGroups) -> Result:
-        groups: list[ListedGroup] = []
-        if not request.types or CLASSIC in request.types:
-            groups += [
-                ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
-                for group in self.groups.values()
-            ]
-        if not request.types or CONSUMER in request.types:
-            groups += [
-                ListedGroup(group.group_id, CONSUMER, group.state.value, CONSUMER)
-                for group in self.consumer_groups.values()
-            ]
-        if request.states:
-            groups = [group for group in groups if group.state.lower() in request.states]
-        return Result(ListGroupsReply(groups=groups))
+        classic = self.groups.values() if not request.types or CLASSIC in request.types else ()
+        consumer = self.consumer_groups.values() if not request.types or CONSUMER in request.types else ()
+        return Result(ListGroupsReply(groups=_listed(list(classic), list(consumer), request.states)))
 
-    def _delete(self, now_ms: int, request: DeleteGroups) -> Result:
-        out = Result()
+    def _delete(self, now_ms: int, request: DeleteGroups) -> Steps:
+        out, offsets, pace = Result(), Tombstones(), Pace()
         answers = []
+        limit = self._offsets.batch_bytes()
         for group_id in request.group_ids:
-            group = self.groups.get(group_id)
+            if pace.spend():
+                yield None
+            error = self._refuse_deletion(group_id)
+            answers.append((group_id, error))
+            if error is not ErrorCode.none:
+                continue
+            for topic, partitions in self._offsets.partitions(group_id):
+                offsets.add_offsets(group_id, topic, partitions)
+                if offsets.most_bytes > limit:  # all are written or none
+                    return Result(request.failed(ErrorCode.unknown_server_error))
+                if pace.spend(1 + len(partitions) // 2):
+                    yield None
+            group = self.consumer_groups.get(group_id)
             if group is None:
-                answers.append((group_id, self._delete_consumer_group(group_id, out)))
-            elif group.state is not State.EMPTY:
-                answers.append((group_id, ErrorCode.non_empty_group))
+                offsets.add_group(group_id)
             else:
-                out.records += self._offsets.delete_all(group_id)
-                out.records.append(Record(group_key(group_id), None))
-                answers.append((group_id, ErrorCode.none))
+                self._consumers.delete(group, out)
         out.reply = answers
+        if offsets.count:
+            out.block = offsets
         return out
 
-    def _delete_consumer_group(self, group_id: str, out: Result) -> ErrorCode:
-        group = self.consumer_groups.get(group_id)
-        if group is None:
+    def _refuse_deletion(self, group_id: str) -> ErrorCode:
+        group = self.groups.get(group_id)
+        if group is not None:
+            return ErrorCode.none if group.state is State.EMPTY else ErrorCode.non_empty_group
+        consumer_group = self.consumer_groups.get(group_id)
+        if consumer_group is None:
             return ErrorCode.group_id_not_found
-        if not group.is_empty:
-            return ErrorCode.non_empty_group
-        out.records += self._offsets.delete_all(group_id)
-        self._consumers.delete(group, out)
-        return ErrorCode.none
+        return ErrorCode.none if consumer_group.is_empty else ErrorCode.non_empty_group
+
+
+def _listed(
+    classic: Iterable[ClassicGroup], consumer: Iterable[ConsumerGroup], states: Collection[str]
+) -> Iterator[ListedGroup]:
+    """Row by row, as there may be hundreds of thousands."""
+    for group in classic:
+        if not states or group.state.value.lower() in states:
+            yield ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
+    for consumer_group in consumer:
+        if not states or consumer_group.state.value.lower() in states:
+            yield ListedGroup(consumer_group.group_id, CONSUMER, consumer_group.state.value, CONSUMER)

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections import Counter
 from datetime import UTC, datetime
-from html import escape
+from html import escape as escape_html
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.core.errors import OdradekError, StorageError
+from odradek.core.printable import printable
 from odradek.history.analysis import Analysis
 from odradek.history.findings import KINDS, told_us
 
@@ -128,6 +129,11 @@ def render(analysis: Analysis, source: str) -> str:
         f"<title>Offset history of {escape(source)}</title><style>{_STYLE}</style>"
         f"<script>{get_plotlyjs()}</script></head><body><main>{''.join(parts)}</main></body></html>\n"
     )
+
+
+def escape(text: str) -> str:
+    """Text of a cluster for the page: neither tags, nor characters that turn the direction of what follows."""
+    return escape_html(printable(text))
 
 
 def _tile(kind: str, count: int) -> str:

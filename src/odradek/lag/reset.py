@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
+from uuid import UUID
 
 from odradek.client import durations
 from odradek.client.admin import Admin
@@ -18,6 +19,7 @@ from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition, java_string_hash
 from odradek.lag.reset_csv import hash_order
+from odradek.lag.reset_mark import mark_reset
 
 RESETTABLE = ("Empty", "Dead")
 
@@ -58,6 +60,14 @@ class GroupReset(NamedTuple):
     group: str
     state: str
     rows: tuple[ResetRow, ...]
+    topic_ids: Mapping[str, UUID | None] = {}
+
+    def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What to commit. The marks have a query that reads as this group follow (``reset_mark``)."""
+        return {
+            TopicPartition(row.topic, row.partition): mark_reset(row.after, self.topic_ids.get(row.topic))
+            for row in self.rows
+        }
 
 
 def targets(
@@ -144,18 +154,20 @@ def plan(
         ordered = [described[name] for name in hash_order(described, {n: java_string_hash(n) for n in described})]
         whole = [TopicPartition(t.name, p.partition) for t in ordered for p in t.partitions]
         chosen = list(dict.fromkeys([*partitions, *whole]))
-    _check_exist(admin, chosen)
+    topic_ids = _check_exist(admin, chosen)
     logs = _logs(admin, chosen, scenario)
     wished = targets(scenario, group, chosen, committed, logs)
-    return GroupReset(group, state, rows(scenario, wished, committed, logs))
+    return GroupReset(group, state, rows(scenario, wished, committed, logs), topic_ids)
 
 
-def _check_exist(admin: Admin, chosen: list[TopicPartition]) -> None:
+def _check_exist(admin: Admin, chosen: list[TopicPartition]) -> dict[str, UUID | None]:
+    """Returns the topics' ids."""
     described = admin.describe_topics(sorted({tp.topic for tp in chosen})) if chosen else {}
     for tp in chosen:
         count = len(described[tp.topic].partitions)
         if tp.partition >= count:
             raise UnknownTopic(f"topic {tp.topic} has no partition {tp.partition} (it has {count})")
+    return {name: topic.topic_id for name, topic in described.items()}
 
 
 def _logs(admin: Admin, chosen: list[TopicPartition], scenario: Scenario) -> dict[TopicPartition, Log]:

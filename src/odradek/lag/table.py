@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from odradek.client.model import GroupListing
 from odradek.core.ids import TopicPartition
+from odradek.core.printable import printable
 from odradek.lag.describe import GroupLag, LagRow
 
 _HEAD = (
@@ -19,10 +20,11 @@ def format_table(rows: Sequence[LagRow]) -> str:
     """The table of ``kafka-consumer-groups --describe``, header first, without a closing line feed; '' for no rows.
 
     Columns are as wide as there: GROUP, TOPIC, CONSUMER-ID and HOST at least 15 and as wide as their widest value.
+    Control characters in names are shown as escapes.
     """
     if not rows:
         return ""
-    lines = [_HEAD, *(tuple("-" if value is None else str(value) for value in row) for row in rows)]
+    lines = [_HEAD, *(tuple("-" if value is None else printable(str(value)) for value in row) for row in rows)]
     wide = {column: max(_NARROWEST, *(len(line[column]) for line in lines)) for column in (0, 1, 6, 7)}
     widths = [wide[0], wide[1], 10, 15, 15, 15, wide[6], wide[7]]
     return "\n".join(
@@ -32,6 +34,7 @@ def format_table(rows: Sequence[LagRow]) -> str:
 
 def notice(group: str, state: str) -> str | None:
     """What Kafka's tool says on stderr beside the table, if anything."""
+    group = printable(group)
     if state == "Empty":
         return f"Consumer group '{group}' has no active members."
     if state in _REBALANCING:
@@ -43,7 +46,8 @@ def lost_notices(found: GroupLag) -> list[str]:
     """A line for each partition where lag counts from the log start, since the committed offset lies below it."""
     committed = {TopicPartition(row.topic, row.partition): row.current_offset or 0 for row in found.rows}
     return [
-        f"Warning: {tp}: group '{found.group}' committed {committed[tp]}, but the log now starts at {start}: "
+        f"Warning: {printable(str(tp))}: group '{printable(found.group)}' committed {committed[tp]}, but the log now "
+        f"starts at {start}: "
         f"{start - committed[tp]} records are gone unread; LAG counts from {start}."
         for tp, start in sorted(found.lost.items())
     ]
@@ -51,7 +55,10 @@ def lost_notices(found: GroupLag) -> list[str]:
 
 def format_groups(groups: Sequence[GroupListing]) -> str:
     """The table of ``kafka-consumer-groups --list --type --state``, without a closing line feed."""
-    width = max([_NARROWEST, *(len(row.group_id) for row in groups)]) + 10
     lines = [("GROUP", "TYPE", "STATE")]
-    lines += [(row.group_id, row.type.capitalize() or "-", row.state or "-") for row in groups]
+    lines += [
+        (printable(row.group_id), printable(row.type.capitalize()) or "-", printable(row.state) or "-")
+        for row in groups
+    ]
+    width = max(_NARROWEST, *(len(line[0]) for line in lines)) + 10
     return "\n".join(f"{group:<{width}} {kind:<20} {state}" for group, kind, state in lines)

@@ -9,19 +9,20 @@ binary, ``time-*`` stays a number, a union with null is a nullable column. Union
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from odradek.core.errors import ConfigError
+from odradek.core.json_depth import NestedTooDeep, parse_json
+from odradek.pipelines.avro_bounds import Shape
 from odradek.pipelines.staging import ERROR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MAGIC, _HEADER = 0, 5
+_MAGIC, HEADER = 0, 5
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -55,11 +56,19 @@ class Decoder:
         self.framing = framing
         self.writer_schemas = dict(writer_schemas or {})
         self._parsed = _parse(schema)
-        self._writers = {number: _parse(text) for number, text in self.writer_schemas.items()}
-        self.decoded = _arrow_type(_parse(schema, times=True), {}, ())
+        Shape(self._parsed)  # before anything else goes through it
+        self._writers = {number: Shape(_parse(text)) for number, text in self.writer_schemas.items()}
+        self.timed = _parse(schema, times=True)
+        self.decoded = _arrow_type(self.timed, {}, ())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.schema, self.framing, self.writer_schemas)
+
+    def same_writers(self) -> list[int] | None:
+        """Ids of the schemas that are the reader's own; None where all values are taken to be written with it."""
+        if self.framing != "confluent" or not self._writers:
+            return None
+        return [number for number, shape in self._writers.items() if shape.schema == self._parsed]
 
     def read(self, records: DataFrame) -> DataFrame:
         """Of a frame that ends with ``value`` the columns before it, then ``value`` read, ``raw`` and ``error``."""
@@ -97,13 +106,19 @@ class Decoder:
 
         start, writer = 0, self._parsed
         if self.framing == "confluent":
-            if len(data) < _HEADER or data[0] != _MAGIC:
+            if len(data) < HEADER or data[0] != _MAGIC:
                 return None, "it does not begin with Confluent's five bytes"
-            start, number = _HEADER, int.from_bytes(data[1:_HEADER], "big")
+            start, number = HEADER, int.from_bytes(data[1:HEADER], "big")
             if self._writers:
                 if number not in self._writers:
                     return None, f"its writer's schema, id {number}, is not known"
-                writer = self._writers[number]
+                shape = self._writers[number]
+                writer = shape.schema
+                try:
+                    if shape.is_recursive:
+                        shape.check_value(data, start)
+                except NestedTooDeep as error:
+                    return None, f"it is {error}"
         stream = io.BytesIO(data)
         stream.seek(start)
         try:
@@ -139,9 +154,11 @@ def _parse(text: str, *, times: bool = False) -> Any:
     except ImportError as error:
         raise ConfigError("value format avro needs fastavro: pip install 'odradek[lake]'") from error
     try:
-        schema = json.loads(text)
+        schema = parse_json(text)
         return fastavro.parse_schema(schema if times else _without_times(schema))
-    except (ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError
+    ) as error:  # fmt: skip
         raise ConfigError(f"the schema is no Avro schema: {error or type(error).__name__}: {text[:80]!r}") from error
 
 

@@ -19,6 +19,7 @@ from odradek.core.errors import OdradekError
 from odradek.pipelines.demo_state import Range
 from odradek.pipelines.flights import Feed, Integers
 from odradek.pipelines.lake import Lake
+from odradek.pipelines.places import LocalPlace
 from odradek.pipelines.queries import cause_of
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def count_with_spark(spark: SparkSession, lake: Lake) -> Count:
         return Count(0, 0, 0)
     # Else Spark takes a path for a glob; escaped, Hadoop would still stumble over a colon beside it.
     reader = spark.read.option("__globPaths__", "false")
-    table = reader.parquet(str(lake.table)).select("partition", "offset", "distance")
+    table = reader.parquet(LocalPlace(lake.table).spark_uri).select("partition", "offset", "distance")
     records = table.groupBy("partition", "offset").agg(
         f.count("*").alias("rows"), f.first("distance").alias("distance")
     )

@@ -1,10 +1,10 @@
 """A Delta table that micro-batches are added to exactly once, without a jar.
 
-Spark writes a batch's Parquet files beside the table, as for ``lake``; they are moved in, and one commit of the
-``deltalake`` package adds them to the table's log, together with the number of the batch: Delta's own way of making a
-writer idempotent, ``txn`` with ``appId`` (the query's id) and ``version`` (the batch's). A batch that comes again and
-is in the log is not computed again. Files of a batch that was killed before its commit belong to no version of the
-table; the batch's next try has the same names and replaces them.
+Workers write a batch's Parquet files to where they stay; Spark writes them beside the table, as for ``lake``, and they
+are moved in. One commit of the ``deltalake`` package adds them to the table's log, together with the number of the
+batch: Delta's own way of making a writer idempotent, ``txn`` with ``appId`` (the query's id) and ``version`` (the
+batch's). A batch that comes again and is in the log is not computed again. Files of a batch that was killed before its
+commit belong to no version of the table; their names have the id of the run, and a later run removes them.
 
 ``delta-spark`` would be the other way: a jar for one version of Spark each. 4.4.0, made for Spark 4.2 and the newest,
 fails on 4.3 with a ``NoSuchMethodError`` (tried).
@@ -12,34 +12,52 @@ fails on 4.3 with a ``NoSuchMethodError`` (tried).
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.json_depth import parse_json
 from odradek.pipelines.lake import Added, named_for, prefix_of
 from odradek.pipelines.places import LocalPlace, Place
-from odradek.pipelines.staging import Staging
+from odradek.pipelines.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
     from deltalake import Schema
+    from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from odradek.pipelines.batch_rows import BatchRows
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_TRIES = 20
+# Of a file: the batch, and the run that wrote it.
+_OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-([0-9a-f]{8})-")
 
 
 class DeltaTable:
     """The table at a place; ``options`` are those that deltalake reaches its storage with."""
 
     def __init__(
-        self, table: Place, staging: Place, partition_by: Sequence[str] = (), options: Mapping[str, str] | None = None
+        self,
+        table: Place,
+        staging: Place,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        run: str | None = None,
     ) -> None:
         check_installed()
         self._table = table
-        self._staging = Staging(staging)
+        self._staging = Staging(staging, run)
+        self._run = self._staging.run
+        self._has_written = False
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
 
@@ -51,15 +69,26 @@ class DeltaTable:
         scheme, _, rest = self._table.uri.partition("://")
         return f"s3://{rest}" if scheme in ("s3a", "s3n") else self._table.uri
 
-    def prepare(self) -> None:
-        """Creates what is missing and removes what killed writers left beside the table. Raises StorageError."""
+    def prepare(self, dead: Collection[str] | None = None) -> None:
+        """Creates what is missing and removes what dead runs have left in and beside the table. Raises StorageError."""
+        from deltalake.exceptions import DeltaError
+
         self._table.make()
-        self._staging.root.remove()
+        try:
+            self._remove_leftovers(dead or ())
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+        self._staging.remove_runs(dead)
         self._staging.root.make()
 
     def close(self) -> None:
-        """Removes the writer's own folder; the table stays."""
-        self._staging.root.remove()
+        """Removes what this run has left in and beside the table, but for what it has committed."""
+        from deltalake.exceptions import DeltaError
+
+        self._staging.close()
+        if self._has_written:
+            with contextlib.suppress(DeltaError, OSError):  # a later run finds them, too
+                self._remove_leftovers([self._run])
 
     def has_batches(self) -> bool:
         """Whether a query has added anything. (Rows of others may be there all the same.)"""
@@ -91,7 +120,7 @@ class DeltaTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            self._log(self._schema_of(batch))
+            self._log(self._schema_of(batch.schema))
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
 
@@ -109,49 +138,110 @@ class DeltaTable:
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
 
-    def add(
-        self, batch: DataFrame, batch_id: int, query_id: str, check: Callable[[DataFrame], None] | None = None
-    ) -> Added:
-        """Adds a batch as one commit, unless it is in the table; returns what it has brought. ``check`` sees the rows
-        before that. Raises StorageError, and what ``check`` raises.
+    def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
+        """Adds a batch as one commit, unless it is in the table; returns what it has brought. Raises StorageError, and
+        what ``BatchRows.write`` raises.
         """
-        from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import DeltaError
 
         try:
-            schema = self._schema_of(batch)
+            schema = self._schema_of(rows.schema)
             self._log(schema)
             added = self.told(batch_id, query_id)
             if added is not None:
                 return added
-            staged = self._staging.stage(batch, batch_id, self._partition_by, check)
-            prefix = prefix_of(batch_id, query_id)
-            moves = [(file.name, named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
-            self._table.move_here(self._staging.root.child(self._staging.batch(batch_id)), moves)
-            files = [(target, file.size, file.rows) for (_, target), file in zip(moves, staged, strict=True)]
-            added = Added(sum(file.rows for file in staged), sum(file.bad for file in staged))
-            log = self._log(schema) or self._begun(schema)
-            log.create_write_transaction(
-                [self._add_action(*file) for file in files],
-                "append",
-                log.schema(),
-                self._partition_by,
-                commit_properties=CommitProperties(
-                    custom_metadata={"odradek.batch": f"{batch_id} {query_id} {added.rows} {added.bad}"},
-                    app_transactions=[Transaction(query_id, batch_id)],
-                ),
-            )
+            files = self._written(rows, batch_id, query_id)
+            actions = [self._add_action(file) for file in files]
+            added = self._commit(actions, schema, batch_id, query_id, Added.of(files))
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be written: {error}") from error
-        self._staging.root.child(self._staging.batch(batch_id)).remove()
         return added
 
-    def _schema_of(self, batch: DataFrame) -> Schema:
+    def _written(self, rows: BatchRows, batch_id: int, query_id: str) -> list[StagedFile]:
+        """The files of a batch where they stay, which no version of the table has yet. Names have the run's id: no two
+        runs write the same file."""
+        prefix = f"{prefix_of(batch_id, query_id)}-{self._run[:8]}"
+        self._has_written = True
+        if rows.in_place:
+            return rows.write(self._table, prefix, self._partition_by)
+        staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
+        named = [replace(file, name=named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
+        moves = [(file.name, to.name) for file, to in zip(staged, named, strict=True)]
+        folder = self._staging.root.child(self._staging.batch(batch_id))
+        self._table.move_here(folder, moves)
+        folder.remove()
+        return named
+
+    def _commit(self, actions: list[AddAction], schema: Schema, batch_id: int, query_id: str, added: Added) -> Added:
+        """deltalake takes a second commit of one transaction id where the log was loaded after the first. So each try
+        looks at the very version that it builds on, and is refused where that is not the newest any more."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
+        told = f"{batch_id} {query_id} {added.rows} {added.bad} {self._run[:8]} {added.files} {added.size}"
+        for left in reversed(range(_TRIES)):
+            log = self._log(schema) or self._begun(schema)
+            known = log.transaction_version(query_id)
+            if known is not None and known >= batch_id:
+                for action in actions:
+                    self._table.delete(action.path)
+                return self._added(log, batch_id, query_id)
+            properties = CommitProperties(
+                custom_metadata={"odradek.batch": told},
+                max_commit_retries=0,
+                app_transactions=[Transaction(query_id, batch_id)],
+            )
+            try:
+                log.create_write_transaction(
+                    actions, "append", log.schema(), self._partition_by, commit_properties=properties
+                )
+            except CommitFailedError:
+                newest = self._log(schema)
+                if not left or newest is None or newest.version() == log.version():
+                    raise
+            else:
+                return added
+        raise AssertionError("unreachable")
+
+    def _remove_leftovers(self, runs: Collection[str]) -> None:
+        """Removes files that these runs have written and the log never had."""
+        ids = {run[:8] for run in runs}
+        ours = [file.name for file in self._table.data_files()] if ids else []
+        found = {name: match for name in ours if (match := _OURS.match(name.rpartition("/")[2])) and match[2] in ids}
+        if not found:
+            return
+        kept, whole = self._committed_by(ids)
+        for name, match in found.items():
+            if name.rpartition("/")[2] not in kept and match.group(1, 2) not in whole:
+                self._table.delete(name)
+
+    def _committed_by(self, ids: Collection[str]) -> tuple[set[str], set[tuple[str, str]]]:
+        """Which files these runs have committed, by their last names; and the batches of which the log does not tell
+        any more, all of whose files are kept: they may be of versions that somebody still reads."""
+        from deltalake import DeltaTable as Log
+
+        kept: set[str] = set()
+        whole: set[tuple[str, str]] = set()
+        if not Log.is_deltatable(self.uri, self._options):
+            return kept, whole
+        for commit in Log(self.uri, storage_options=self._options).history():
+            told = str(commit.get("odradek.batch", "")).split()
+            if len(told) < 5 or told[4] not in ids:
+                continue
+            text = self._table.child("_delta_log").read_text(f"{commit['version']:020}.json")
+            if text is None:
+                whole.add((prefix_of(int(told[0]), told[1]), told[4]))
+                continue
+            adds = (parse_json(line).get("add") for line in text.splitlines() if line.strip())
+            kept.update(add["path"].rpartition("/")[2] for add in adds if add)
+        return kept, whole
+
+    def _schema_of(self, columns: StructType) -> Schema:
         from deltalake import Schema
         from pyspark.sql.types import StructField, StructType
 
         # Delta writes a schema down as Spark does. Every column is nullable, as in the files that Spark writes.
-        fields = [StructField(field.name, field.dataType) for field in batch.schema.fields]
+        fields = [StructField(field.name, field.dataType) for field in columns.fields]
         return Schema.from_json(StructType(fields).json())
 
     def _begun(self, schema: Schema) -> Log:
@@ -180,21 +270,23 @@ class DeltaTable:
             raise ConfigError(f"the Delta table {self._table.uri} is partitioned by {found}")
         return log
 
-    def _add_action(self, name: str, size: int, rows: int) -> Any:
+    def _add_action(self, file: StagedFile) -> AddAction:
         from deltalake.transaction import AddAction
 
         values: dict[str, str | None] = {}
-        for part in name.split("/")[:-1]:
+        for part in file.name.split("/")[:-1]:
             column, _, value = part.partition("=")
             values[unquote(column)] = None if value == _NULL else unquote(value)
-        return AddAction(name, size, values, int(time.time() * 1000), True, json.dumps({"numRecords": rows}))
+        statistics = json.dumps({"numRecords": file.rows, **file.statistics})
+        return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
 
     def _added(self, log: Log, batch_id: int, query_id: str) -> Added:
         """What a batch has brought that is in the table already, as its commit says while the log still has that."""
         for commit in log.history(100):
             told = str(commit.get("odradek.batch", "")).split()
             if told[:2] == [str(batch_id), query_id]:
-                return Added(int(told[2]), int(told[3]))
+                files, size = map(int, told[5:7]) if len(told) > 6 else (None, None)  # commits before had no counts
+                return Added(int(told[2]), int(told[3]), files, size)
         return Added(0, 0)
 
 

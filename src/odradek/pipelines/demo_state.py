@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.json_depth import parse_json
 from odradek.pipelines.rewind import Move
 
 _FILE = "demo.json"
@@ -67,7 +68,7 @@ class DemoState:
         except (OSError, UnicodeDecodeError) as error:
             raise StorageError(f"{path} cannot be read: {error}") from error
         try:
-            stored = json.loads(text)
+            stored = parse_json(text)
             if stored["version"] != _VERSION:
                 raise ValueError(f"version {stored['version']}")
             skipped = {int(p): [(int(a), int(b)) for a, b in ranges] for p, ranges in stored["skipped"].items()}

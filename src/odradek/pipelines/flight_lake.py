@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.pipelines.flights import EVENT_SCHEMA
 from odradek.pipelines.lake import Lake
+from odradek.pipelines.places import LocalPlace
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.sources import Source
 
@@ -57,5 +58,5 @@ def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int
         advance(rows)
 
     started = time.monotonic()
-    run_query(source.stream(spark), add, str(lake.checkpoint))
+    run_query(source.stream(spark), add, LocalPlace(lake.checkpoint).spark_uri)
     return Filled(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)

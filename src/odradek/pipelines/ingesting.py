@@ -18,27 +18,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.checkpoint import settle_group
+from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder
+from odradek.pipelines.checkpoint import PlannedBatch, has_nothing_to_read, planned_batch, settle_group
+from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
 from odradek.pipelines.lake import Added, ParquetTable, check_spark_sees, query_id
+from odradek.pipelines.partition_folders import check_partition_columns
 from odradek.pipelines.places import LocalPlace, Place, is_uri, place_of
 from odradek.pipelines.queries import run_query
-from odradek.pipelines.sources import Source
+from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
+from odradek.pipelines.runs import RUNS, Run
+from odradek.pipelines.sources import Source, TopicLag
 from odradek.pipelines.staging import ERROR
+from odradek.pipelines.table_folders import folder_of, log_options
 from odradek.pipelines.table_state import BATCHES, STATE, Shape, begin_table, bind, check_checkpoint, check_table
+from odradek.pipelines.task_reports import TaskReport
 from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Framing, ValueFormat, Values, read_schema
+from odradek.spark.options import ReadOptions, parse_options, parse_size
+from odradek.spark.progress import told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 TABLE_FORMATS = ("parquet", "delta")
+WRITERS = ("workers", "spark")
+DEFAULT_WRITER = "workers"
+"""``workers``: Spark's Python workers read, decode and write; ``spark``: Spark reads rows from them and writes."""
+LIMIT = "maxBytesPerTrigger"
+BATCH_BYTES = "1g"
+TASK_BYTES = "256m"
 _TRIGGER = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)$", re.ASCII)
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
 @dataclass(frozen=True)
 class Target:
-    """The table: where, and how. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends the query."""
+    """The table: where, and how. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends the query.
+    ``writer``: who writes. ``task_bytes``: how much of a topic, as stored, a task of the workers reads.
+    """
 
     output: str
     table_format: str = "parquet"
@@ -48,15 +66,21 @@ class Target:
     on_bad: str = "keep"
     files_per_batch: int | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict)
+    writer: str = DEFAULT_WRITER
+    task_bytes: int = 256 << 20
 
     def check(self) -> None:
         """Raises ConfigError."""
+        if self.writer not in WRITERS:
+            raise ConfigError(f"writer {self.writer!r} is unknown; choose one of {', '.join(WRITERS)}")
         if self.table_format not in TABLE_FORMATS:
-            raise ConfigError(f"table format {self.table_format!r} is none of {', '.join(TABLE_FORMATS)}")
+            raise ConfigError(
+                f"table format {self.table_format!r} is unknown; choose one of {', '.join(TABLE_FORMATS)}"
+            )
         if self.table_format == "delta":
             check_installed()
         if self.on_bad not in ("keep", "fail"):
-            raise ConfigError(f"on bad {self.on_bad!r} is neither keep nor fail")
+            raise ConfigError(f"on bad {self.on_bad!r} is unknown; choose one of keep, fail")
         if not self.output.strip():
             raise ConfigError("the table needs a place: a directory, or a URI that Spark can write to")
         self.values.check()
@@ -78,12 +102,17 @@ class Target:
 @dataclass(frozen=True)
 class Ingested:
     """``rows`` went into the table in ``batches`` micro-batches, ``bad`` of them with a value that could not be read;
-    it took ``seconds``, without the start of Spark."""
+    it took ``seconds``, without the start of Spark. ``files`` of the table hold them, of ``size`` bytes. ``slowest``:
+    the partition that took the workers the most time. What is not known is None: ``slowest`` where Spark writes,
+    ``files`` and ``size`` where a batch came again that a version before these counts had added."""
 
     rows: int
     batches: int
     bad: int
     seconds: float
+    files: int | None = 0
+    size: int | None = 0
+    slowest: PartitionTime | None = None
 
 
 class Table:
@@ -94,11 +123,18 @@ class Table:
 
     def __init__(self, target: Target, spark: SparkSession | None) -> None:
         self.target = target
+        self._decoder: Decoder | None = None
+        self._columns: StructType | None = None
+        self._has_written = False
         self.place = place_of(target.output, spark)
         self.place.make()
-        self._locked = _lock(self.place)
-        try:
+        self._locked = contextlib.ExitStack()
+        with contextlib.ExitStack() as locked:
             state = self.place.child(STATE)
+            run = self._run = Run(state.child(RUNS))
+            run.begin()  # it names who else writes, which the lock cannot
+            locked.callback(run.end)
+            locked.callback(_lock(self.place).close)
             staging = self.place.sibling(".", ".staging") or state.child("staging")
             self._batches = state.child(BATCHES)
             self.checkpoint: Place = state.child("checkpoint")
@@ -106,14 +142,14 @@ class Table:
                 self.checkpoint = place_of(target.checkpoint, spark)
             self._writer: ParquetTable | DeltaTable
             if target.table_format == "delta":
-                self._writer = DeltaTable(self.place, staging, target.partition_by, target.storage_options)
+                options = {**log_options(self.place), **target.storage_options}
+                self._writer = DeltaTable(self.place, staging, target.partition_by, options, run.id)
             else:
-                self._writer = ParquetTable(self.place, self._batches, staging, target.partition_by)
+                self._writer = ParquetTable(self.place, self._batches, staging, target.partition_by, run.id)
             self._id = check_table(self.place, target.shape(), self._log_holds_any)
-            self._writer.prepare()
-        except BaseException:
-            self._locked.close()
-            raise
+            self._writer.prepare(run.dead)
+            run.forget_dead()
+            self._locked = locked.pop_all()
 
     def _log_holds_any(self) -> bool:
         return isinstance(self._writer, DeltaTable) and self._writer.holds_any()
@@ -126,7 +162,14 @@ class Table:
         """Looks at the columns, which is the last that can be wrong before rows are written, then begins the table
         where it was not. Raises ConfigError, StorageError.
         """
-        self._writer.check(self.frame(records))
+        frame = self.frame(records)
+        self._writer.check(frame)
+        if self.target.writer == "workers":
+            zone = records.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+            self._decoder, self._columns = decoder_for(self.target.values, zone), frame.schema
+            check_decoder(self._decoder, self._columns)
+            check_partition_columns(self._decoder.schema, self.target.partition_by)
+            folder_of(self.place)
         self._id = begin_table(self.place, self.target.shape(), self._log_holds_any)
 
     def bind(self) -> None:
@@ -143,16 +186,54 @@ class Table:
         return frame
 
     def add(self, batch: DataFrame, batch_id: int, query: str | None = None) -> Added:
-        """Puts the records of a batch into the table. Raises ConfigError, StorageError, BadRecords."""
+        """Has Spark put the records of a batch into the table. Raises ConfigError, StorageError, BadRecords,
+        FilesNotSeen.
+        """
+        self._has_written = True
         frame = self.frame(batch)
         if self.target.files_per_batch is not None:
             frame = frame.coalesce(self.target.files_per_batch)
         check = _refuse_bad if self.target.on_bad == "fail" else None
-        return self._writer.add(frame, batch_id, query or query_id(self.checkpoint), check)
+        return self._writer.add(SparkRows(frame, check), batch_id, query or query_id(self.checkpoint))
+
+    def add_ranges(
+        self,
+        spark: SparkSession,
+        options: ReadOptions,
+        planned: PlannedBatch,
+        batch_id: int,
+        *,
+        query: str | None = None,
+        heard: Callable[[Sequence[TaskReport]], None] = lambda reports: None,
+    ) -> Added:
+        """Has Spark's workers read the ranges of a batch and put them into the table. ``heard`` gets what the tasks
+        report. Raises what ``add`` raises, and RangesNotRead.
+        """
+        self._has_written = True
+        assert self._decoder is not None
+        assert self._columns is not None
+        rows = RangeRows(
+            spark,
+            options,
+            self._decoder,
+            self._columns,
+            planned.ranges,
+            planned.ids,
+            planned.epochs,
+            task_bytes=self.target.task_bytes,
+            most=self.target.files_per_batch,
+            fail_on_bad=self.target.on_bad == "fail",
+            told=heard,
+        )
+        return self._writer.add(rows, batch_id, query or query_id(self.checkpoint))
 
     def told(self, query: str) -> Added | None:
         """What the replay of this id has brought; None where the table does not hold it."""
         return self._writer.told(0, query)
+
+    def abandon(self) -> None:
+        """The run has failed: a task of its may still be writing, and a later run looks for what it leaves."""
+        self._run.is_left = self._has_written
 
     def close(self) -> None:
         self._writer.close()
@@ -178,6 +259,9 @@ def ingest(
     partition_by: Sequence[str] = (),
     files_per_batch: int | None = None,
     checkpoint: str | Path | None = None,
+    writer: str = DEFAULT_WRITER,
+    batch_size: str = BATCH_BYTES,
+    task_size: str = TASK_BYTES,
     trigger: str | None = None,
     options: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -190,8 +274,9 @@ def ingest(
 
     ``trigger`` (``"10 seconds"``, ``"10s"``) goes on with what comes until ``stop`` is set; without one the run ends
     at the present end of the topics. ``schema`` is text or a file: DDL for json, an Avro schema for avro. ``options``
-    are further ones of ``format("odradek")``. ``advance`` hears of each batch. ``spark``: the session to use; else
-    one is had for ``master``.
+    are further ones of ``format("odradek")``. ``writer``: ``workers`` has Spark's workers write the table, ``spark``
+    Spark itself; ``batch_size`` and ``task_size`` (``"256m"``) bound what a batch and a task read. ``advance`` hears of
+    each batch. ``spark``: the session to use; else one is had for ``master``.
 
     Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable; QueryFailed once Spark runs.
     """
@@ -212,22 +297,29 @@ def ingest(
         files_per_batch=files_per_batch,
         checkpoint=checkpoint,
         storage_options=storage_options,
+        writer=writer,
+        task_size=task_size,
     )
-    return run_ingest(Ingest(source, target, trigger), lambda: spark or start_spark(master), stop, advance)
+    job = Ingest(source, target, trigger, batch_size)
+    return run_ingest(job, lambda: spark or start_spark(master, target=target), stop, advance)
 
 
 @dataclass(frozen=True)
 class Ingest:
-    """What to read, where to, and how often: None means once, to the present end."""
+    """What to read, where to, and how often: None means once, to the present end. ``batch_size``: how much of the
+    topics, as stored, a batch reads at most.
+    """
 
     source: Source
     target: Target
     trigger: str | None = None
+    batch_size: str = BATCH_BYTES
 
     def check(self) -> int:
         """All that can be said without Spark; returns how many records wait. Raises what ``ingest`` raises."""
         if self.trigger is not None:
             parse_trigger(self.trigger)
+        parse_size("batch size", self.batch_size)
         self.target.check()
         return self.source.look()
 
@@ -237,35 +329,60 @@ def run_ingest(
     get_spark: Callable[[], SparkSession],
     stop: threading.Event | None = None,
     advance: Callable[[Added], None] = lambda added: None,
+    watch: Watch | None = None,
 ) -> Ingested:
-    """As ``ingest``; Spark is asked for when all else has been looked at."""
+    """As ``ingest``; Spark is asked for when all else has been looked at, and not where a run to the present end would
+    find nothing to read. ``watch`` hears how far the run is.
+    """
     job.check()
-    with opened(job.target, get_spark) as (table, started_spark):
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        table, started_spark = stack.enter_context(opened(job.target, get_spark))
         table.check_checkpoint()
+        if job.trigger is None and has_nothing_to_read(job.source, table.checkpoint):
+            return Ingested(rows=0, batches=0, bad=0, seconds=time.monotonic() - started)
         spark = started_spark()
         seen: list[Added] = []
+        times = PartitionTimes()
 
         def add(batch: DataFrame, batch_id: int) -> None:
-            added = table.add(batch, batch_id)
+            planned = planned_batch(table.checkpoint, batch_id)
+            if job.target.writer == "workers":
+                added = table.add_ranges(batch.sparkSession, options, planned, batch_id, heard=times.add)
+            else:
+                added = table.add(batch, batch_id)
             seen.append(added)
             advance(added)
+            if watch is not None:
+                watch.added(added, sum(item.size for item in planned.ranges), lag.beyond(planned.ends))
 
         source = job.source
         if job.target.values.headers:
             source = dataclasses.replace(source, options=dict(source.options) | {"includeHeaders": "true"})
+        if LIMIT.lower() not in {name.lower() for name in source.options}:
+            source = dataclasses.replace(source, options=dict(source.options) | {LIMIT: job.batch_size})
+        if watch is not None:
+            told_to = stack.enter_context(told(spark, watch.passed))
+            source = dataclasses.replace(source, options=dict(source.options) | told_to)
+        options = parse_options(source.all_options(), streaming=True)
+        lag = stack.enter_context(contextlib.closing(TopicLag(options)))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
         started = time.monotonic()
         stream = source.stream(spark)
         table.begin(stream)
         table.bind()
-        run_query(stream, add, table.checkpoint.uri, trigger=trigger, stop=stop)
+        run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop)
         if trigger is not None:
             settle_group(source, table.checkpoint)
+        added = sum_of(seen)
         return Ingested(
-            rows=sum(one.rows for one in seen),
+            rows=added.rows,
             batches=len(seen),
-            bad=sum(one.bad for one in seen),
+            bad=added.bad,
             seconds=time.monotonic() - started,
+            files=added.files,
+            size=added.size,
+            slowest=times.slowest,
         )
 
 
@@ -286,6 +403,9 @@ def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tu
 
     try:
         yield table, seeing
+    except BaseException:
+        table.abandon()
+        raise
     finally:
         table.close()
 
@@ -306,12 +426,14 @@ def make_target(
     files_per_batch: int | None = None,
     checkpoint: str | Path | None = None,
     storage_options: Mapping[str, str] | None = None,
+    writer: str = DEFAULT_WRITER,
+    task_size: str = TASK_BYTES,
 ) -> Target:
     """How a table is written, as ``ingest`` and ``replay`` are told: names and files resolved. Raises ConfigError."""
     if value_format not in list(ValueFormat):
-        raise ConfigError(f"value format {value_format!r} is none of {', '.join(ValueFormat)}")
+        raise ConfigError(f"value format {value_format!r} is unknown; choose one of {', '.join(ValueFormat)}")
     if framing not in list(Framing):
-        raise ConfigError(f"framing {framing!r} is none of {', '.join(Framing)}")
+        raise ConfigError(f"framing {framing!r} is unknown; choose one of {', '.join(Framing)}")
     values = Values(
         format=ValueFormat(value_format),
         schema=None if schema is None else read_schema(schema),
@@ -330,11 +452,14 @@ def make_target(
         on_bad=on_bad,
         files_per_batch=files_per_batch,
         storage_options=storage_options or {},
+        writer=writer,
+        task_bytes=parse_size("task size", task_size),
     )
 
 
-def start_spark(master: str, config: Mapping[str, str] | None = None) -> SparkSession:
+def start_spark(master: str, config: Mapping[str, str] | None = None, target: Target | None = None) -> SparkSession:
     """A session for a pipeline; under ``spark-submit`` the one that it has prepared, with the master it was told.
+    ``target``: the table to be written, where there is one.
 
     Raises ConfigError where PySpark is missing, SessionError.
     """
@@ -344,7 +469,9 @@ def start_spark(master: str, config: Mapping[str, str] | None = None) -> SparkSe
         raise ConfigError("pipelines need PySpark: pip install 'odradek[spark]'")
     from odradek.spark.session import session
 
-    return session("odradek pipeline", master=master, config=config)
+    # Where workers write, no row passes Java.
+    quick_start = target is not None and target.writer == "workers"
+    return session("odradek pipeline", master=master, config=config, quick_start=quick_start)
 
 
 def parse_trigger(text: str) -> str:

@@ -17,11 +17,13 @@ finds what Spark and pyarrow pass over, so batches are staged elsewhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.json_depth import parse_json
+from odradek.pipelines.batch_rows import BatchRows, SparkRows
 from odradek.pipelines.places import LocalPlace, Place
 from odradek.pipelines.staging import StagedFile, Staging
 
@@ -33,24 +35,38 @@ _MANIFESTS_KEPT = 200
 
 
 class Added(NamedTuple):
-    """What a batch brought: ``bad`` of its rows have a value that could not be read."""
+    """What a batch brought: ``bad`` of its rows have a value that could not be read. ``size``: the bytes of its files;
+    None, as ``files``, where a version before these counts added the batch.
+    """
 
     rows: int
     bad: int
+    files: int | None = None
+    size: int | None = None
+
+    @classmethod
+    def of(cls, files: Sequence[StagedFile]) -> Added:
+        """What these files hold."""
+        rows, bad = sum(file.rows for file in files), sum(file.bad for file in files)
+        return cls(rows, bad, len(files), sum(file.size for file in files))
 
 
 class ParquetTable:
     """``table`` is what readers see; ``manifests`` and ``staging`` are the writer's."""
 
-    def __init__(self, table: Place, manifests: Place, staging: Place, partition_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self, table: Place, manifests: Place, staging: Place, partition_by: Sequence[str] = (), run: str | None = None
+    ) -> None:
         self._table = table
         self._manifests = manifests
-        self._staging = Staging(staging)
+        self._staging = Staging(staging, run)
         self._partition_by = tuple(partition_by)
         self._looked_for_leftovers = False
 
-    def prepare(self) -> None:
-        """Creates what is missing, finishes what a killed writer had begun, removes the rest. Raises StorageError."""
+    def prepare(self, dead: Collection[str] | None = None) -> None:
+        """Creates what is missing, finishes what a killed writer had begun, and removes what ``dead`` runs have left,
+        or, without these, all others. Raises StorageError.
+        """
         self._table.make()
         runs = set(self._staging.root.children())
         for name in self._names():
@@ -58,12 +74,12 @@ class ParquetTable:
             staged = str(manifest["staged"])
             if staged.partition("/")[0] in runs and self._staging.root.child(staged).children():
                 self._move_in(manifest)
-        self._staging.root.remove()
+        self._staging.remove_runs(dead)
         self._staging.root.make()
 
     def close(self) -> None:
-        """Removes the writer's own folder; the table stays."""
-        self._staging.root.remove()
+        """Removes what the writer has left beside the table."""
+        self._staging.close()
 
     def has_batches(self) -> bool:
         """Whether a query has added anything."""
@@ -77,34 +93,35 @@ class ParquetTable:
         name = f"{prefix_of(batch_id, query_id)}.json"
         if self._manifests.read_text(name) is None:
             return None
-        manifest = self._read(name)
-        return Added(int(str(manifest["rows"])), int(str(manifest["bad"])))
+        return _added(self._read(name))
 
-    def add(
-        self, batch: DataFrame, batch_id: int, query_id: str, check: Callable[[DataFrame], None] | None = None
-    ) -> Added:
-        """Puts a batch into the table, unless it is there; returns what it has brought. ``check`` sees the rows before
-        that. Raises StorageError, and what ``check`` raises.
+    def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
+        """Puts a batch into the table, unless it is there; returns what it has brought. Raises StorageError, and what
+        ``BatchRows.write`` raises.
         """
         prefix = prefix_of(batch_id, query_id)
         if self.told(batch_id, query_id) is None:
-            staged = self._staging.stage(batch, batch_id, self._partition_by, check)
+            staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
+            if self.told(batch_id, query_id) is not None:
+                raise StorageError(f"another pipeline has added batch {batch_id} to {self._table.uri} meanwhile")
             self.take_in(self._staging.batch(batch_id), staged, prefix)
             self._forget_old(query_id)
         manifest = self._read(f"{prefix}.json")
         self._move_in(manifest)
-        return Added(int(str(manifest["rows"])), int(str(manifest["bad"])))
+        return _added(manifest)
 
     def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str) -> None:
         """Writes the manifest of a batch that stands ready in a folder of the staging place, and moves it in."""
         self._remove_leftovers(prefix)
         moves = [(file.name, named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
+        added = Added.of(staged)
         manifest = {
             "version": 1,
             "staged": staged_in,
             "moves": moves,
-            "rows": sum(file.rows for file in staged),
-            "bad": sum(file.bad for file in staged),
+            "rows": added.rows,
+            "bad": added.bad,
+            "bytes": added.size,
         }
         self._manifests.write_text(f"{prefix}.json", json.dumps(manifest) + "\n")
         self._move_in(manifest)
@@ -126,7 +143,7 @@ class ParquetTable:
     def _read(self, name: str) -> dict[str, object]:
         text = self._manifests.read_text(name)
         try:
-            manifest = json.loads(text or "")
+            manifest = parse_json(text or "")
             if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
                 raise ValueError("it is of another version")
         except (ValueError, KeyError, TypeError) as error:
@@ -141,6 +158,14 @@ class ParquetTable:
         self._looked_for_leftovers = True
         for old in self._table.path.glob(f"**/{prefix}-*.parquet"):
             old.unlink()
+
+
+def _added(manifest: dict[str, object]) -> Added:
+    """What a manifest says; those of earlier versions have no ``bytes``."""
+    moves, size = manifest["moves"], manifest.get("bytes")
+    assert isinstance(moves, list)
+    size = None if size is None else int(str(size))
+    return Added(int(str(manifest["rows"])), int(str(manifest["bad"])), len(moves), size)
 
 
 class Lake:
@@ -158,7 +183,7 @@ class Lake:
 
     def add(self, batch: DataFrame, batch_id: int) -> int:
         """Writes a batch and puts it into the table, unless it is there; returns its rows."""
-        return self._table.add(batch, batch_id, query_id(LocalPlace(self.checkpoint))).rows
+        return self._table.add(SparkRows(batch), batch_id, query_id(LocalPlace(self.checkpoint))).rows
 
     def files(self) -> Iterable[Path]:
         """The table's data files."""
@@ -171,7 +196,7 @@ def query_id(checkpoint: Place) -> str:
     Raises StorageError.
     """
     try:
-        return str(json.loads(checkpoint.read_text("metadata") or "")["id"])
+        return str(parse_json(checkpoint.read_text("metadata") or "")["id"])
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"{checkpoint.uri} is no checkpoint of a query: {error}") from error
 

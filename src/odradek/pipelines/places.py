@@ -1,7 +1,8 @@
 """Folders that a table and its state are kept in: on this machine, or wherever Spark's Java can write.
 
-A plain path is a folder of this machine, and what is put there is synced to the disk. A URI (``hdfs://…``, ``s3a://…``,
-``file://…``) goes through the Hadoop file system that Spark itself uses for it, with its settings and credentials.
+A plain path, or a ``file:`` URI, is a folder of this machine, and what is put there is synced to the disk. Another URI
+(``hdfs://…``, ``s3a://…``) goes through the Hadoop file system that Spark itself uses for it, with its settings and
+credentials.
 State files are written once, never changed: a rename that replaces is not to be had everywhere.
 """
 
@@ -11,6 +12,7 @@ import contextlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
+_FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
 
 class File(NamedTuple):
@@ -32,9 +35,14 @@ class File(NamedTuple):
 
 
 class Place(Protocol):
-    """A folder. Methods raise StorageError; ``uri`` is its name as Spark and other readers take it."""
+    """A folder. Methods raise StorageError; ``uri`` is its name as users and other readers know it."""
 
     uri: str
+
+    @property
+    def spark_uri(self) -> str:
+        """Its name for Spark, which takes a plain path for one of ``fs.defaultFS``."""
+        ...
 
     def child(self, name: str) -> Place:
         """A folder below it."""
@@ -52,12 +60,18 @@ class Place(Protocol):
         """The names of what is in it; nothing where it is missing."""
         ...
 
+    def age_s(self) -> float:
+        """How many seconds ago it was changed; 0 where it is missing."""
+        ...
+
     def data_files(self) -> list[File]:
         """Parquet files below it, sorted. Spark's own rule: a name that begins with ``_`` or ``.`` is not data."""
         ...
 
     def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:
-        """Moves files from ``source`` here under new names; one that has gone there already is not missed."""
+        """Moves files from ``source`` here under new names. One that an earlier try has moved is in its place; a file
+        that is in neither place is an error.
+        """
         ...
 
     def read_text(self, name: str) -> str | None:
@@ -79,13 +93,14 @@ class Place(Protocol):
 
 def is_uri(text: str) -> bool:
     """Whether this names a place through Spark's file systems; else it is a path of this machine."""
-    return _URI.match(text) is not None
+    return _URI.match(text) is not None and _FILE.match(text) is None
 
 
 def place_of(text: str, spark: SparkSession | None) -> Place:
     """The place that a user named. A URI needs Spark's Java."""
     if not is_uri(text):
-        return LocalPlace(Path(text).expanduser().absolute())
+        path = _FILE.sub("/", text)  # as it stands: Hadoop decodes no %20
+        return LocalPlace(Path(path).expanduser().absolute())
     assert spark is not None
     return HadoopPlace(spark, text.rstrip("/"))
 
@@ -96,6 +111,12 @@ class LocalPlace:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.uri = str(path)
+
+    @property
+    def spark_uri(self) -> str:
+        """A ``file:`` URI that is not quoted: Hadoop takes a path as it stands and decodes no ``%20``."""
+        path = self.path.as_posix()
+        return f"file://{path}" if path.startswith("/") else f"file:///{path}"
 
     def child(self, name: str) -> LocalPlace:
         return LocalPlace(self.path / name)
@@ -127,6 +148,12 @@ class LocalPlace:
         except OSError as error:
             raise StorageError(f"{self.path} cannot be read: {error.strerror}") from error
 
+    def age_s(self) -> float:
+        try:
+            return max(0.0, time.time() - self.path.stat().st_mtime)
+        except OSError:
+            return 0.0
+
     def data_files(self) -> list[File]:
         found = ((path, path.relative_to(self.path)) for path in self.path.glob("**/*.parquet"))
         return sorted(File(name.as_posix(), path.stat().st_size) for path, name in found if is_data(name.parts))
@@ -138,8 +165,11 @@ class LocalPlace:
             for name, target in moves:
                 place = self.path / target
                 place.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):  # an earlier try has moved it
+                try:
                     (source.path / name).replace(place)
+                except FileNotFoundError:
+                    if not place.exists():  # else an earlier try has moved it
+                        raise StorageError(f"{source.path / name} is gone, and {place} is not there") from None
                 touched.add(place.parent)
             for folder in touched:
                 sync_directory(folder)
@@ -182,9 +212,15 @@ class HadoopPlace:
         self.uri = uri
         self._spark = spark
         self._jvm: Any = spark._jvm
+        self.spark_uri = uri
         self._path = self._jvm.org.apache.hadoop.fs.Path(uri)
         with self._told("reached"):
-            self._fs = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
+            self._fs = self._path.getFileSystem(self.settings)
+
+    @property
+    def settings(self) -> Any:
+        """Hadoop's settings, by ``get``: the credentials of object stores are among them."""
+        return self._spark._jsc.hadoopConfiguration()
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Any:
@@ -217,6 +253,13 @@ class HadoopPlace:
                 return []
             return sorted(status.getPath().getName() for status in self._fs.listStatus(self._path))
 
+    def age_s(self) -> float:
+        with self._told("read"):
+            if not self._fs.exists(self._path):
+                return 0.0
+            changed = self._fs.getFileStatus(self._path).getModificationTime() / 1000
+        return max(0.0, time.time() - changed) if changed else 0.0
+
     def data_files(self) -> list[File]:
         found: list[File] = []
         with self._told("read"):
@@ -236,12 +279,25 @@ class HadoopPlace:
         with self._told("written"):
             for name, target in moves:
                 before, after = source._at(name), self._at(target)
-                if not self._fs.exists(before):  # an earlier try has moved it
-                    continue
+                if not self._fs.exists(before):
+                    if self._fs.exists(after):  # an earlier try has moved it
+                        continue
+                    raise StorageError(f"{before.toString()} is gone, and {after.toString()} is not there")
                 self._fs.mkdirs(after.getParent())
                 self._fs.delete(after, False)  # where a rename is a copy, half of one
                 if not self._fs.rename(before, after):
                     raise StorageError(f"{before.toString()} cannot be moved to {after.toString()}")
+
+    def footer(self, name: str) -> Any:
+        """A Parquet file's footer, as Java reads it: ``ParquetMetadata``."""
+        parquet = self._jvm.org.apache.parquet.hadoop
+        with self._told("read"):
+            file = parquet.util.HadoopInputFile.fromPath(self._at(name), self.settings)
+            reader = parquet.ParquetFileReader.open(file)
+            try:
+                return reader.getFooter()
+            finally:
+                reader.close()
 
     def read_text(self, name: str) -> str | None:
         path = self._at(name)

@@ -7,7 +7,6 @@ last record proves it.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reader import PartitionReader
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.core.json_depth import parse_json
 from odradek.pipelines.flights import Feed, Integers
 
 _TIMEOUT_S = 30.0
@@ -129,7 +129,7 @@ def _event_at(config: ClientConfig, place: TopicPartition, offset: int) -> int |
 def event_number(value: bytes | None) -> int | None:
     """The running number in an event; None for bytes that are no event."""
     try:
-        number = json.loads(value or b"")["event"]
+        number = parse_json(value or b"")["event"]
     except (ValueError, TypeError, KeyError):
         return None
     return number if isinstance(number, int) else None

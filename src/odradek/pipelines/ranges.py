@@ -12,13 +12,14 @@ commits have to reach back to the beginning that is asked for, and it is an erro
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.core.json_depth import parse_json
+from odradek.core.printable import shortened
 from odradek.lag.reset import datetime_ms
 from odradek.spark.plan import Range
 
@@ -56,7 +57,7 @@ def parse_ranges(text: str) -> list[Range]:
     """
     found: list[Range] = []
     try:
-        for topic, partitions in json.loads(text).items():
+        for topic, partitions in parse_json(text).items():
             for number, given in partitions.items():
                 pieces = given if given and isinstance(given[0], list) else [given]
                 for start, end in pieces:
@@ -64,7 +65,7 @@ def parse_ranges(text: str) -> list[Range]:
                         raise ValueError(f"[{start},{end}] is no range")
                     found.append(Range(TopicPartition(topic, int(number)), start, end))
     except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"offsets {text!r}: expected for example {EXAMPLE} ({error})") from error
+        raise ConfigError(f"offsets {shortened(text)!r}: expected for example {EXAMPLE} ({error})") from error
     if not found:
         raise ConfigError(f"offsets {text!r} name no range; expected for example {EXAMPLE}")
     return merge(found)

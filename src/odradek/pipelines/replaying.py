@@ -22,7 +22,8 @@ from odradek.client.config import ClientConfig
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_OFFSET, TopicPartition
-from odradek.pipelines.ingesting import Target, make_target, opened, start_spark
+from odradek.pipelines.checkpoint import PlannedBatch
+from odradek.pipelines.ingesting import DEFAULT_WRITER, TASK_BYTES, Target, make_target, opened, start_spark
 from odradek.pipelines.queries import failures_told, plain_timestamps
 from odradek.pipelines.ranges import (
     RangeGone,
@@ -132,7 +133,7 @@ class Topic:
         """Of ``write.format("odradek")``: those of the source that a writer takes, too, then ours. Raises ConfigError,
         for those of the source that concern readers never.
         """
-        own: dict[str, str] = {}
+        own = {"kafka.allow.auto.create.topics": "false"}  # a mistyped topic is an error, not a new topic
         for given, value in self.producer.items():
             name = given.lower().removeprefix("kafka.")
             if name.startswith(_CONNECTION):  # topic and partitions were looked up where the ranges are
@@ -294,25 +295,40 @@ class Replay:
         from odradek.spark.source import register
 
         register(spark)
-        frames = []
-        for leg in legs(self.found.ranges):
-            names = sorted({piece.partition.topic for piece in leg})
-            starts, ends = (
-                {name: {str(p.partition.partition): p[at] for p in leg if p.partition.topic == name} for name in names}
-                for at in (1, 2)
-            )
-            assigned = {name: [int(number) for number in starts[name]] for name in names}
-            options = {
-                "kafka.bootstrap.servers": self.bootstrap,
-                **self.options,
-                **more,
-                "assign": json.dumps(assigned),
-                "startingOffsets": json.dumps(starts),
-                "endingOffsets": json.dumps(ends),
-                "includeHeaders": str(headers).lower(),
-            }
-            frames.append(spark.read.format("odradek").options(**options).load())
+        reads = [self._leg(leg, headers, more) for leg in legs(self.found.ranges)]
+        frames = [spark.read.format("odradek").options(**options).load() for options in reads]
         return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def planned(self, headers: bool, more: Mapping[str, str]) -> tuple[ReadOptions, PlannedBatch]:
+        """The same records as one batch of ranges, and the options to read them with. Raises what lookups raise."""
+        options = parse_options(self._leg(legs(self.found.ranges)[0], headers, more), streaming=False)
+        wanted = {piece.partition for piece in self.found.ranges}
+        lookups = Lookups(options)
+        try:
+            lookups.ends(wanted)
+            ids = lookups.topic_ids({tp.topic for tp in wanted})
+            epochs = {tp: lookups.leader_epoch(tp) for tp in wanted}
+        finally:
+            lookups.close()
+        return options, PlannedBatch(self.found.ranges, ids, epochs)
+
+    def _leg(self, leg: Sequence[Range], headers: bool, more: Mapping[str, str]) -> dict[str, str]:
+        """The options of one batch read: each partition once at most."""
+        names = sorted({piece.partition.topic for piece in leg})
+        starts, ends = (
+            {name: {str(p.partition.partition): p[at] for p in leg if p.partition.topic == name} for name in names}
+            for at in (1, 2)
+        )
+        assigned = {name: [int(number) for number in starts[name]] for name in names}
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            **self.options,
+            **more,
+            "assign": json.dumps(assigned),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(ends),
+            "includeHeaders": str(headers).lower(),
+        }
 
 
 def run_replay(
@@ -362,7 +378,11 @@ def _into_table(
         with failures_told("the replay stopped"), plain_timestamps(spark), told(spark, advance) as telling:
             records = job.frame(spark, into.values.headers, telling)
             table.begin(records)
-            added = table.add(records, 0, query)
+            if into.writer == "workers":
+                options, planned = job.planned(into.values.headers, telling)
+                added = table.add_ranges(spark, options, planned, 0, query=query)
+            else:
+                added = table.add(records, 0, query)
         return Replayed(job.found.offsets, added.rows, added.bad, already=False, seconds=time.monotonic() - started)
 
 
@@ -431,6 +451,8 @@ def replay(
     on_bad: str = "keep",
     partition_by: Sequence[str] = (),
     files_per_batch: int | None = None,
+    writer: str = DEFAULT_WRITER,
+    task_size: str = TASK_BYTES,
     keep_partitions: bool = False,
     keep_timestamps: bool = False,
     producer_options: Mapping[str, str] | None = None,
@@ -466,6 +488,8 @@ def replay(
             output, table_format=table_format, value_format=value_format, schema=schema, framing=framing,
             writer_schemas=writer_schemas, flat=flat, headers=headers, keep_raw=keep_raw, on_bad=on_bad,
             partition_by=partition_by, files_per_batch=files_per_batch, storage_options=storage_options,
+            writer=writer, task_size=task_size,
         )  # fmt: skip
     job = Replay(bootstrap_servers, found, into, options or {}, again)
-    return run_replay(job, lambda: spark or start_spark(master))
+    table = into if isinstance(into, Target) else None
+    return run_replay(job, lambda: spark or start_spark(master, target=table))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from odradek.pipelines.ingesting import start_spark
 from odradek.pipelines.lake import check_spark_sees
 from odradek.pipelines.places import LocalPlace, Place, place_of
 from odradek.pipelines.queries import failures_told, plain_timestamps
+from odradek.pipelines.staging import StagedFile, write_counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,18 +84,19 @@ def place_for_tables(spark: SparkSession, output: str) -> Place:
 
 def write_tables(spark: SparkSession, frames: HistoryFrames, place: Place, since_us: int | None) -> None:
     """A folder of Parquet files for each table, ``commits.parquet/…``; those of an earlier run are replaced when all is
-    written. One run at a time. Raises StorageError, QueryFailed.
+    written, counted and found. One run at a time. Raises StorageError, FilesNotSeen, QueryFailed.
     """
     for old in place.children():
         if old.startswith(_STAGED):  # of a run that was killed
             place.child(old).remove()
     staged = place.child(f"{_STAGED}{uuid.uuid4().hex[:8]}")
+    found: dict[str, list[StagedFile]] = {}
     try:
         with failures_told(f"{place.uri} was not written"), plain_timestamps(spark):
             for name, frame in _tables(frames, since_us).items():
-                frame.write.parquet(staged.child(name).uri)
+                found[name] = write_counted(frame, staged.child(name))
         for name in (*TABLES, *RESULTS):
-            _replace(place, f"{name}.parquet", staged.child(name))
+            _replace(place, f"{name}.parquet", staged.child(name), found[name])
     finally:
         staged.remove()
 
@@ -111,13 +113,11 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
     return found | {"coverage": coverage.coalesce(1)}
 
 
-def _replace(place: Place, name: str, staged: Place) -> None:
+def _replace(place: Place, name: str, staged: Place, files: Sequence[StagedFile]) -> None:
     """Puts a folder of files into the place of what has this name: a folder, or a file where no Spark wrote it."""
     if isinstance(place, LocalPlace) and (place.path / name).is_file():
         place.delete(name)
     table = place.child(name)
     table.remove()
     table.make()
-    table.move_here(
-        staged, [(file.name, f"part-{number:05}.parquet") for number, file in enumerate(staged.data_files())]
-    )
+    table.move_here(staged, [(file.name, f"part-{number:05}.parquet") for number, file in enumerate(files)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,9 +12,10 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST, MemberDescription
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.spark.options import parse_options
+from odradek.spark.lookups import Lookups
+from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.patterns import java_pattern
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 # A command says soon that nobody answers; a query, once it runs, waits as long as Kafka's clients do.
 _LOOK_MS = 10_000
+_LAG_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,31 @@ class Source:
                     f"group {self.group} has members ({names}): its offsets belong to them; stop them, or take another"
                 )
             return behind(admin, self.group, [tp for topic in topics for tp in admin.partitions(topic)])
+
+
+class TopicLag:
+    """How many offsets the topics of a query hold that it has not read. The cluster is asked at most every two seconds,
+    since only somebody who watches wants to know.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._lookups = Lookups(options)
+        self._asked_s = 0.0
+
+    def beyond(self, read: Mapping[TopicPartition, int]) -> int | None:
+        """``read``: where the query stands. None where the cluster was asked a moment ago, or does not answer."""
+        now = time.monotonic()
+        if now - self._asked_s < _LAG_S:
+            return None
+        self._asked_s = now
+        try:
+            ends = self._lookups.ends(read)
+        except (OdradekError, OSError):
+            return None
+        return sum(max(0, end - read[tp]) for tp, end in ends.items())
+
+    def close(self) -> None:
+        self._lookups.close()
 
 
 def _members(admin: Admin, group: str) -> Sequence[MemberDescription]:

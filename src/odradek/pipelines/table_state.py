@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.json_depth import parse_json
 from odradek.pipelines.places import Place
 
 STATE = "_odradek"
@@ -79,7 +80,7 @@ def _understood(table: Place, text: str) -> tuple[str, dict[str, object]]:
     """The id, and the shape as it is stored. Raises StorageError."""
     name = f"{table.child(STATE).uri}/{_FILE}"
     try:
-        stored = json.loads(text)
+        stored = parse_json(text)
         held: dict[str, object] = dict(stored["shape"])
         found, version = str(stored["id"]), stored["version"]
     except (ValueError, KeyError, TypeError) as error:

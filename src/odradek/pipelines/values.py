@@ -5,12 +5,14 @@ that is to be read may be unreadable, and that is never silent: then ``value`` i
 holds its bytes. Where ``error`` is null, ``value`` is the record's value, null for a tombstone.
 
 JSON is read by Spark's ``from_json``, which alone would pass over much: it takes the first of several values and leaves
-the rest, turns an empty text into null, and puts U+FFFD where bytes are no UTF-8. So the text is read a second time, as
-the one element of an array, and its bytes are checked.
+the rest, turns an empty text into null, and puts U+FFFD where bytes are no UTF-8. So the text is read a second time, in
+an array before a mark that no text can know (behind the array's end, too, ``from_json`` leaves the rest), and its bytes
+are checked. Workers read JSON themselves (``json_values.py``).
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.json_depth import check_depth, parse_json
+from odradek.core.printable import shortened
 from odradek.pipelines.staging import ERROR
 
 if TYPE_CHECKING:
@@ -26,9 +30,11 @@ if TYPE_CHECKING:
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key")
 RAW = "raw"
+MAX_DDL_DEPTH = 100
 # Strict: what Jackson would take beside JSON is refused.
 _JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "mode": "PERMISSIVE"}
 _BAD = "_odradek_unreadable"
+_MARK = uuid.uuid4().hex
 
 
 class ValueFormat(StrEnum):
@@ -114,29 +120,33 @@ def _read_json(records: DataFrame, names: list[str], schema: str | None) -> Data
     from pyspark.sql.types import StringType, StructField, StructType
 
     text = f.col("value").cast("string")
-    wrapped = f.concat(f.lit("["), text, f.lit("]"))
-    # Objects without fields are cheap to read; where no schema is given any JSON value will do.
-    one = "array<string>" if schema is None else "array<struct<_odradek_none:string>>"
-    count = f.size(f.from_json(wrapped, one, _JSON)).alias("_odradek_count")
+    # Objects without known fields are cheap to read; where no schema is given any JSON value will do.
+    mark = f'"{_MARK}"' if schema is None else f'{{"{_MARK}":"{_MARK}"}}'
+    kind = "array<string>" if schema is None else f"array<struct<`{_MARK}`:string>>"
+    whole = f.from_json(f.concat(f.lit("["), text, f.lit(f",{mark}]")), kind, _JSON).alias("_odradek_whole")
     value: Column = text
     problem = f.when(f.col("value").isNull(), None).when(~f.is_valid_utf8("value"), "it is no UTF-8 text")
     if schema is not None:
         fields = StructType([*json_fields(schema).fields, StructField(_BAD, StringType())])
         value = f.from_json(text, fields, _JSON | {"columnNameOfCorruptRecord": _BAD})
-    columns = (value.alias("_odradek_read"), count, f.col("value").alias(RAW))
+    columns = (value.alias("_odradek_read"), whole, f.col("value").alias(RAW))
     read = records.select(*names, "value", *columns)
-    problem = problem.when(f.coalesce("_odradek_count", f.lit(0)) != 1, _what_it_should_be(schema))
-    whole = f.col("_odradek_read")
+    second = f.get("_odradek_whole", f.lit(1))
+    second = second if schema is None else second[_MARK]
+    is_one = (f.size("_odradek_whole") == 2) & (second == _MARK)
+    problem = problem.when(~f.coalesce(is_one, f.lit(False)), what_it_should_be(is_object=schema is not None))
+    read_value = f.col("_odradek_read")
     if schema is not None:
-        problem = problem.when(whole.isNull() | whole[_BAD].isNotNull(), "it does not fit the schema")
-        whole = whole.dropFields(_BAD)
+        problem = problem.when(read_value.isNull() | read_value[_BAD].isNotNull(), "it does not fit the schema")
+        read_value = read_value.dropFields(_BAD)
     error = problem.alias(ERROR)
-    read = read.select(*names, whole.alias("value"), RAW, error)
+    read = read.select(*names, read_value.alias("value"), RAW, error)
     return read.withColumn("value", f.when(f.col(ERROR).isNull() & f.col(RAW).isNotNull(), f.col("value")))
 
 
-def _what_it_should_be(schema: str | None) -> str:
-    return "it is not one JSON value" if schema is None else "it is not one JSON object"
+def what_it_should_be(*, is_object: bool) -> str:
+    """What is said of a value that is no JSON."""
+    return "it is not one JSON object" if is_object else "it is not one JSON value"
 
 
 def json_fields(schema: str) -> StructType:
@@ -144,20 +154,22 @@ def json_fields(schema: str) -> StructType:
 
     Needs a running Spark. Raises ConfigError.
     """
-    import json
-
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
     try:
         text = schema.strip()
-        fields = StructType.fromJson(json.loads(text)) if text.startswith("{") else StructType.fromDDL(text)
+        if text.startswith("{"):
+            fields = StructType.fromJson(parse_json(text))
+        else:
+            check_depth(text, "<(", ">)", MAX_DDL_DEPTH)
+            fields = StructType.fromDDL(text)
         if not isinstance(fields, StructType) or not fields.names:
             raise ConfigError(f"the schema {schema!r} names no fields")
-    except (PySparkException, ValueError, KeyError, TypeError) as error:
+    except (PySparkException, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"the schema {schema!r} is neither DDL, as 'id bigint, name string', nor Spark's JSON: {reason}"
+            f"the schema {shortened(schema)!r} is neither DDL, as 'id bigint, name string', nor Spark's JSON: {reason}"
         ) from error
     lowered = [name.lower() for name in fields.names]
     if len(set(lowered)) != len(lowered):

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -24,6 +25,17 @@ _MARK = "__odradek__"
 def is_connect(spark: Any) -> bool:
     """Whether this is a session of Spark Connect, whose Spark runs in another process."""
     return not isinstance(spark, SparkSession)
+
+
+def defines_pipeline() -> bool:
+    """Whether this is the definition of a Declarative Pipeline, as ``spark-pipelines`` runs it."""
+    try:
+        from pyspark.pipelines.graph_element_registry import get_active_graph_element_registry
+
+        get_active_graph_element_registry()
+    except (ImportError, PySparkException):  # none is active; or this PySpark lacks what its pipelines need
+        return False
+    return True
 
 
 @contextlib.contextmanager

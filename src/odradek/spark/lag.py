@@ -1,27 +1,26 @@
 """How far a streaming query is behind its topics, from what Spark reports of its progress. Pure: no I/O, no clock.
 
 Spark takes metrics from no data source in Python, but it hands on, per source, where a batch ended and what the source
-said of its latest offsets. The difference is the lag; ours adds when the first unread record was made, so that lag can
-be told in seconds. The reports of Spark's own Kafka source have the same form, without times.
+said of its latest offsets. The difference is the lag. Who has asked when the first unread records were made has it in
+seconds, too. The reports of Spark's own Kafka source have the same form.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.spark.plan import EXTRA, Offsets, SourceOffset, flat, nested
+from odradek.core.json_depth import parse_json
+from odradek.core.printable import printable
+from odradek.spark.plan import EXTRA, Offsets, SourceOffset, nested
 
-_UNREAD = "unread_ms"
 
-
-def latest_to_json(ends: Offsets, unread_ms: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """What a source reports: its logs' ends, and for those not read to the end the time of the first unread record."""
-    return nested(ends) | {EXTRA: {_UNREAD: nested(unread_ms)}}
+def latest_to_json(ends: Offsets) -> dict[str, Any]:
+    """What a source of ours reports: its logs' ends."""
+    return nested(ends) | {EXTRA: {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +51,40 @@ class Lag:
         return behind + ("" if self.seconds is None else f", {self.seconds:.1f} s behind")
 
 
-def lag_of(end: str | None, latest: str | None, now_ms: int) -> Lag | None:
-    """The lag of a source from its progress, both offsets as Spark has them: JSON texts.
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One source's report. ``done``: where the batch ended; ``ends``: where the logs ended, of the same partitions."""
+
+    done: Offsets
+    ends: Offsets
+    is_ours: bool = False
+
+    @property
+    def unread(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition that is not read to its end."""
+        return {tp: offset for tp, offset in self.done.items() if offset < self.ends[tp]}
+
+    def lag(self, now_ms: int, unread_ms: Offsets) -> Lag:
+        """``unread_ms``: when the first unread records were made, where that is known."""
+        offsets = {tp: max(0, to - self.done[tp]) for tp, to in self.ends.items()}
+        if not any(offsets.values()):
+            return Lag(offsets, 0.0 if self.is_ours else None)
+        known = [unread_ms[tp] for tp, count in offsets.items() if count and tp in unread_ms]
+        return Lag(offsets, max(0.0, (now_ms - min(known)) / 1000) if known else None)
+
+
+def progress_of(end: str | None, latest: str | None) -> Progress | None:
+    """Of a source's report, both offsets as Spark has them: JSON texts.
 
     None where there is nothing to tell: another kind of source, or no batch yet.
     """
     try:
-        read, held = json.loads(end or ""), json.loads(latest or "")
+        read, held = parse_json(end or ""), parse_json(latest or "")
         done, ends = SourceOffset.from_json(read).positions, SourceOffset.from_json(held).positions
-        times = flat(held.get(EXTRA, {}).get(_UNREAD, {}), int)
-        is_ours = _UNREAD in held.get(EXTRA, {})
     except (ConfigError, ValueError, AttributeError, TypeError):
         return None
-    offsets = {tp: max(0, to - done[tp]) for tp, to in ends.items() if tp in done}
-    behind = {tp for tp, count in offsets.items() if count}
-    if not behind:
-        return Lag(offsets, 0.0 if is_ours else None)
-    known = [times[tp] for tp in behind if tp in times]
-    return Lag(offsets, max(0.0, (now_ms - min(known)) / 1000) if known else None)
+    there = done.keys() & ends.keys()
+    return Progress({tp: done[tp] for tp in sorted(there)}, {tp: ends[tp] for tp in sorted(there)}, EXTRA in held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,4 +145,5 @@ def prometheus_text(queries: list[QueryLag]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    """A label's value; control characters are shown, since dashboards and terminals show what stands there."""
+    return printable(text, line_feeds=True).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
@@ -13,14 +14,16 @@ from odradek.client.errors import NOT_TOLD, GroupIdNotFound, GroupNotEmpty, Unkn
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, MemberDescription, TopicDescription
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
-from odradek.spark import loss
+from odradek.spark import loss, plan
 from odradek.spark.loss import NOBODY_KNOWS
-from odradek.spark.options import ReadOptions
+from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import Commits, LogRange, Offsets, Range, Settlement, SourceOffset, disorder_ms, two_queries
+from odradek.spark.plan import Commits, LogRange, Offsets, Range, Settlement, SourceOffset, disorder_ms
 
 log = logging.getLogger("odradek.spark.commits")
 
+# A record is smaller: by default Kafka takes batches up to this size.
+_LARGE_RECORD_BYTES = 1_048_588
 # What is fetched of each partition to see how large its records are.
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
 
@@ -35,10 +38,6 @@ class _Question(NamedTuple):
     reigning: int
 
 
-class GroupInUse(OdradekError):
-    """The group has live members, so its offsets cannot be committed from outside; the message names them."""
-
-
 class Lookups:
     """The questions of one read, over one connection pool. Calls raise what ``Admin`` raises."""
 
@@ -50,6 +49,8 @@ class Lookups:
         self._epochs: dict[TopicPartition, int] = {}
         self._reaches: dict[_Question, EpochEnd] = {}
         self._other_queries: set[str] = set()  # those that a warning has named
+        self._overwritten: set[TopicPartition] = set()  # likewise, for commits of others than queries
+        self._cause: tuple[type[Exception], object] | None = None  # why the last commit could not be made
 
     @property
     def admin(self) -> Admin:
@@ -137,6 +138,18 @@ class Lookups:
         ends = {tp: self._reaches[key] for tp, key in keys.items()}
         return {tp: end.end_offset for tp, end in ends.items() if end.leader_epoch >= 0 and end.end_offset >= 0}
 
+    def has_nothing_new(self, done: SourceOffset, ends: Offsets) -> bool:
+        """Whether the partitions are those that a query has read, each to its end, in the logs that it has read. False
+        before the first batch: that one writes down where the query begins.
+        """
+        if done.is_initial or dict(ends) != dict(done.positions):
+            return False
+        ids = self.topic_ids({tp.topic for tp in ends})
+        if any(done.is_of_another_topic(topic, ids) for topic in ids):
+            return False
+        reaches = self.reaches(done.epochs)
+        return all(reaches.get(tp, position) >= position for tp, position in done.positions.items())
+
     def log(self, ends: Offsets, expected: Offsets | None = None) -> dict[TopicPartition, LogRange]:
         """What each partition holds.
 
@@ -198,10 +211,11 @@ class Lookups:
     def bytes_per_offset(self, wanted: Iterable[Range], budget: int) -> dict[TopicPartition, float]:
         """What an offset of each range takes as stored, compressed: by a sample of what the range begins with.
 
-        Ranges whose first offsets are gone by now are left out.
+        Ranges whose first offsets are gone by now are left out. Where all are so few that they fit whatever they are,
+        none is looked at.
         """
         ranges = list(wanted)
-        if not ranges:
+        if sum(item.size for item in ranges) * _LARGE_RECORD_BYTES <= budget:
             return {}
         from odradek.client.reader import samples  # here: a planner starts for each query, and few ask for it
 
@@ -210,7 +224,8 @@ class Lookups:
         return {tp: one.bytes_per_offset for tp, one in found.items()}
 
     def times_of_next(self, positions: Offsets) -> dict[TopicPartition, int]:
-        """The time in ms of what each log goes on with at its position: of the batch, which is close to the record."""
+        """The time in ms of what each log goes on with at its position: of the batch, which is close to the record.
+        This fetches a batch of each."""
         from odradek.client.reader import samples
 
         found = samples(self.options.client, positions, 1)
@@ -226,14 +241,65 @@ class Lookups:
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.admin.list_group_offsets(self.group_id, partitions)
 
-    def commit(self, commits: Commits) -> None:
-        """Raises GroupInUse while the group has live members."""
+    def commit(self, commits: Commits) -> bool:
+        """Whether the commits could be made. The checkpoint is the query's truth, so a query goes on where they could
+        not; a warning says so, once per cause until a commit succeeds. Raises only after ``close``."""
         if not commits:
-            return
+            return True
         try:
             self.admin.alter_group_offsets(self.group_id, commits)
-        except GroupNotEmpty as error:
-            raise self._in_use() from error
+        except OdradekError as error:
+            if self._closed.is_set():
+                raise
+            self.failed(error)
+            return False
+        if self._cause is not None:
+            log.info("offsets are committed to group %s again", self.group_id)
+        self._cause = None
+        return True
+
+    def failed(self, error: Exception) -> None:
+        """Notes why offsets cannot be committed now, and warns where the cause is a new one."""
+        cause = type(error), getattr(error, "code", None)
+        if cause == self._cause:
+            return
+        self._cause = cause
+        why = str(error)
+        if isinstance(error, GroupNotEmpty):
+            named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
+            why = (
+                f"it has live members, and only they may commit: {named or 'unknown, or gone by now'}. Stop them, or "
+                "give the query a kafka.group.id of its own, or set commitOffsets=false"
+            )
+        log.warning(
+            "the offsets of finished batches are not committed to group %s yet: %s. The query goes on, and commits "
+            "when it can",
+            self.group_id,
+            why,
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last commit could not be made."""
+        return self._cause is not None
+
+    def settlement(self, done: SourceOffset, committed: Commits) -> Settlement:
+        """What the group's commits mean. Raises GroupReset.
+
+        Kafka lets only members commit to a group that has some, so what is found then is theirs, and no reset. That
+        holds until the next commit of ours.
+        """
+        on_reset = self.options.on_group_reset
+        if on_reset is OnGroupReset.FOLLOW and self._was_in_use:
+            on_reset = OnGroupReset.ASKED
+        found = plan.settle(done, committed, on_reset, uuid.uuid4().hex[:12])
+        if found.resets and on_reset is OnGroupReset.FOLLOW and self.warn_of_members():
+            found = plan.settle(done, committed, OnGroupReset.ASKED, "")
+        return found
+
+    @property
+    def _was_in_use(self) -> bool:
+        return self._cause is not None and issubclass(self._cause[0], GroupNotEmpty)
 
     def held(self, done: SourceOffset, ends: Offsets) -> dict[TopicPartition, int]:
         """Up to where each log, which ends there, holds what was read of it: not at all where its topic was made anew.
@@ -246,30 +312,37 @@ class Lookups:
             if not done.is_of_another_topic(tp.topic, ids)
         }
 
-    def commit_held(self, settlement: Settlement, held: Offsets, query: str) -> None:
-        """Commits what the logs hold. What one does not (it was truncated, or its topic is gone or made anew) is no
-        offset to commit there. Warns once of each other query whose commits this overwrites. Raises GroupInUse."""
+    def commit_held(self, settlement: Settlement, held: Offsets, query: str) -> bool:
+        """Commits what the logs hold, where ``commit`` can. What a log does not hold (it was truncated, or its topic is
+        gone or created again) is not committed. Warns once of each other query whose commits this overwrites, and once
+        for each partition where it overwrites a commit of somebody else."""
         commits = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= held.get(tp, -1)}
-        self.commit(commits)
+        if not self.commit(commits):
+            return False
+        strangers = {tp: offset for tp, offset in settlement.unasked.items() if tp in commits}
+        if strangers.keys() - self._overwritten:
+            self._overwritten |= strangers.keys()
+            positions = {tp: commits[tp].offset for tp in strangers}
+            log.warning("%s", plan.overwritten(self.group_id, strangers, positions))
         for other in sorted({settlement.others[tp] for tp in commits if tp in settlement.others} - self._other_queries):
             self._other_queries.add(other)
             theirs = [tp for tp in commits if settlement.others.get(tp) == other]
-            log.warning("%s", two_queries(self.group_id, query, other, theirs))
+            log.warning("%s", plan.two_queries(self.group_id, query, other, theirs))
+        return True
 
-    def check_nobody_is_in_the_group(self) -> None:
-        """Says before the first batch what would otherwise fail after it. Raises GroupInUse."""
-        if self._members():
-            raise self._in_use()
+    def warn_of_members(self) -> bool:
+        """Whether the group has live members; a warning names them."""
+        if not self._members():
+            return False
+        self.failed(GroupNotEmpty(f"group {self.group_id} has live members"))
+        return True
 
     def _members(self) -> tuple[MemberDescription, ...]:
+        """Those of the group; none where the cluster does not say."""
         try:
             return self.admin.describe_groups([self.group_id])[self.group_id].members
         except GroupIdNotFound:
             return ()
-
-    def _in_use(self) -> GroupInUse:
-        named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
-        return GroupInUse(
-            f"group {self.group_id} has live members, so this query cannot commit its offsets: {named or 'gone by now'}"
-            ". Stop them, or give the query a kafka.group.id of its own, or set commitOffsets=false"
-        )
+        except OdradekError as error:
+            log.debug("the members of group %s are not known: %s", self.group_id, error)
+            return ()

@@ -6,7 +6,6 @@ Spark lowercases option names before a Python data source sees them, so names ar
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -16,6 +15,8 @@ from typing import Any
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
+from odradek.core.json_depth import parse_json
+from odradek.core.printable import shortened
 from odradek.spark.patterns import java_pattern
 
 LATEST = -1
@@ -67,8 +68,9 @@ WITHOUT_EFFECT = frozenset({
 
 
 class OnGroupReset(StrEnum):
-    """What a query does when somebody else moved its group's offsets."""
+    """What a query does when somebody else moved its group's offsets. ``asked``: follow what asks for it."""
 
+    ASKED = "asked"
     FOLLOW = "follow"
     IGNORE = "ignore"
     FAIL = "fail"
@@ -291,11 +293,11 @@ def _per_partition(name: str, text: str, example: str, smallest: int) -> dict[To
 
 def _json(name: str, text: str, example: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ConfigError(f"{name}: expected for example {example}, got {text}")
+        raise ConfigError(f"{name}: expected for example {example}, got {shortened(text)}")
     return value
 
 
@@ -329,7 +331,7 @@ def _auto_offset_reset(given: str | None, starting: Position) -> str:
 
 
 def _on_group_reset(options: Mapping[str, str], commit_offsets: bool) -> OnGroupReset:
-    default = OnGroupReset.FOLLOW if commit_offsets else OnGroupReset.IGNORE
+    default = OnGroupReset.ASKED if commit_offsets else OnGroupReset.IGNORE
     chosen = OnGroupReset(
         _one_of("onGroupReset", options.get("ongroupreset", default.value), [item.value for item in OnGroupReset])
     )
@@ -365,10 +367,13 @@ def _number(options: Mapping[str, str], name: str, smallest: int = 1) -> int | N
 
 
 def _bytes(options: Mapping[str, str], name: str) -> int | None:
-    """Spark's sizes: a whole number, with k, m, g or t (or kb, mb, …) for powers of 1024."""
     text = options.get(name.lower())
-    if text is None:
-        return None
+    return None if text is None else parse_size(name, text)
+
+
+def parse_size(name: str, text: str) -> int:
+    """Spark's sizes in bytes: a whole number, with k, m, g or t (or kb, mb, …) for powers of 1024. Raises ConfigError
+    with ``name``."""
     match = re.fullmatch(r"\s*([0-9]{1,12})\s*([kmgt]?)b?\s*", text.lower())
     if match is None or int(match[1]) == 0:
         raise ConfigError(f"{name}: expected a size of at least 1 such as 64m or 1048576, not {text!r}")

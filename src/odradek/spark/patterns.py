@@ -13,7 +13,10 @@ import string
 from collections.abc import Iterable
 
 from odradek.core.errors import ConfigError
+from odradek.core.printable import shortened
 
+MAX_DEPTH = 100
+"""Of groups, and of classes."""
 _LETTERS = frozenset(string.ascii_letters)
 _UPPER, _LOWER = frozenset(string.ascii_uppercase), frozenset(string.ascii_lowercase)
 _DIGITS = frozenset(string.digits)
@@ -51,8 +54,8 @@ def java_pattern(text: str) -> re.Pattern[str]:
     """To be used with ``fullmatch`` on names of topics. Raises ConfigError for what Java refuses, or we do."""
     try:
         return re.compile(_Translation(text).python())
-    except re.error as error:
-        raise ConfigError(f"{text!r} is no regular expression: {error}") from None
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{shortened(text)!r} is no regular expression: {error}") from None
 
 
 class _Translation:
@@ -64,6 +67,8 @@ class _Translation:
         self._any_case = False
         self._outer: list[bool] = []
         """Of each open group, whether case counts behind it."""
+        self._classes = 0
+        """How many classes are open, one in the other."""
 
     def python(self) -> str:
         parts: list[str] = []
@@ -90,6 +95,7 @@ class _Translation:
         """
         flags = _FLAGS.match(self._text, self._at)
         if flags is not None:
+            self._open_one(len(self._outer))
             on, off = flags[1], flags[2] or ""
             if unknown := set(on + off) - set("ims"):
                 raise self._refused(f"the flag {min(unknown)}")
@@ -100,12 +106,18 @@ class _Translation:
                 raise self._refused(f"{self._text[self._at]} behind {flags[0]}")
             self._any_case = "i" not in off and ("i" in on or self._any_case)
             return "(?:" if flags[3] == ":" else ""
+        self._open_one(len(self._outer))
         begin = _GROUP.match(self._text, self._at)
         if begin is None:
             raise self._refused(f"{self._text[self._at : self._at + 3]}")
         self._at = begin.end()
         self._outer.append(self._any_case)
         return begin[0] if begin[1] is None else f"(?P<{begin[1]}>"
+
+    def _open_one(self, others: int) -> None:
+        """Python's own reading of a pattern calls itself for each group within another."""
+        if others >= MAX_DEPTH:
+            raise ConfigError(f"{shortened(self._text)!r} is nested deeper than {MAX_DEPTH} levels")
 
     def _times(self) -> str:
         found = _TIMES.match(self._text, self._at)
@@ -148,6 +160,8 @@ class _Translation:
     def _class(self) -> frozenset[str]:
         """From its bracket to the one that ends it."""
         self._at += 1
+        self._open_one(self._classes)
+        self._classes += 1
         is_negated = self._follows("^")
         self._at += is_negated
         both: frozenset[str] | None = None
@@ -174,6 +188,7 @@ class _Translation:
                 operand, was_nested = (operand or _NONE) | self._item(), is_nested
         if operand is None:
             raise self._refused("&& with nothing behind it")
+        self._classes -= 1
         taken = operand if both is None else both & operand
         return _ALL - taken if is_negated else taken
 

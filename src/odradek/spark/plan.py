@@ -16,7 +16,9 @@ Rules
 * Spark asks for the next batch only when all up to ``start`` is done. So ``start`` is what is committed. The driver
   does the same when a batch is reported as finished and no next one is asked for yet (``settling.py``).
 * Our commits carry a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without it (or whose mark names
-  another offset) was made by somebody else: a reset, if it differs from the position the query has.
+  another offset) was made by somebody else. If it differs from the position the query has, it is a reset for
+  ``onGroupReset=follow``; for ``asked``, the default, only if it asks for that (``lag/reset_mark``). Another is
+  overwritten, with a warning: who made it, and why, cannot be known, and the checkpoint is right.
 * A followed reset is acknowledged first: committed again with ``odradek-spark:1:<offset>:<id>``, and the batch that
   reads from it remembers the id in ``followed``. This is what the group's commit then tells at the next start:
 
@@ -28,7 +30,8 @@ Rules
   | ours, with an id         | has followed it    | killed likewise; that reset is done with       | commit       |
   | ours, with an id         | has not            | killed before the batch was planned            | follow it    |
   | another's                | at that offset     | nothing to move                                | commit       |
-  | another's                | elsewhere          | a reset, always a new one                      | follow it    |
+  | another's, that counts   | elsewhere          | a reset, always a new one                      | follow it    |
+  | another's, that does not | elsewhere          | a consumer's, a mirror's, a person's           | commit       |
   | another query's, any     |                    | it came before this one, or runs beside it     | commit       |
 
   An id, not the offset, tells resets apart: rewinding to the same offset twice rewinds twice.
@@ -54,6 +57,7 @@ from uuid import UUID
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
+from odradek.lag.reset_mark import asks_for_reset
 from odradek.spark import loss
 from odradek.spark.loss import NOBODY_KNOWS, Causes, DataLoss, loss_message
 from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Start
@@ -65,6 +69,8 @@ TopicIds = Mapping[str, UUID | None]
 
 # A task costs Spark and its Python worker more time than reading so few records does.
 FEW_OFFSETS = 100
+# What an offset counts where no range has a sample: about Kafka's default bound of a batch (max.message.bytes).
+UNKNOWN_BYTES = 1024.0 * 1024
 EXTRA = "$odradek"
 MARK = "odradek-spark:1:"
 
@@ -229,12 +235,13 @@ class Settlement:
     """What the group's commits mean for a query that has done all up to some source offset.
 
     ``commits`` are to be written; ``resets`` are to be followed by the next batch: partition → (offset, reset id).
-    ``others``: the queries whose commits are to be overwritten.
+    ``others``: the queries whose commits are to be overwritten; ``unasked``: others' commits that are, by offset.
     """
 
     commits: Commits
     resets: Mapping[TopicPartition, tuple[int, str]]
     others: Mapping[TopicPartition, str] = field(default_factory=dict)
+    unasked: Offsets = field(default_factory=dict)
 
 
 def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_id: str) -> Settlement:
@@ -242,6 +249,7 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
     commits: dict[TopicPartition, OffsetAndMetadata] = {}
     resets: dict[TopicPartition, tuple[int, str]] = {}
     others: dict[TopicPartition, str] = {}
+    unasked: dict[TopicPartition, int] = {}
     for partition, position in done.positions.items():
         commit = committed.get(partition)
         mark = None if commit is None else mark_of(commit)
@@ -251,16 +259,25 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
             moved = False
         else:
             moved = commit.offset != position
-        if moved and commit is not None and on_reset is not OnGroupReset.IGNORE:
+        if moved and commit is not None and _counts(commit, mark, done.ids.get(partition.topic), on_reset):
             resets[partition] = (commit.offset, mark or new_id)
         elif commit is None or commit.offset != position or mark != "" or other:
             epoch = done.epochs.get(partition, NO_EPOCH)
             commits[partition] = mark_commit(position, leader_epoch=epoch, query=done.query)
             if other:
                 others[partition] = other
+            elif moved and commit is not None and on_reset is OnGroupReset.ASKED:
+                unasked[partition] = commit.offset
     if resets and on_reset is OnGroupReset.FAIL:
         raise GroupReset(_reset_message(done.positions, {tp: offset for tp, (offset, _) in resets.items()}))
-    return Settlement(commits, resets, others)
+    return Settlement(commits, resets, others, unasked)
+
+
+def _counts(commit: OffsetAndMetadata, mark: str | None, topic_id: UUID | None, on_reset: OnGroupReset) -> bool:
+    """Whether a commit that moved the group is a reset. One with our mark was acknowledged as one before."""
+    if on_reset is OnGroupReset.ASKED:
+        return mark is not None or asks_for_reset(commit, topic_id)
+    return on_reset is not OnGroupReset.IGNORE
 
 
 def _reset_message(positions: Offsets, targets: Offsets) -> str:
@@ -268,6 +285,15 @@ def _reset_message(positions: Offsets, targets: Offsets) -> str:
     return (
         f"the group's committed offsets were reset by somebody else: {moves}. Run once with onGroupReset=follow to "
         "read from there, or with onGroupReset=ignore to go on from the checkpoint"
+    )
+
+
+def overwritten(group: str, targets: Offsets, positions: Offsets) -> str:
+    moves = ", ".join(f"{tp} at {targets[tp]} (now {positions[tp]})" for tp in sorted(targets))
+    return (
+        f"group {group} held commits that neither this query nor `odradek groups reset` made; the checkpoint counts, "
+        f"so they are overwritten: {moves}. To have the query go on from such an offset, reset the group with `odradek "
+        "groups reset`, or set onGroupReset=follow to follow the commits of every tool"
     )
 
 
@@ -641,10 +667,12 @@ def share(available: Offsets, limit: int | None) -> dict[TopicPartition, int]:
 def share_bytes(wanted: Iterable[Range], bytes_per_offset: Mapping[TopicPartition, float], limit: int) -> Offsets:
     """How many offsets of each range fit when all together may take ``limit`` bytes; at least one of the largest.
 
-    In proportion to what each would take, so that all are through after the same number of batches.
+    In proportion to what each would take, so that all are through after the same number of batches. A range without a
+    sample counts as the largest of those that have one.
     """
     sizes = {item.partition: item.size for item in wanted}
-    total = sum(size * bytes_per_offset.get(tp, 0.0) for tp, size in sizes.items())
+    unknown = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)
+    total = sum(size * bytes_per_offset.get(tp, unknown) for tp, size in sizes.items())
     if total <= limit:
         return sizes
     shares = {tp: int(size * limit / total) for tp, size in sizes.items()}

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.ids import TopicPartition
+from odradek.core.json_depth import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,7 @@ _LOOK_S = 0.2
 # How long somebody who goes on sending can keep a run from its end.
 _DRAIN_S = 1.0
 _LONGEST = 2048
+_MOST_PIECES = 100_000
 
 
 @contextlib.contextmanager
@@ -80,16 +82,18 @@ def _listen(listening: socket.socket, token: str, advance: Callable[[int], None]
         if more > 0:
             passed[key] = count
             advance(more)
+        if len(passed) > _MOST_PIECES:  # a query that goes on meets new pieces for ever: the oldest are done
+            del passed[next(iter(passed))]
 
 
 def _understood(datagram: bytes, token: str) -> tuple[tuple[str, int, int], int] | None:
     """The piece and how far it has come, or None where somebody else sent this: anybody may."""
     try:
-        said = json.loads(datagram)
+        said = parse_json(datagram)
         if said[0] != token:
             return None
         return (str(said[1]), int(said[2]), int(said[3])), int(said[4])
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+    except (ValueError, TypeError, LookupError, OverflowError):
         return None
 
 

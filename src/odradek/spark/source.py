@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -36,7 +37,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.spark import loss, plan, pushdown
 from odradek.spark.lag import latest_to_json
@@ -61,26 +62,33 @@ _COLUMNS = [
     StructField("timestamp", TimestampType()),
     StructField("timestampType", IntegerType()),
 ]
+_THERE_ALREADY = "DATA_SOURCE_ALREADY_EXISTS"
 _HEADERS = StructField(
     "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 )
 
 
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
 def register(spark: SparkSession) -> None:
     """Makes ``format("odradek")`` and ``format("odradek-offsets")`` known to a session, for all threads of this
-    process, has its streams commit each batch when it is finished, and lets Spark push filters (``pushFilters=true``).
+    process, and has its streams commit each batch when it is finished. It changes no setting of the session.
+
+    In the definition of a Declarative Pipeline it does nothing: PySpark 4.3 ends a pipeline in which anything registers
+    a data source (``UNKNOWN_RESPONSE … __python_accumulator__``, after the run), and Spark finds these by itself.
     """
-    from odradek.spark.active import activate_when_writing, active, is_connect
+    from odradek.spark.active import activate_when_writing, active, defines_pipeline, is_connect
     from odradek.spark.offsets_source import OffsetsDataSource
 
+    if is_connect(spark) and defines_pipeline():
+        return
     with active(spark):
-        spark.dataSource.register(OdradekDataSource)
-        spark.dataSource.register(OffsetsDataSource)
+        for source in (OdradekDataSource, OffsetsDataSource):
+            try:
+                spark.dataSource.register(source)
+            except PySparkException as error:
+                # Spark found the package `pyspark_odradek…` by itself, and lets nothing replace what it found.
+                if error.getCondition() != _THERE_ALREADY:
+                    raise
     activate_when_writing(OdradekDataSource.name())
-    spark.conf.set(_PUSHDOWN, "true")
     if not is_connect(spark):  # there listeners run elsewhere, and see no plans
         from odradek.spark.settling import commit_finished_batches
 
@@ -182,16 +190,17 @@ def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch
 class _FilterTaker:
     """What ``OdradekReader.pushFilters`` is.
 
-    PySpark fails every read of a reader that overrides ``pushFilters`` while pushdown is off, its default, and tells so
-    by ``__func__``. Shown the base class's, it reads unpushed then; where pushdown is on it calls this.
-
     Nothing is taken unless the option ``pushFilters`` asks for it, for Spark keeps the tasks of a filtered scan with
     the loaded DataFrame and gives them to the next query over it, filtered or not (PySpark 4.1 to 4.3: tried).
+
+    While ``spark.sql.python.filterPushdown.enabled`` is off, its default, PySpark refuses every read of a reader that
+    overrides ``pushFilters``, with an error that names the setting. It recognizes one by ``__func__``. So a reader
+    without the option shows the base class's; where pushdown is on PySpark calls this all the same.
     """
 
     def __init__(self, reader: OdradekReader) -> None:
         self._reader = reader
-        self.__func__ = DataSourceReader.pushFilters
+        self.__func__ = type(self).__call__ if reader.options.push_filters else DataSourceReader.pushFilters
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         if not self._reader.options.push_filters:
@@ -318,7 +327,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._upto: dict[TopicPartition, int] | None = None  # where an AvailableNow run ends
         self._settled: dict[str, Any] | None = None  # the source offset last committed
         self._ends: dict[TopicPartition, int] = {}
-        self._planned: plan.Offsets = {}
+        # Others' commits that partitions began at, while they could not be acknowledged: no resets.
+        self._adopted: dict[TopicPartition, OffsetAndMetadata] = {}
         self._last_batch_s: float | None = None
         self._waited: set[TopicPartition] = set()
         self._new_query = uuid.uuid4().hex[:12]  # the id of a query that has none yet
@@ -349,35 +359,35 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Commits ``start``, all of which is done, and plans the batch after it."""
         if self.options.commit_offsets and not start and self._settled is None:
-            self._lookups.check_nobody_is_in_the_group()
+            self._lookups.warn_of_members()  # before the first batch, rather than after it
         done = SourceOffset.from_json(start)
         ends = self._ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
+        follow = True
         while True:
             committed, resets = self._settle(start, done, ends)
+            if not follow:
+                resets = {}
             batch = self._plan(done, ends, limit, committed, resets)
             if batch is None:
                 return start
-            if not self._was_reset_since(committed, batch.acknowledge):
+            if self._was_reset_since(committed, batch.acknowledge):
+                continue
+            # Acknowledged before Spark writes the batch down: if that never happens, the acknowledged commit still says
+            # that this reset has to be followed.
+            if self._lookups.commit(batch.acknowledge):
                 break
-        self._planned = batch.end.positions
+            if not resets:
+                self._adopted |= {tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})}
+                break
+            follow = False  # not acknowledged, it would be followed twice; it stays in the group until it can be
         loss.warn(batch.lost)
-        # Acknowledged before Spark writes the batch down: if that never happens, the acknowledged commit still says
-        # that this reset has to be followed.
-        self._lookups.commit(batch.acknowledge)
         self._last_batch_s = time.monotonic()
         return batch.end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the logs ended when a batch was last planned, and from when the first
-        record is that the batch left unread."""
-        if not self._ends:
-            return None
-        unread = {tp: to for tp, to in self._planned.items() if to < self._ends.get(tp, 0)}
-        try:
-            times = self._lookups.times_of_next(unread) if unread else {}
-        except OdradekError:  # a report is not worth a query: the lag in offsets is known, and told
-            times = {}
-        return latest_to_json(self._ends, times)
+        """For the query's progress: where the logs ended when a batch was last planned. Spark calls this at every
+        trigger, so it asks the cluster for nothing more."""
+        return latest_to_json(self._ends) if self._ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         stop = SourceOffset.from_json(end)
@@ -413,9 +423,11 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None, {}
         held = self._lookups.held(done, ends)
         committed = self._lookups.committed(ends)
-        settlement = plan.settle(done, committed, options.on_group_reset, uuid.uuid4().hex[:12])
-        self._lookups.commit_held(settlement, held, done.query)
-        self._settled = start
+        seen = {tp: commit for tp, commit in committed.items() if commit != self._adopted.get(tp)}
+        settlement = self._lookups.settlement(done, seen)
+        if self._lookups.commit_held(settlement, held, done.query):
+            self._settled = start
+            self._adopted = {tp: commit for tp, commit in self._adopted.items() if tp not in settlement.commits}
         return (None if options.on_group_reset is OnGroupReset.IGNORE else committed), dict(settlement.resets)
 
     def _plan(
@@ -427,12 +439,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         resets: dict[TopicPartition, tuple[int, str]],
     ) -> plan.Batch | None:
         options = self.options
+        if not resets and self._lookups.has_nothing_new(done, ends):
+            return None
         ids = self._lookups.topic_ids({tp.topic for tp in ends})
-        anew = any(done.is_of_another_topic(topic, ids) for topic in ids)
-        if not resets and not anew and not done.is_initial and ends == dict(done.positions):
-            reaches = self._lookups.reaches(done.epochs)
-            if all(reaches.get(tp, position) >= position for tp, position in done.positions.items()):
-                return None
         log = self._lookups.log(ends, done.positions)
         waiting = self._waiting(done, log, ids)
         resets = {tp: reset for tp, reset in resets.items() if tp not in waiting}

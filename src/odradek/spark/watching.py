@@ -1,27 +1,72 @@
-"""Lag of running queries, logged and as Prometheus metrics: a listener to Spark's progress reports."""
+"""Lag of running queries, logged and as Prometheus metrics: a listener to Spark's progress reports.
+
+A report holds offsets. Since when the first unread records wait is asked here, of the driver's own accord and on a
+thread of its own: a query must not wait for that, nor may Spark's other listeners.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql.streaming import StreamingQueryListener
 
 from odradek.client.closing import Closing
-from odradek.spark.lag import Lag, QueryLag, lag_of, prometheus_text
+from odradek.core.errors import OdradekError
+from odradek.core.ids import TopicPartition
+from odradek.spark.active import is_connect
+from odradek.spark.lag import Lag, Progress, QueryLag, progress_of, prometheus_text
+from odradek.spark.lookups import Lookups
+from odradek.spark.plan import Offsets
+from odradek.spark.settling import source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 log = logging.getLogger("odradek.spark.lag")
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What Spark reported of a query. ``sources``: by their numbers, of ``count``; none: the query has ended."""
+
+    query: str
+    query_id: str
+    batch: int = 0
+    rows: int = 0
+    at_ms: int = 0
+    sources: Mapping[int, Progress] = field(default_factory=dict)
+    count: int = 0
+
+
+class _Ages:
+    """Since when the first unread records of one source wait. Each position is asked for once."""
+
+    def __init__(self, lookups: Lookups) -> None:
+        self._lookups = lookups
+        self._known: dict[TopicPartition, tuple[int, int | None]] = {}
+
+    def of(self, unread: Offsets) -> dict[TopicPartition, int]:
+        """In ms; left out where the cluster does not tell."""
+        moved = {tp: offset for tp, offset in unread.items() if self._known.get(tp, (None,))[0] != offset}
+        try:
+            found = self._lookups.times_of_next(moved) if moved else {}
+        except (OdradekError, OSError) as error:
+            log.debug("the age of unread records is not known: %s", error)
+            return {}
+        self._known.update({tp: (offset, found.get(tp)) for tp, offset in moved.items()})
+        return {tp: ms for tp in unread if (ms := self._known[tp][1]) is not None}
 
 
 class LagWatch(Closing, StreamingQueryListener):  # type: ignore[misc]  # PySpark has no types
@@ -41,9 +86,13 @@ class LagWatch(Closing, StreamingQueryListener):  # type: ignore[misc]  # PySpar
         self._lock = threading.Lock()
         self._queries: dict[str, QueryLag] = {}
         self._path = None if path is None else Path(path)
+        self._ages: dict[str, dict[int, _Ages]] = {}
+        self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="odradek-lag", daemon=True)
         self._server: ThreadingHTTPServer | None = None
         if port is not None:
             self._server = _serve(host, port, self.metrics)
+        self._thread.start()
 
     @property
     def address(self) -> str | None:
@@ -65,6 +114,8 @@ class LagWatch(Closing, StreamingQueryListener):  # type: ignore[misc]  # PySpar
     def close(self) -> None:
         """Listens no longer; the endpoint goes, a file stays as it was last written."""
         self._spark.streams.removeListener(self)
+        self._reports.put(None)
+        self._thread.join()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -77,31 +128,69 @@ class LagWatch(Closing, StreamingQueryListener):  # type: ignore[misc]  # PySpar
 
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
-        now_ms = int(self._clock() * 1000)
-        sources: dict[int, Lag] = {}
-        for number, source in enumerate(progress.sources):
-            lag = lag_of(source.endOffset, source.latestOffset, now_ms)
-            if lag is not None:
-                sources[number] = lag
-        if not sources:
-            return
-        query_id = str(progress.id)
-        with self._lock:
-            before = self._queries.get(query_id)
-            rows = progress.numInputRows + (before.rows if before is not None else 0)
+        found = [progress_of(source.endOffset, source.latestOffset) for source in progress.sources]
+        sources = {number: one for number, one in enumerate(found) if one is not None}
+        if sources:
+            query_id, now_ms = str(progress.id), int(self._clock() * 1000)
             name = progress.name or query_id
-            self._queries[query_id] = QueryLag(name, query_id, progress.batchId, rows, now_ms, sources)
-        for number, lag in sources.items():
-            log.info("query %s, source %d, batch %d: %s", name, number, progress.batchId, lag)
-        self._write()
+            rows, count = progress.numInputRows, len(found)
+            self._reports.put(_Report(name, query_id, progress.batchId, rows, now_ms, sources, count))
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing new came since the last batch, so what that one reported still holds."""
 
     def onQueryTerminated(self, event: Any) -> None:
+        self._reports.put(_Report("", str(event.id)))
+
+    # --- what the thread does
+
+    def _work(self) -> None:
+        """Takes all reports that wait, each in its turn; ages are asked for only by the last of each query."""
+        while True:
+            taken = [self._reports.get()]
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    taken.append(self._reports.get_nowait())
+            last = {report.query_id: report for report in taken if report is not None}
+            for report in taken:
+                if report is None:
+                    return
+                if report.sources:
+                    self._add(report, with_ages=report is last[report.query_id])
+                else:
+                    self._ages.pop(report.query_id, None)
+                    with self._lock:
+                        self._queries.pop(report.query_id, None)
+                self._write()
+
+    def _add(self, report: _Report, *, with_ages: bool) -> None:
+        sources: dict[int, Lag] = {}
+        for number, progress in report.sources.items():
+            ages: dict[TopicPartition, int] = {}
+            if with_ages and progress.is_ours and progress.unread:
+                asked = self._ages_of(report.query_id, report.count).get(number)
+                ages = {} if asked is None else asked.of(progress.unread)
+            sources[number] = progress.lag(report.at_ms, ages)
         with self._lock:
-            self._queries.pop(str(event.id), None)
-        self._write()
+            before = self._queries.get(report.query_id)
+            rows = report.rows + (before.rows if before is not None else 0)
+            made = QueryLag(report.query, report.query_id, report.batch, rows, report.at_ms, sources)
+            self._queries[report.query_id] = made
+        for number, lag in sources.items():
+            log.info("query %s, source %d, batch %d: %s", report.query, number, report.batch, lag)
+
+    def _ages_of(self, query_id: str, count: int) -> dict[int, _Ages]:
+        """By the sources' numbers; none where the query's plan cannot be seen, or Spark arranged it otherwise."""
+        if query_id not in self._ages:
+            try:
+                query = None if is_connect(self._spark) else self._spark.streams._jsqm.get(query_id)
+                options = [] if query is None else source_options(query)
+            except (Py4JError, OSError) as error:
+                log.debug("the sources of query %s cannot be seen: %s", query_id, error)
+                options = []
+            known = enumerate(options) if len(options) == count else ()
+            self._ages[query_id] = {number: _Ages(Lookups(one)) for number, one in known if one is not None}
+        return self._ages[query_id]
 
     def _write(self) -> None:
         """Replaces the file whole: whoever reads it meanwhile sees the old one."""

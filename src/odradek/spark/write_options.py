@@ -78,9 +78,11 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 def connection_options(given: Mapping[str, str]) -> dict[str, str]:
     """Of a source's options, lowercase, those that hold for a writer to the same cluster: how it is reached.
 
-    Those of SASL and TLS are among them, that none gets lost: whoever does not know them refuses them.
+    Those of SASL and TLS are among them, so that none is lost: a client that does not know them refuses them. Whether
+    a reader may have topics created says nothing about a writer.
     """
     known = {f"kafka.{item.name.replace('_', '.')}" for item in fields(ClientConfig)}
+    known.remove("kafka.allow.auto.create.topics")
     options = {name.lower(): value for name, value in given.items()}
     secure = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
     return {name: value for name, value in options.items() if name in known or name.startswith(secure)}

@@ -24,6 +24,7 @@ from odradek.batches.decode import (
     ATTRIBUTES,
     BASE,
     BASE_TIME,
+    CODEC_BITS,
     COUNT,
     FROM,
     LAST_DELTA,
@@ -38,7 +39,7 @@ from odradek.batches.decode import (
     check_crcs,
     scan,
 )
-from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
+from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_header
 from odradek.batches.record_columns import _varint
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_rows import Filtered, Mapped, Surveyed
@@ -58,6 +59,8 @@ _ANSWERS = 7
 OK, FULL, BAD = range(3)
 
 _WINDOW_BYTES = 64 << 20
+UNPACKED_BYTES = 64 << 20
+"""So many bytes of unpacked records are held at a time, unless one batch alone has more."""
 _GROWTH_BYTES = 11
 """By how much a record can grow when its time is counted from elsewhere."""
 _LOAD_FACTOR = 0.75
@@ -352,7 +355,7 @@ class ColumnEngine:
 
     def map(self, chunk: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
         """See ``RowEngine``."""
-        table = scan(as_bytes(chunk))
+        table, parts = _fitting(chunk, scan(as_bytes(chunk)))
         yield 0
         last_offsets = table[:, BASE] + table[:, LAST_DELTA]
         skipped = (last_offsets < first_dirty_offset).astype(np.uint8)
@@ -366,7 +369,7 @@ class ColumnEngine:
                 skipped[i] = 1
         ends = table[:, TO].copy()
         check_crcs(chunk, table[skipped == 0])
-        buffer = _unpack(chunk, table, skipped)
+        buffer = _unpack(chunk, table, skipped, parts)
         status, batch, self.keys = _map(
             buffer, table, skipped, first_dirty_offset, self._slots, self.keys, self._max_keys, *self._hash_key
         )
@@ -379,12 +382,12 @@ class ColumnEngine:
 
     def filter(self, chunk: bytes, rules: Rules, mapped_offset: int) -> Generator[int, None, Filtered]:
         """See ``RowEngine``."""
-        table = scan(as_bytes(chunk))
+        table, parts = _fitting(chunk, scan(as_bytes(chunk)))
         yield 0
         tasks, flags = _tasks(chunk, table, rules)
         ends = table[:, TO].copy()
         discarded = (tasks == DISCARD).astype(np.uint8)
-        buffer = _unpack(chunk, table, discarded)
+        buffer = _unpack(chunk, table, discarded, parts)
         answers = np.zeros((len(table), _ANSWERS), np.int64)
         counts = table[tasks != DISCARD, COUNT]
         most = int(counts.max(initial=0))
@@ -429,21 +432,40 @@ def _tasks(chunk: bytes, table: Int64s, rules: Rules) -> tuple[Bytes, Bytes]:
     return tasks, flags
 
 
-def _unpack(chunk: bytes, table: Int64s, skipped: Bytes) -> Bytes:
+def _fitting(chunk: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
+    """The first batches, at least one, whose records unpacked take no more than ``UNPACKED_BYTES``; the records of
+    those that are compressed, by row. What cannot be unpacked is left to who needs it."""
+    view = memoryview(chunk)
+    parts: dict[int, Buffer] = {}
+    total = 0
+    for i in np.flatnonzero(table[:, ATTRIBUTES] & CODEC_BITS).tolist():
+        try:
+            part = decompress(int(table[i, ATTRIBUTES]) & CODEC_BITS, view[table[i, FROM] : table[i, TO]])
+        except CorruptRecord:
+            continue
+        if parts and total + len(part) > UNPACKED_BYTES:
+            return table[:i], parts
+        parts[i] = part
+        total += len(part)
+    return table, parts
+
+
+def _unpack(chunk: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, Buffer]) -> Bytes:
     """One buffer with the records of all batches but the skipped ones; FROM and TO then are positions in it."""
-    wanted = (table[:, ATTRIBUTES] & 7 != 0) & (skipped == 0)
+    wanted = (table[:, ATTRIBUTES] & CODEC_BITS != 0) & (skipped == 0)
     if not wanted.any():
         return as_bytes(chunk)
     view = memoryview(chunk)
-    parts = []
+    parts: list[Buffer] = []
     at = 0
     for i in np.flatnonzero(skipped == 0).tolist():
-        start, end = int(table[i, FROM]), int(table[i, TO])
-        part = decompress(int(table[i, ATTRIBUTES]) & 7, view[start:end])
+        part = unpacked.get(i)
+        if part is None:
+            part = decompress(int(table[i, ATTRIBUTES]) & CODEC_BITS, view[table[i, FROM] : table[i, TO]])
         table[i, FROM], table[i, TO] = at, at + len(part)
         at += len(part)
         parts.append(part)
-    return as_bytes(b"".join(parts))
+    return as_bytes(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 def _assemble(chunk: bytes, table: Int64s, ends: Int64s, answers: Int64s, out: Bytes) -> tuple[bytes, list[Placed]]:

@@ -162,7 +162,7 @@ class RowEngine:
         if len(kept) == header.record_count and not starts_horizon:
             return chunk[pos : pos + header.size_in_bytes], len(kept), header.max_timestamp
         check_crc(chunk, pos, header)
-        return self._rewrite(data, header, kept, rules.horizon_ms if starts_horizon else None)
+        return (yield from self._rewrite(data, header, kept, rules.horizon_ms if starts_horizon else None))
 
     def _stays(self, record: Record, header: BatchHeader, rules: Rules, mapped_offset: int) -> bool:
         offset = header.base_offset + record.offset_delta
@@ -175,14 +175,16 @@ class RowEngine:
     @staticmethod
     def _rewrite(
         data: bytes, header: BatchHeader, kept: list[Record], horizon_ms: int | None
-    ) -> tuple[bytes, int, int]:
+    ) -> Generator[int, None, tuple[bytes, int, int]]:
         append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         first = _long(header.base_timestamp + kept[0].timestamp_delta) if append_time is None else append_time
         known = header.base_timestamp if header.has_delete_horizon else first
         base = known if horizon_ms is None else horizon_ms
         newest = NO_RECORD_TIME if append_time is None else append_time
         parts: list[bytes] = []
-        for record in kept:
+        for number, record in enumerate(kept, 1):
+            if number % _RECORDS_PER_STEP == 0:
+                yield 0
             timestamp = _long(header.base_timestamp + record.timestamp_delta) if append_time is None else append_time
             newest = max(newest, timestamp)
             timestamp_delta = _long(timestamp - base)

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from odradek.batches.compression import decompress_small
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
 from odradek.storage.clean_plan import Job, Source, group_sources
@@ -40,6 +41,8 @@ from odradek.storage.files import Files, OsFiles
 from odradek.storage.recovery import CLEANED_SUFFIX
 from odradek.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, file_name
 
+_SMALL_RECORDS = 150_000
+"""So many of the smallest fit into a log that is cleaned without a process if they are not compressed."""
 _SMALL_CHUNK_BYTES = 64 << 10
 _LARGE_CHUNK_BYTES = 8 << 20
 
@@ -49,7 +52,7 @@ class MapFull(StorageError):
 
 
 class TooCoarse(OdradekError):
-    """A batch takes longer to unpack than the caller can wait; nothing was written."""
+    """A batch, or all of them together, takes longer to unpack than the caller can wait; nothing was written."""
 
 
 class Stopped(OdradekError):
@@ -118,7 +121,8 @@ def clean(
 ) -> Steps:
     """Cleans a log; yields how many bytes it has gone through, and each segment once it is written but not synced.
 
-    ``max_packed``: the largest compressed batch, in bytes, that may be met (0: any); TooCoarse otherwise.
+    ``max_packed``: the largest compressed batch, in bytes, that may be met (0: any); TooCoarse otherwise, and for one
+    that unpacks to more than ``compression.SMALL_BYTES``, and for more records than fit into a small log unpacked.
     Raises CorruptRecord, MapFull, OSError.
     """
     return _Cleaning(job, engine, files, chunk_bytes, max_packed).run()
@@ -139,6 +143,7 @@ class _Cleaning:
         )
         self.counts = Counts()
         self.dirty_records = 0
+        self.records = 0
         self.txn_entries: dict[int, bytes] = {}
 
     def run(self) -> Steps:
@@ -191,9 +196,23 @@ class _Cleaning:
             search.on_batch(header, kind)
         if not is_rest:
             self.dirty_records += found.records
-            if self.max_packed and found.packed_bytes > self.max_packed:
-                raise TooCoarse(f"a compressed batch of {found.packed_bytes} bytes")
+            if self.max_packed:
+                if found.packed_bytes > self.max_packed:
+                    raise TooCoarse(f"a compressed batch of {found.packed_bytes} bytes")
+                yield from self._check_size(segment)
         segment.forget()
+
+    def _check_size(self, segment: Segment) -> Generator[int, None, None]:
+        """Raises TooCoarse for too many records, and for a batch that takes longer to unpack than a step."""
+        for position, header in segment.batches_from(0):
+            self.records += header.record_count
+            if self.records > _SMALL_RECORDS:
+                raise TooCoarse(f"more than {_SMALL_RECORDS} records")
+            if header.compression:
+                packed = memoryview(segment.read_batch(position, header))[HEADER_BYTES:]
+                if decompress_small(header.compression, packed) is None:
+                    raise TooCoarse(f"a compressed batch of {header.record_count} records")
+                yield 0
 
     def _map(self, aborted: list[AbortedTransaction]) -> Generator[int, None, int]:
         """The offset up to which all keys are in the map."""

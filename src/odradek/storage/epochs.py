@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET
 from odradek.storage.checkpoints import read_lines, write_lines
 from odradek.storage.files import Files
+
+if TYPE_CHECKING:
+    from _thread import LockType
 
 FILE_NAME = "leader-epoch-checkpoint"
 _log = logging.getLogger(__name__)
@@ -23,10 +26,19 @@ class EpochStart(NamedTuple):
     start_offset: int
 
 
+_AT_ZERO = tuple(EpochStart(epoch, 0) for epoch in range(16))
+_MAKING = Lock()
+
+
+def _at(epoch: int, start_offset: int) -> EpochStart:
+    """Most logs have the same single entry, and one object serves them all."""
+    return EpochStart(epoch, start_offset) if start_offset or epoch >= len(_AT_ZERO) else _AT_ZERO[epoch]
+
+
 def _entry(path: Path, line: str) -> EpochStart:
     try:
         epoch, start = line.split()
-        return EpochStart(int(epoch), int(start))
+        return _at(int(epoch), int(start))
     except ValueError as error:
         raise StorageError(f"{path}: {line!r} is no epoch and offset") from error
 
@@ -36,27 +48,41 @@ class LeaderEpochs:
 
     Every change is in the file before it returns (several of them inside ``written_once`` before that ends), but synced
     only with the log's own flush, before the recovery point moves: entries past it are found again in the batches.
+    The first epoch of a new log is not even written before.
     ``is_damaged``: the file told nothing, and all batches have to.
     """
 
-    def __init__(self, directory: Path, files: Files) -> None:
-        self._path = directory / FILE_NAME
+    __slots__ = ("_directory", "_entries", "_files", "_held", "_in_file", "_unsynced", "_writing", "is_damaged")
+
+    def __init__(self, directory: Path, files: Files, *, new: bool = False) -> None:
+        """``new``: there is no file."""
+        self._directory = directory
         self._files = files
-        self._entries: list[EpochStart] = []
+        self._entries: tuple[EpochStart, ...] = ()
         self._held = False
-        self._writing = Lock()  # several closed segments may be synced at once, each in a thread
+        self._in_file: list[str] | None = None
+        self._writing: LockType | None = None
+        self._unsynced = self.is_damaged = False
+        if not new:
+            self._read()
+
+    def _read(self) -> None:
         lines: list[str] = []
         try:
-            lines = read_lines(self._path, files)
-            self._entries = [_entry(self._path, line) for line in lines]
-            exists = bool(lines) or files.exists(self._path)
+            lines = read_lines(self._path, self._files)
+            self._entries = tuple(_entry(self._path, line) for line in lines)
+            exists = bool(lines) or self._files.exists(self._path)
             # Never synced, a file is empty after a power cut on some file systems.
-            self.is_damaged = exists and not lines and files.size(self._path) == 0
+            self.is_damaged = exists and not lines and self._files.size(self._path) == 0
         except StorageError as error:
             _log.warning("leader epochs are read from all batches: %s", error)
             exists = self.is_damaged = True
         self._in_file = lines if exists and not self.is_damaged else None
         self._unsynced = exists  # the broker before may have been killed, or have had nothing to sync a log for
+
+    @property
+    def _path(self) -> Path:
+        return self._directory / FILE_NAME
 
     @contextmanager
     def written_once(self) -> Iterator[None]:
@@ -70,7 +96,7 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:
-        return tuple(self._entries)
+        return self._entries
 
     @property
     def latest(self) -> int:
@@ -84,7 +110,7 @@ class LeaderEpochs:
         if self._entries and epoch == self._entries[-1].epoch and start_offset >= self._entries[-1].start_offset:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
-        self._entries = [*kept, EpochStart(epoch, start_offset)]
+        self._entries = (*kept, _at(epoch, start_offset))
         self._save()
 
     def epoch_of(self, offset: int) -> int:
@@ -114,7 +140,7 @@ class LeaderEpochs:
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forgets epochs that began at or after ``end_offset``."""
-        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        kept = tuple(entry for entry in self._entries if entry.start_offset < end_offset)
         if len(kept) != len(self._entries):
             self._entries = kept
             self._save()
@@ -124,11 +150,23 @@ class LeaderEpochs:
         gone = [entry for entry in self._entries if entry.start_offset <= start_offset]
         if gone and gone[-1].start_offset < start_offset:
             rest = self._entries[len(gone) :]
-            self._entries = [EpochStart(gone[-1].epoch, start_offset), *rest]
+            self._entries = (EpochStart(gone[-1].epoch, start_offset), *rest)
             self._save()
         elif len(gone) > 1:
             self._entries = self._entries[len(gone) - 1 :]
             self._save()
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the file can wait for the first sync: there is one epoch, which every batch tells."""
+        return self._in_file is None and len(self._entries) == 1 and not self._entries[0].start_offset
+
+    def _lock(self) -> LockType:
+        """Several closed segments may be synced at once, each in a thread."""
+        with _MAKING:
+            if self._writing is None:
+                self._writing = Lock()
+            return self._writing
 
     def sync(self) -> None:
         if self._unsynced:
@@ -137,7 +175,10 @@ class LeaderEpochs:
     def _save(self, *, sync: bool = False) -> None:
         if self._held:
             return
-        with self._writing:
+        if not sync and self._is_plain:
+            self._unsynced = True
+            return
+        with self._lock():
             lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
             if lines == self._in_file and not sync:
                 return

@@ -1,28 +1,36 @@
 """The file system as the log sees it: the real one, and one in memory that fails on demand.
 
 Errors are ``OSError``, whatever the file system; ``Log`` turns them into Kafka's storage error.
+
+A file of a log is open only while it is used (``storage/descriptors``); ``Files.lazy`` and ``Files.lazy_view`` do not
+even open it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import mmap
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from odradek.storage.descriptors import SHARED, Descriptor, Descriptors
+
+T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 Mapped = bytes | bytearray | memoryview | mmap.mmap
 
 
 class File(Protocol):
-    """An open file that grows at its end. ``size`` is kept here so that nobody has to ask the kernel."""
+    """A file that grows at its end."""
 
     path: Path
-    size: int
+
+    @property
+    def size(self) -> int: ...
 
     def append(self, parts: Sequence[Buffer]) -> None:
         """Writes all parts at the end, with one call to the kernel unless that writes less than it was given."""
@@ -30,10 +38,22 @@ class File(Protocol):
     def pread(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
 
+    def send(self, socket: int, position: int, size: int) -> int:
+        """Writes up to ``size`` bytes from ``position`` to a socket; returns how many. Not for files in memory."""
+
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None: ...
+
+    def keep(self) -> None:
+        """Opens the file, for as long as this object lives: its name is about to go."""
+
     def close(self) -> None: ...
-    def fileno(self) -> int: ...
+
+
+class View(Protocol):
+    """The bytes of a whole file that does not change."""
+
+    def data(self) -> Mapped: ...
 
 
 class Lock(Protocol):
@@ -44,6 +64,11 @@ class Files(Protocol):
     """What the log needs of a file system."""
 
     def open(self, path: Path, *, create: bool = False) -> File: ...
+
+    def lazy(self, path: Path, *, create: bool = False) -> File:
+        """A file that is opened, and created if wished, when it is first used."""
+
+    def lazy_view(self, path: Path) -> View: ...
     def read(self, path: Path) -> bytes: ...
     def view(self, path: Path) -> Mapped:
         """The whole file's bytes, mapped where that is possible."""
@@ -58,55 +83,125 @@ class Files(Protocol):
     def size(self, path: Path) -> int: ...
     def modified_ms(self, path: Path) -> int: ...
     def set_modified_ms(self, path: Path, modified_ms: int) -> None: ...
-    def make_dirs(self, directory: Path) -> None: ...
+    def make_dirs(self, directory: Path, *, private: bool = False) -> None:
+        """Makes a directory, with those above it, unless it is there. Only this user may enter a ``private`` one."""
+
     def rename(self, source: Path, target: Path) -> None: ...
     def remove(self, path: Path) -> None:
         """Removes a file, or an empty directory; nothing happens when there is none."""
 
     def sync_dir(self, directory: Path) -> None: ...
+
+    def has_room(self) -> bool:
+        """Whether descriptors are left for more logs."""
+
     def lock(self, path: Path) -> Lock:
         """Takes the lock on ``path`` or raises BlockingIOError at once; it ends with the process."""
 
 
 class OsFile:
-    """Closes itself with its last user, so a slice handed to a socket outlives the segment's deletion."""
+    """Closes itself with its last user, so a slice handed to a socket outlives the segment's deletion.
 
-    def __init__(self, path: Path, flags: int) -> None:
+    Each call holds the descriptor while it runs, since another thread may have it released.
+    """
+
+    __slots__ = ("__weakref__", "_descriptors", "_flags", "_held", "path", "used")
+
+    def __init__(self, path: Path, flags: int, descriptors: Descriptors) -> None:
         self.path = path
-        self._fd = -1
-        self._fd = os.open(path, flags, 0o644)
-        self.size = os.fstat(self._fd).st_size
+        self.used = False
+        self._flags = flags
+        self._descriptors = descriptors
+        self._held: Descriptor | None = None
+
+    def open(self) -> Descriptor:
+        held = self._held = self._descriptors.open(self, self.path, self._flags)
+        self._flags &= ~os.O_CREAT  # opened again, it must be there
+        return held
+
+    @property
+    def size(self) -> int:
+        held = self._held or self.open()
+        return os.fstat(held.number).st_size
 
     def append(self, parts: Sequence[Buffer]) -> None:
+        held = self._held or self.open()
+        self.used = True
         total = sum(len(part) for part in parts)
-        written = os.writev(self._fd, parts)
+        written = os.writev(held.number, parts)
         if written < total:
             rest = memoryview(b"".join(parts))
             while written < total:
-                written += os.write(self._fd, rest[written:])
-        self.size += total
+                written += os.write(held.number, rest[written:])
 
     def pread(self, position: int, size: int) -> bytes:
-        return os.pread(self._fd, size, position)
+        held = self._held or self.open()
+        self.used = True
+        return os.pread(held.number, size, position)
+
+    def send(self, socket: int, position: int, size: int) -> int:
+        held = self._held or self.open()
+        self.used = True
+        return os.sendfile(socket, held.number, position, size)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
-        self.size = size
+        held = self._held or self.open()
+        os.ftruncate(held.number, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd) if hasattr(os, "fdatasync") else os.fsync(self._fd)
+        held = self._held or self.open()
+        os.fdatasync(held.number) if hasattr(os, "fdatasync") else os.fsync(held.number)
 
-    def fileno(self) -> int:
-        return self._fd
+    def release(self) -> None:
+        self._held = None
+
+    def keep(self) -> None:
+        if self._held is None:
+            self.open()
+        self._descriptors.remove(self)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._descriptors.remove(self)
+        self._held = None
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError):
-            self.close()
+        if self._held is not None:
+            self._descriptors.remove(self)
+
+
+class OsView:
+    """A mapped file. The map has a descriptor of its own, and the last one who uses it closes it."""
+
+    __slots__ = ("__weakref__", "_descriptors", "_mapped", "path", "used")
+
+    def __init__(self, path: Path, descriptors: Descriptors) -> None:
+        self.path = path
+        self.used = False
+        self._descriptors = descriptors
+        self._mapped: Mapped | None = None
+
+    def data(self) -> Mapped:
+        mapped = self._mapped
+        if mapped is None:
+            mapped = self._map()
+        self.used = True
+        return mapped
+
+    def _map(self) -> Mapped:
+        opened = Descriptor(self._descriptors.attempt(lambda: os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)))
+        if not os.fstat(opened.number).st_size:
+            self._mapped = b""
+            return self._mapped
+        self._mapped = self._descriptors.attempt(lambda: mmap.mmap(opened.number, 0, prot=mmap.PROT_READ))
+        self._descriptors.add(self, opened.number)
+        return self._mapped
+
+    def release(self) -> None:
+        self._mapped = None
+
+    def __del__(self) -> None:
+        if self._mapped is not None:
+            self._descriptors.remove(self)
 
 
 class OsLock:
@@ -125,32 +220,43 @@ class OsLock:
 class OsFiles:
     """The operating system's files."""
 
+    descriptors: Descriptors = SHARED
+
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        return OsFile(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0))
+        file = self.lazy(path, create=create)
+        file.open()
+        return file
+
+    def lazy(self, path: Path, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(path, flags, self.descriptors)
+
+    def lazy_view(self, path: Path) -> OsView:
+        return OsView(path, self.descriptors)
 
     def read(self, path: Path) -> bytes:
-        return path.read_bytes()
+        return self.descriptors.attempt(path.read_bytes)
 
     def view(self, path: Path) -> Mapped:
-        with path.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                return b""
-            return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        return self.lazy_view(path).data()
 
     def write(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("wb") as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        opened = Descriptor(self.descriptors.attempt(lambda: os.open(temporary, flags, 0o644)))
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(opened.number, rest) :]
+        if sync:
+            os.fsync(opened.number)
+        del opened
         temporary.replace(path)
         if sync:
             self.sync_dir(path.parent)
 
     def list(self, directory: Path) -> list[str]:
         try:
-            return sorted(os.listdir(directory))
+            return sorted(self.descriptors.attempt(lambda: os.listdir(directory)))
         except FileNotFoundError:
             return []
 
@@ -166,8 +272,8 @@ class OsFiles:
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
-    def make_dirs(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+    def make_dirs(self, directory: Path, *, private: bool = False) -> None:
+        directory.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         source.replace(target)
@@ -183,11 +289,11 @@ class OsFiles:
             path.rmdir()
 
     def sync_dir(self, directory: Path) -> None:
-        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        opened = Descriptor(self.descriptors.attempt(lambda: os.open(directory, os.O_RDONLY | os.O_CLOEXEC)))
+        os.fsync(opened.number)
+
+    def has_room(self) -> bool:
+        return self.descriptors.has_room()
 
     def lock(self, path: Path) -> OsLock:
         return OsLock(path)
@@ -198,46 +304,67 @@ class Crash(BaseException):
 
 
 class MemoryFile:
-    def __init__(self, owner: MemoryFiles, path: Path, data: bytearray) -> None:
+    """Opened by its first use, as it is by every use after ``MemoryFiles.release_all``."""
+
+    def __init__(self, owner: MemoryFiles, path: Path, *, create: bool) -> None:
         self.path = path
         self._owner = owner
-        self._data = data
-        self._closed = False
+        self._create = create
+        self._held: bytearray | None = None
+        self._closed = self._kept = False
+
+    def open(self) -> bytearray:
+        if self._closed:
+            raise OSError(errno.EBADF, "file is closed", str(self.path))
+        if self._held is None:
+            self._held = self._owner.find(self.path, create=self._create)
+            self._create = False
+            self._owner.opened.add(self)
+        return self._held
 
     @property
     def size(self) -> int:
-        return len(self._data)
-
-    @size.setter
-    def size(self, value: int) -> None:
-        raise AttributeError("size follows the bytes")
+        return len(self.open())
 
     def append(self, parts: Sequence[Buffer]) -> None:
-        self._check()
-        self._owner.charge(self.path, self._data, b"".join(parts))
+        self._owner.charge(self.path, self.open(), b"".join(parts))
 
     def pread(self, position: int, size: int) -> bytes:
-        self._check()
+        data = self.open()
         self._owner.check_read(self.path)
-        return bytes(self._data[position : position + size])
+        return bytes(data[position : position + size])
+
+    def send(self, socket: int, position: int, size: int) -> int:
+        raise OSError(errno.EBADF, "a file in memory has no descriptor", str(self.path))
 
     def truncate(self, size: int) -> None:
-        self._check()
-        del self._data[size:]
+        data = self.open()
+        self._owner.step()
+        del data[size:]
 
     def sync(self) -> None:
-        self._check()
+        self.open()
         self._owner.check_sync(self.path)
 
-    def fileno(self) -> int:
-        raise OSError(errno.EBADF, "a file in memory has no descriptor", str(self.path))
+    def release(self) -> None:
+        if not self._kept:
+            self._held = None
+
+    def keep(self) -> None:
+        self.open()
+        self._kept = True
 
     def close(self) -> None:
         self._closed = True
 
-    def _check(self) -> None:
-        if self._closed:
-            raise OSError(errno.EBADF, "file is closed", str(self.path))
+
+class MemoryView:
+    def __init__(self, owner: MemoryFiles, path: Path) -> None:
+        self._owner = owner
+        self._path = path
+
+    def data(self) -> Mapped:
+        return self._owner.read(self._path)
 
 
 class MemoryLock:
@@ -255,7 +382,8 @@ class MemoryFiles:
 
     * ``free_bytes``: when it is used up, writes stop half-way with ENOSPC;
     * ``fail_read``, ``fail_sync``: paths for which the predicate says true answer EIO;
-    * ``tear_after(n)``: the next append keeps only its first ``n`` bytes and raises ``Crash``.
+    * ``tear_after(n)``: the next append keeps only its first ``n`` bytes and raises ``Crash``;
+    * ``crash_after(n)``: ``n`` more changes are made, syncs among them, and the next one raises ``Crash``.
 
     What was written survives a crash, as the page cache survives kill -9.
     """
@@ -270,18 +398,36 @@ class MemoryFiles:
         self.now_ms = now_ms
         self.syncs: list[Path] = []
         self.appends: list[Path] = []
+        self.opened: weakref.WeakSet[MemoryFile] = weakref.WeakSet()
         self._locks: set[Path] = set()
         self._tear: int | None = None
+        self._steps: int | None = None
 
     def tear_after(self, size: int) -> None:
         self._tear = size
 
+    def crash_after(self, steps: int) -> None:
+        self._steps = steps
+
     def crash(self) -> None:
         """The process is gone: its locks are free again."""
         self._locks.clear()
-        self._tear = None
+        self._tear = self._steps = None
+
+    def release_all(self) -> None:
+        """Closes every file, as if descriptors had run short: the next use opens it again."""
+        for file in tuple(self.opened):
+            file.release()
+
+    def step(self) -> None:
+        """A change is about to be made."""
+        if self._steps is not None:
+            if not self._steps:
+                raise Crash
+            self._steps -= 1
 
     def charge(self, path: Path, data: bytearray, new: bytes) -> None:
+        self.step()
         self.appends.append(path)
         self.modified[path] = self.now_ms
         if self._tear is not None:
@@ -302,17 +448,30 @@ class MemoryFiles:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     def check_sync(self, path: Path) -> None:
+        self.step()
         self.syncs.append(path)
         if self.fail_sync(path):
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
-    def open(self, path: Path, *, create: bool = False) -> MemoryFile:
+    def find(self, path: Path, *, create: bool) -> bytearray:
         if path not in self.data:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            self.step()
             self.data[path] = bytearray()
             self.modified[path] = self.now_ms
-        return MemoryFile(self, path, self.data[path])
+        return self.data[path]
+
+    def open(self, path: Path, *, create: bool = False) -> MemoryFile:
+        file = self.lazy(path, create=create)
+        file.open()
+        return file
+
+    def lazy(self, path: Path, *, create: bool = False) -> MemoryFile:
+        return MemoryFile(self, path, create=create)
+
+    def lazy_view(self, path: Path) -> MemoryView:
+        return MemoryView(self, path)
 
     def read(self, path: Path) -> bytes:
         self.check_read(path)
@@ -347,10 +506,11 @@ class MemoryFiles:
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         self.modified[path] = modified_ms
 
-    def make_dirs(self, directory: Path) -> None:
+    def make_dirs(self, directory: Path, *, private: bool = False) -> None:
         self.directories.update((directory, *directory.parents))
 
     def rename(self, source: Path, target: Path) -> None:
+        self.step()
         for path in [path for path in self.data if path == source or source in path.parents]:
             moved = target / path.relative_to(source) if path != source else target
             self.data[moved] = self.data.pop(path)
@@ -360,6 +520,8 @@ class MemoryFiles:
             self.directories.add(target)
 
     def remove(self, path: Path) -> None:
+        if path in self.directories or path in self.data:
+            self.step()
         if path in self.directories:
             if self.list(path):
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
@@ -369,6 +531,9 @@ class MemoryFiles:
 
     def sync_dir(self, directory: Path) -> None:
         self.check_sync(directory)
+
+    def has_room(self) -> bool:
+        return True
 
     def lock(self, path: Path) -> MemoryLock:
         if path in self._locks:

@@ -5,7 +5,8 @@ bytes; big-endian, both columns rising. An entry is added every ``index.interval
 in here plus a scan of about that many bytes in the segment.
 
 The active segment's indexes live in memory and are written in pieces; those of closed segments are mapped when a
-lookup first needs them. Whatever a kill -9 leaves behind is rebuilt from the segment, so pieces need no sync.
+lookup first needs them. Whatever a kill -9 leaves behind is rebuilt from the segment, so pieces need no sync. The file
+of an empty index comes when its segment is closed or synced.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.storage.files import Files, Mapped
+from odradek.storage.descriptors import is_exhausted
+from odradek.storage.files import Files, Mapped, View
 
 PIECE_ENTRIES = 64
 
@@ -39,14 +41,20 @@ class _SparseIndex:
     """Entries of one struct format; the subclass says what they mean."""
 
     entry: struct.Struct
+    __slots__ = ("_files", "_memory", "_view", "_written", "base_offset", "path")
 
     def __init__(self, path: Path, base_offset: int, files: Files) -> None:
         self.path = path
         self.base_offset = base_offset
         self._files = files
         self._memory: bytearray | None = None
-        self._mapped: Mapped | None = None
+        self._view: View | None = None
         self._written = 0
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has every entry."""
+        return self._memory is None or len(self._memory) == self._written
 
     @property
     def size(self) -> int:
@@ -56,32 +64,41 @@ class _SparseIndex:
     def entries(self) -> int:
         return self.size // self.entry.size
 
-    def open_for_append(self, *, fresh: bool = False) -> None:
-        """Takes the entries into memory. ``fresh`` starts an empty index, whatever the file holds."""
-        if fresh:
-            self._memory = bytearray()
-            self._files.remove(self.path)
-            self._files.open(self.path, create=True).close()
-        else:
-            self._memory = bytearray(self._data())
-        self._mapped = None
-        self._written = len(self._memory)
+    def open_for_append(self) -> bytearray:
+        """Takes the entries into memory."""
+        memory = self._memory
+        if memory is None:
+            memory = self._memory = bytearray(self._data())
+            self._written = len(memory)
+            self._view = None
+        return memory
+
+    def begin(self) -> None:
+        """An empty index, of which there is no file."""
+        self._memory = bytearray()
+        self._view = None
+        self._written = 0
 
     def save(self) -> None:
         """Writes entries that are only in memory."""
         memory = self._memory
         if memory is not None and len(memory) > self._written:
-            file = self._files.open(self.path, create=True)
-            try:
-                if file.size != self._written:
-                    file.truncate(self._written)
+            self._write(memory)
+
+    def _write(self, memory: bytearray) -> None:
+        file = self._files.open(self.path, create=True)
+        try:
+            if file.size != self._written:
+                file.truncate(self._written)
+            if len(memory) > self._written:
                 file.append([memoryview(memory)[self._written :]])
-            finally:
-                file.close()
-            self._written = len(memory)
+        finally:
+            file.close()
+        self._written = len(memory)
 
     def sync(self) -> None:
-        self.save()
+        if self._memory is not None:
+            self._write(self._memory)
         file = self._files.open(self.path)
         try:
             file.sync()
@@ -90,19 +107,17 @@ class _SparseIndex:
 
     def seal(self) -> None:
         """The segment is closed: the file becomes the index, memory is given back."""
-        self.save()
+        if self._memory is not None:
+            self._write(self._memory)
         self._memory = None
 
     def forget(self) -> None:
         self._memory = None
-        self._mapped = None
+        self._view = None
 
     def truncate_entries(self, entries: int) -> None:
         size = entries * self.entry.size
-        if self._memory is None:
-            self.open_for_append()
-        memory = self._memory
-        assert memory is not None
+        memory = self.open_for_append()
         if size < len(memory):
             del memory[size:]
         if size < self._written:
@@ -116,16 +131,19 @@ class _SparseIndex:
     def _data(self) -> Mapped:
         if self._memory is not None:
             return self._memory
-        if self._mapped is None:
-            self._mapped = self._files.view(self.path)
-        return self._mapped
+        if self._view is None:
+            self._view = self._files.lazy_view(self.path)
+        return self._view.data()
 
     def _put(self, *values: int) -> None:
-        memory = self._memory
-        assert memory is not None
+        memory = self.open_for_append()
         memory += self.entry.pack(*values)
         if len(memory) - self._written >= PIECE_ENTRIES * self.entry.size:
-            self.save()
+            try:
+                self.save()
+            except OSError as error:
+                if not is_exhausted(error):  # else the entries go with the next piece
+                    raise
 
     def _slot_at_most(self, target: int, column: int) -> int:
         """The last slot whose column is at most ``target``; -1 when all are larger."""
@@ -153,6 +171,7 @@ class OffsetIndex(_SparseIndex):
     """Which batch ends at an offset, and where it begins in the segment."""
 
     entry = struct.Struct(">ii")
+    __slots__ = ()
 
     def append(self, offset: int, position: int) -> None:
         """``offset`` is the last one of the batch that begins at ``position``."""
@@ -190,6 +209,7 @@ class TimeIndex(_SparseIndex):
     """The largest timestamp up to an offset."""
 
     entry = struct.Struct(">qi")
+    __slots__ = ()
 
     def append(self, timestamp: int, offset: int) -> None:
         """Ignored unless ``timestamp`` is larger than any before."""

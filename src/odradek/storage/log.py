@@ -9,7 +9,8 @@ Offsets, all kept apart:
 
 ``append`` returns after one ``write``: the page cache outlives kill -9, a sync is needed against power loss only
 (``flush.messages``, ``flush.ms``, and when a segment is closed). Any OSError makes the log offline: from then on
-every call raises KAFKA_STORAGE_ERROR, and the next start recovers what is on disk.
+every call raises KAFKA_STORAGE_ERROR, and the next start recovers what is on disk. An append or a read for which no
+descriptor is left fails alone.
 """
 
 from __future__ import annotations
@@ -20,25 +21,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from odradek.batches.check import check_batch
-from odradek.batches.compression import CODES
-from odradek.batches.encode import recompress, with_max_timestamp
 from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
-from odradek.batches.rows import batch_rows
+from odradek.batches.search import Found
+from odradek.batches.steps import Steps, finish
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
+from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig
+from odradek.storage.descriptors import is_exhausted
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
 from odradek.storage.producers import Producers
-from odradek.storage.recovery import CLEANED_SUFFIX, SWAP_SUFFIX, Loaded, load, note_batch
-from odradek.storage.segment import DELETED_SUFFIX, SUFFIXES, Placed, Segment, Slice, file_name
+from odradek.storage.recovery import CLEANED_SUFFIX, SWAP_SUFFIX, Loaded, begin, load, note_batch
+from odradek.storage.segment import DELETED_SUFFIX, SUFFIXES, FoundOffset, Placed, Segment, Slice, file_name
 
 Origin = Literal["client", "coordinator"]
 
 _log = logging.getLogger(__name__)
+_WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")
+"""What leaves the log as it was if a file could not be opened for it."""
 _OS_FILES = OsFiles()
+_STEP_SEGMENTS = 500
+_NOTHING_FOUND: tuple[tuple[int | None, int, int], FoundOffset | None] = (None, -1, -1), None
+"""The last lookup by time: its timestamp (None: the largest), the log's start or end and its changes then; its result.
+A lookup may have to go through millions of records, and is often repeated."""
 
 
 class AppendInfo(NamedTuple):
@@ -52,14 +59,6 @@ class AppendInfo(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     duplicate: bool = False
-
-
-class FoundOffset(NamedTuple):
-    """Answer to a lookup by time; ``leader_epoch`` is -1 when unknown."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
 
 
 class Log:
@@ -77,6 +76,13 @@ class Log:
     ``cleaned_offset``: where the last cleaning ended, None before the first. While ``is_being_cleaned``, retention
     waits.
     """
+
+    __slots__ = (
+        "_bases", "_changes", "_end_offset", "_files", "_flushed_ms", "_high_watermark", "_last_found", "_segments",
+        "_synced_base", "_unflushed_records", "_was_written", "began_epoch", "cleaned_offset", "closed", "config",
+        "defer_flush", "defer_removal", "epochs", "is_being_cleaned", "log_start_offset", "offline", "path",
+        "producers", "recovery_point", "was_cut",
+    )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: Loaded, now_ms: int) -> None:
         self.path = path
@@ -102,6 +108,15 @@ class Log:
         self._flushed_ms = now_ms
         self._synced_base = -1
         self._was_written = False
+        self._changes = 0  # of closed segments: removed, or others in their place
+        self._last_found = _NOTHING_FOUND
+
+    @classmethod
+    def create(
+        cls, path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int = NO_EPOCH, files: Files = _OS_FILES
+    ) -> Log:
+        """A new log in a directory that was made for it just now. Nothing is written before its first record."""
+        return cls(path, config, files, begin(path, config, now_ms, leader_epoch=leader_epoch, files=files), now_ms)
 
     @classmethod
     def open(
@@ -175,12 +190,34 @@ class Log:
 
         Raises KafkaError with the code Kafka answers, CorruptRecord for wrong bytes; nothing is written then.
         """
+        info = self.begin_append(data, now_ms=lambda: now_ms, leader_epoch=leader_epoch, origin=origin)
+        return info if isinstance(info, AppendInfo) else finish(info)
+
+    def begin_append(
+        self, data: Buffer, *, now_ms: Callable[[], int], leader_epoch: int, origin: Origin = "client"
+    ) -> AppendInfo | Steps[AppendInfo]:
+        """As ``append``. A client's batch that takes long to check is left to the steps that are returned: between
+        them others may append, and it comes behind those."""
         self._check_online()
         config = self.config
         client = origin == "client"
+        at_ms = now_ms()
         batches = validate(data, max_message_bytes=config.max_message_bytes, client=client)
         if client:
-            data, batches = self._check_client_batch(data, batches, now_ms)
+            ready = check_client_batch(data, batches, config, at_ms)
+            if not isinstance(ready, tuple):
+                return self._append_later(ready, now_ms, leader_epoch)
+            data, batches = ready
+        return self._append_checked(data, batches, at_ms, leader_epoch, client=client)
+
+    def _append_later(self, check: Steps[Ready], now_ms: Callable[[], int], leader_epoch: int) -> Steps[AppendInfo]:
+        data, batches = yield from check
+        self._check_online()
+        return self._append_checked(data, batches, now_ms(), leader_epoch, client=True)
+
+    def _append_checked(
+        self, data: Buffer, batches: Batches, now_ms: int, leader_epoch: int, *, client: bool
+    ) -> AppendInfo:
         for _, header in batches:
             if header.producer_id >= 0:
                 seen = self.producers.find_duplicate(header) if client else None
@@ -189,46 +226,13 @@ class Log:
                 self.producers.check(header, sequences=client)
         return self._write(data, batches, now_ms, leader_epoch)
 
-    def _check_client_batch(
-        self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int
-    ) -> tuple[Buffer, list[tuple[int, BatchHeader]]]:
-        """What a topic's settings demand of a producer's one batch; recompresses it when the topic names a codec."""
-        config = self.config
-        _, header = batches[0]
-        if config.is_log_append_time and header.timestamp_type:
-            raise KafkaError(ErrorCode.invalid_timestamp, "producers may not set LogAppendTime themselves")
-        found = check_batch(data, header)
-        if config.is_compacted and found.has_keyless:
-            raise KafkaError(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
-        if not config.is_log_append_time:
-            newest = header.base_timestamp + found.greatest_delta
-            if (
-                newest > now_ms + config.message_timestamp_after_max_ms
-                or header.base_timestamp + found.least_delta < now_ms - config.message_timestamp_before_max_ms
-            ):
-                self._check_timestamps(data, header, now_ms)
-            if newest != header.max_timestamp:
-                data = with_max_timestamp(data, header, newest)
-                batches = validate(data, max_message_bytes=config.max_message_bytes)
-                _, header = batches[0]
-        if config.compression_type != "producer":
-            codec = CODES["none" if config.compression_type == "uncompressed" else config.compression_type]
-            if codec != header.compression:
-                data = recompress(data, header, codec, config.compression_level)
-                batches = validate(data, max_message_bytes=config.max_message_bytes)
-        return data, batches
+    def refused_records(self, data: Buffer, now_ms: int, *, most: int) -> Steps[list[Found]]:
+        """The first records, ``most`` at most, of a client's batch that the topic's settings refuse.
 
-    def _check_timestamps(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
-        """Raises KafkaError (INVALID_TIMESTAMP) for a record out of the topic's bounds; one without a time is in."""
-        config = self.config
-        earliest = now_ms - config.message_timestamp_before_max_ms
-        latest = now_ms + config.message_timestamp_after_max_ms
-        for row in batch_rows(data, 0, header):
-            if row.timestamp != -1 and not earliest <= row.timestamp <= latest:
-                raise KafkaError(
-                    ErrorCode.invalid_timestamp,
-                    f"timestamp {row.timestamp} of record {row.offset} is not within [{earliest}, {latest}]",
-                )
+        Raises KafkaError where the batch cannot be read.
+        """
+        (_, header), *_ = validate(data)
+        return refused_records(data, header, self.config, now_ms, most=most)
 
     def _write(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int, leader_epoch: int
@@ -355,28 +359,53 @@ class Log:
 
         ``max_offset`` bounds the answer: the high watermark or last stable offset of the asking reader.
         """
-        self._check_online()
+        found = finish(self.search_timestamp(timestamp))
         limit = self._end_offset if max_offset is None else max_offset
-        try:
-            for segment in self._segments:
-                if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
-                    continue
-                row = segment.find_timestamp(timestamp, self.log_start_offset)
-                if row is not None:
-                    return FoundOffset(row.offset, row.timestamp, row.leader_epoch) if row.offset < limit else None
-        except OSError as error:
-            raise self._fail("find timestamp", error) from error
-        return None
+        return found if found is not None and found.offset < limit else None
 
     def max_timestamp(self) -> FoundOffset | None:
         """The record with the largest timestamp; of several, and where none has any, the earliest (behaviour 49)."""
-        self._check_online()
-        newest = max(self._segments, key=lambda segment: segment.max_timestamp)
+        return finish(self.search_max_timestamp())
+
+    def search_timestamp(self, timestamp: int) -> Steps[FoundOffset | None]:
+        """The first record with at least that timestamp (ms), a step at a time."""
+        while True:
+            self._check_online()
+            start_offset, changes = self.log_start_offset, self._changes
+            if self._last_found[0] == (timestamp, start_offset, changes):
+                return self._last_found[1]
+            for number, segment in enumerate(tuple(self._segments), 1):
+                if segment.max_timestamp >= timestamp and segment.next_offset > start_offset:
+                    self._check_online()
+                    found = yield from self._search_segment(segment, timestamp, start_offset)
+                    if found is not None and found.offset >= self.log_start_offset:
+                        self._last_found = (timestamp, start_offset, changes), found
+                        return found
+                if number % _STEP_SEGMENTS == 0:
+                    yield None
+                if self._changes != changes:
+                    break
+            else:
+                return None
+
+    def search_max_timestamp(self) -> Steps[FoundOffset | None]:
+        """The record with the largest timestamp, a step at a time."""
+        while True:
+            self._check_online()
+            changes, asked = self._changes, (None, self._end_offset, self._changes)
+            if self._last_found[0] == asked:
+                return self._last_found[1]
+            newest = max(self._segments, key=lambda segment: segment.max_timestamp)
+            found = yield from self._search_segment(newest, newest.max_timestamp, newest.base_offset)
+            if found is not None or self._changes == changes:
+                self._last_found = asked, found
+                return found
+
+    def _search_segment(self, segment: Segment, timestamp: int, start_offset: int) -> Steps[FoundOffset | None]:
         try:
-            row = newest.find_timestamp(newest.max_timestamp, newest.base_offset)
+            return (yield from segment.search_timestamp(timestamp, start_offset))
         except OSError as error:
             raise self._fail("find timestamp", error) from error
-        return FoundOffset(row.offset, row.timestamp, row.leader_epoch) if row is not None else None
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as Kafka answers OffsetForLeaderEpoch; (-1, -1) when nothing is known."""
@@ -452,6 +481,7 @@ class Log:
             self.roll(now_ms)
         if self._bases[due] > self.log_start_offset:
             self._raise_start(self._bases[due])
+        self._changes += 1
         dropped = self._segments[:due]
         del self._segments[:due], self._bases[:due]
         self._remove(dropped)
@@ -473,6 +503,7 @@ class Log:
             raise self._fail("truncate", error) from error
 
     def _truncate(self, offset: int, now_ms: int) -> None:
+        self._changes += 1
         while len(self._segments) > 1 and self._bases[-1] >= offset:
             self._remove([self._segments.pop()])
             self._bases.pop()
@@ -482,7 +513,6 @@ class Log:
             active = self._segments[-1] = Segment.create(self.path, offset, self.config, self._files, now_ms)
             self._bases[-1] = offset
         else:
-            active.open_for_append()
             active.truncate_to(offset, now_ms)
         end = self._end_offset = active.next_offset
         self.log_start_offset = min(self.log_start_offset, end)
@@ -514,6 +544,7 @@ class Log:
             fresh = Segment.load(self.path, base_offset, self.config, self._files, 0)
         except (OSError, IndexCorrupt) as error:
             raise self._fail("replacing segments", OSError(str(error))) from error
+        self._changes += 1
         self._segments[first:last] = [fresh]
         self._bases[first:last] = [base_offset]
         self._remove_later(doomed)
@@ -622,7 +653,8 @@ class Log:
         self.closed = True
         if self.offline is None:
             try:
-                self._segments[-1].save_indexes(final=True)
+                if self._was_written:
+                    self._segments[-1].save_indexes(final=True)
                 self.producers.save(sync=True)
                 self._flush_to(self._end_offset, closing=True)
             except OSError as error:
@@ -665,6 +697,8 @@ class Log:
 
     def _fail(self, action: str, error: OSError) -> KafkaError:
         """The log goes offline with one line; what is on disk is recovered at the next start."""
+        if action in _WITHOUT_TRACE and is_exhausted(error):
+            return KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name}: no descriptor is left: {error}")
         self.offline = f"is offline since {action} failed: {error}"
         _log.error("%s %s", self.path, self.offline)
         for segment in self._segments:

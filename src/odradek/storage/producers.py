@@ -94,6 +94,8 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 class Producers:
     """The producer states of one log. ``end_offset`` is the offset up to which they are known."""
 
+    __slots__ = ("_files", "_last_snapshot", "_open_transactions", "_states", "directory", "end_offset")
+
     def __init__(self, directory: Path, files: Files) -> None:
         self.directory = directory
         self.end_offset = 0
@@ -223,8 +225,7 @@ class Producers:
 
     def snapshots(self) -> list[int]:
         """Offsets of the snapshot files, rising."""
-        names = (name for name in self._files.list(self.directory) if name.endswith(SUFFIX))
-        return sorted(int(stem) for name in names if (stem := name.removesuffix(SUFFIX)).isdigit())
+        return _offsets(self._files.list(self.directory))
 
     def load(self, first_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int) -> None:
         """Takes the newest readable snapshot up to the log's end; removes those beyond it and broken ones.
@@ -255,9 +256,12 @@ class Producers:
     def remove_snapshot(self, offset: int) -> None:
         self._files.remove(snapshot_path(self.directory, offset))
 
-    def remove_stray_snapshots(self, base_offsets: set[int]) -> None:
-        """Keeps those of segments, and the newest one if it is ahead of all segments (written at a clean stop)."""
-        found = self.snapshots()
+    def remove_stray_snapshots(self, base_offsets: set[int], names: Iterable[str]) -> None:
+        """Keeps those of segments, and the newest one if it is ahead of all segments (written at a clean stop).
+
+        ``names`` are those of all files in the directory.
+        """
+        found = _offsets(names)
         newest_segment = max(base_offsets, default=-1)
         for offset in found:
             if offset not in base_offsets and not (offset == found[-1] and offset > newest_segment):
@@ -269,6 +273,11 @@ class Producers:
             if found >= offset:
                 self.remove_snapshot(found)
         self._last_snapshot = max(self.snapshots(), default=-1)
+
+
+def _offsets(names: Iterable[str]) -> list[int]:
+    stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+    return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def encode_snapshot(states: Iterable[ProducerState]) -> bytes:

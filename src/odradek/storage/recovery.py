@@ -9,12 +9,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.batches.header import BatchHeader, Buffer
 from odradek.batches.rows import batch_rows
 from odradek.core.errors import CorruptRecord, StorageError
+from odradek.storage.checkpoints import PARTITION_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Files
@@ -32,6 +34,7 @@ from odradek.storage.segment import (
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 _log = logging.getLogger(__name__)
@@ -85,6 +88,14 @@ def note_batch(
         producers.apply_marker(header, coordinator_epoch)
 
 
+def begin(path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int, files: Files) -> Loaded:
+    """A log in a directory that was made for it just now, or that never got a record: files come with the first."""
+    epochs = LeaderEpochs(path, files, new=True)
+    epochs.assign(leader_epoch, 0)
+    segment = Segment(path, 0, config, files, now_ms)
+    return Loaded([segment], epochs, Producers(path, files), 0, 0, was_cut=False, began_epoch=True)
+
+
 def load(
     path: Path,
     config: LogConfig,
@@ -99,28 +110,31 @@ def load(
     """See ``Log.open``. Raises StorageError."""
     try:
         files.make_dirs(path)
-        _sweep(path, files)
+        names = _sweep(path, files)
+        if not log_start_offset and names <= {PARTITION_METADATA}:
+            return begin(path, config, now_ms, leader_epoch=leader_epoch, files=files)
         epochs = LeaderEpochs(path, files)
         if epochs.is_damaged:
             clean, recovery_point = False, 0
         with epochs.written_once():
+            unchecked_from = None if clean else recovery_point
             segments, was_cut = _load_segments(
-                path, config, now_ms, recovery_point=None if clean else recovery_point, epochs=epochs, files=files
+                path, config, now_ms, names, recovery_point=unchecked_from, epochs=epochs, files=files
             )
             start = _start(path, segments, log_start_offset or 0)
             if not segments:
                 segments = [Segment.create(path, start, config, files, now_ms)]
-            active = segments[-1]
-            active.open_for_append()
-            end_offset = active.next_offset
+            end_offset = segments[-1].next_offset
             epochs.truncate_from_end(end_offset)
             epochs.truncate_from_start(start)
             began_epoch = epochs.latest < leader_epoch
             if began_epoch:
                 epochs.assign(leader_epoch, end_offset)
         producers = Producers(path, files)
-        producers.remove_stray_snapshots({segment.base_offset for segment in segments})
+        producers.remove_stray_snapshots({segment.base_offset for segment in segments}, names)
         Loaded.rebuild_producers(producers, segments, config, now_ms)
+        for segment in segments:
+            segment.rest()
     except CorruptRecord as error:
         raise StorageError(f"{path}: {error.message}") from error
     except OSError as error:
@@ -143,32 +157,40 @@ def _start(path: Path, segments: list[Segment], noted: int) -> int:
     return max(noted, base)
 
 
-def _sweep(path: Path, files: Files) -> None:
-    """Removes what was marked for removal; finishes or undoes an interrupted compaction, as Kafka does."""
+def _sweep(path: Path, files: Files) -> set[str]:
+    """Removes what was marked for removal; finishes or undoes an interrupted compaction, as Kafka does.
+
+    Returns the names of the files that are there then.
+    """
     names = files.list(path)
     cleaned = [int(name.split(".")[0]) for name in names if name.endswith(CLEANED_SUFFIX)]
     for name in names:
         stale_swap = name.endswith(SWAP_SUFFIX) and cleaned and int(name.split(".")[0]) >= min(cleaned)
         if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")) or stale_swap:
             files.remove(path / name)
-    swaps = [name for name in files.list(path) if name.endswith(SWAP_SUFFIX)]
+    if any(name.endswith(_LEFTOVER_SUFFIXES) for name in names):
+        names = files.list(path)
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     for name in swaps:
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             _finish_swap(path, int(name.split(".")[0]), files)
     for name in swaps:
         files.rename(path / name, path / name.removesuffix(SWAP_SUFFIX))
-    logs = {name.split(".")[0] for name in files.list(path) if name.endswith(LOG_SUFFIX)}
-    for name in files.list(path):
-        if name.endswith(_INDEX_SUFFIXES) and name.split(".")[0] not in logs:
-            files.remove(path / name)
+    if swaps:
+        names = files.list(path)
+    logs = {name.split(".")[0] for name in names if name.endswith(LOG_SUFFIX)}
+    orphans = [name for name in names if name.endswith(_INDEX_SUFFIXES) and name.split(".")[0] not in logs]
+    for name in orphans:
+        files.remove(path / name)
+    return set(names).difference(orphans)
 
 
 def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
     """Removes the segments that the compacted one replaces: those that begin inside of its range."""
     swap = path / (file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
     segment = Segment(path, base_offset, LogConfig(), files, 0)
-    segment._file = files.open(swap)
-    segment.size = segment._file.size
+    segment._file = files.lazy(swap)
+    segment.size = files.size(swap)
     end = base_offset
     for _, header in segment.batches_from(0):
         end = header.last_offset + 1
@@ -179,13 +201,18 @@ def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
 
 
 def _load_segments(
-    path: Path, config: LogConfig, now_ms: int, *, recovery_point: int | None, epochs: LeaderEpochs, files: Files
+    path: Path,
+    config: LogConfig,
+    now_ms: int,
+    names: Iterable[str],
+    *,
+    recovery_point: int | None,
+    epochs: LeaderEpochs,
+    files: Files,
 ) -> tuple[list[Segment], bool]:
     """The segments, and whether something was cut off. ``recovery_point=None``: nothing needs checking."""
     bases = sorted(
-        int(stem)
-        for name in files.list(path)
-        if name.endswith(LOG_SUFFIX) and (stem := name.removesuffix(LOG_SUFFIX)).isdigit()
+        int(stem) for name in names if name.endswith(LOG_SUFFIX) and (stem := name.removesuffix(LOG_SUFFIX)).isdigit()
     )
 
     def note_epoch(header: BatchHeader, _buffer: Buffer, _pos: int) -> None:

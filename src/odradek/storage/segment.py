@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 from odradek.batches.header import (
     HEADER_BYTES,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     BatchHeader,
     Buffer,
@@ -17,8 +19,10 @@ from odradek.batches.header import (
     crc_is_valid,
     read_header,
 )
-from odradek.batches.rows import Row, batch_rows
+from odradek.batches.search import Condition, search
+from odradek.batches.steps import Steps
 from odradek.core.errors import CorruptRecord
+from odradek.core.references import held_by
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
@@ -35,6 +39,7 @@ _WHERE = struct.Struct(">qi11xi")
 """Of a header: base offset, length, last offset delta."""
 _PROBE_BYTES = 8192
 _RECOVERY_BYTES = 1 << 20
+_STEP_BATCHES = 100
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -51,11 +56,19 @@ class Placed(NamedTuple):
     size: int
 
 
+class FoundOffset(NamedTuple):
+    """Answer to a lookup by time; ``leader_epoch`` is -1 when unknown."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
 class Slice:
     """Bytes of a segment file: whole batches, perhaps a part of one behind them.
 
-    ``fd``, ``position`` and ``size`` serve ``sendfile``; the file stays open as long as the slice lives, whatever
-    becomes of the segment. ``base_offset`` is the first batch's, at most the offset that was asked for.
+    The bytes can be read as long as the slice lives, whatever becomes of the segment. ``base_offset`` is the first
+    batch's, at most the offset that was asked for.
     """
 
     __slots__ = ("base_offset", "file", "on_failure", "position", "size")
@@ -77,12 +90,11 @@ class Slice:
     def __len__(self) -> int:
         return self.size
 
-    @property
-    def fd(self) -> int:
-        """Raises OSError for an empty slice and for files in memory."""
+    def send(self, socket: int, start: int) -> int:
+        """Writes bytes from the ``start``-th on to a socket; returns how many. Raises OSError."""
         if self.file is None:
             raise OSError("an empty slice has no file")
-        return self.file.fileno()
+        return self.file.send(socket, self.position + start, self.size - start)
 
     def failed(self, error: OSError) -> None:
         """Tells the log that its file could not be read; it goes offline."""
@@ -97,8 +109,24 @@ class Slice:
         return memoryview(self.bytes())
 
 
+def _at_or_after(timestamp: int, offset: int, header: BatchHeader) -> Condition:
+    sets_time, delta = header.timestamp_type == LOG_APPEND_TIME, timestamp - header.base_timestamp
+    return Condition(
+        lambda one: one.timestamp >= timestamp and one.offset >= offset,
+        lambda some: sets_time or some.greatest_delta >= delta,
+    )
+
+
 class Segment:
-    """``next_offset`` is the offset behind the last record; ``size`` the bytes in the file."""
+    """``next_offset`` is the offset behind the last record; ``size`` the bytes in the file.
+
+    Files are opened when they are used, and indexes made when they are looked into: most segments rest.
+    """
+
+    __slots__ = (
+        "_bytes_since_index", "_file", "_files", "_first_timestamp", "_offset_index", "_time_index", "base_offset",
+        "config", "created_ms", "directory", "max_timestamp", "max_timestamp_offset", "next_offset", "removed", "size",
+    )  # fmt: skip
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> None:
         self.directory = directory
@@ -109,9 +137,9 @@ class Segment:
         self.removed = False
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
-        self.offset_index = OffsetIndex(self.path(INDEX_SUFFIX), base_offset, files)
-        self.time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), base_offset, files)
         self.config = config
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
         self._files = files
         self._file: File | None = None
         self._first_timestamp: int | None = None
@@ -123,20 +151,36 @@ class Segment:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self._files.open(self.path(LOG_SUFFIX))
+            is_new = not self.size and not self.removed
+            self._file = self._files.lazy(self.path(LOG_SUFFIX), create=is_new)
         return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self._offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset, self._files)
+            if not self.size:
+                self._offset_index.begin()
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, self._files)
+            if not self.size:
+                self._time_index.begin()
+        return self._time_index
 
     # opening
 
     @classmethod
     def create(cls, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> Segment:
-        """A new, empty segment to append to. A file of that name is emptied."""
+        """A new, empty segment to append to. A file of that name is emptied.
+
+        One that is made without this has no file until its first record comes; none of that name may be there.
+        """
         segment = cls(directory, base_offset, config, files, now_ms)
-        segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
-        if segment._file.size:
-            segment._file.truncate(0)
-        segment.offset_index.open_for_append(fresh=True)
-        segment.time_index.open_for_append(fresh=True)
+        segment.file.truncate(0)
         return segment
 
     @classmethod
@@ -148,6 +192,8 @@ class Segment:
         """
         segment = cls(directory, base_offset, config, files, now_ms)
         segment.size = files.size(segment.path(LOG_SUFFIX))
+        if not segment.size:
+            return segment
         for index in (segment.offset_index, segment.time_index):
             if not files.exists(index.path):
                 raise IndexCorrupt(f"{index.path} is missing")
@@ -166,22 +212,25 @@ class Segment:
         segment._bytes_since_index = segment.size - start
         return segment
 
-    def open_for_append(self) -> None:
-        self.offset_index.open_for_append()
-        self.time_index.open_for_append()
+    def rest(self) -> None:
+        """Lets go of what the next use opens or reads again."""
+        self._file = None
+        if self._offset_index is not None and self._offset_index.is_saved:
+            self._offset_index = None
+        if self._time_index is not None and self._time_index.is_saved:
+            self._time_index = None
 
     def recover(self, on_batch: Callable[[BatchHeader, Buffer, int], None]) -> int:
         """Reads everything, checks each CRC, cuts off what follows the last good batch, rebuilds both indexes.
 
         ``on_batch(header, buffer, position in buffer)`` sees each good batch. Returns the number of bytes cut off.
         """
-        self.offset_index.open_for_append(fresh=True)
-        self.time_index.open_for_append(fresh=True)
+        self._begin_indexes()
         self.next_offset = self.max_timestamp_offset = self.base_offset
         self.max_timestamp = -1
         self._first_timestamp = None
         self._bytes_since_index = 0
-        file_size = self.file.size
+        file_size = self._files.size(self.path(LOG_SUFFIX))
         self.size = 0
         for buffer, pos, header in self._good_batches(file_size):
             self._index(header.last_offset, header.max_timestamp, header.size_in_bytes)
@@ -220,6 +269,10 @@ class Segment:
 
     # appending
 
+    def _begin_indexes(self) -> None:
+        self.offset_index.begin()
+        self.time_index.begin()
+
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether a batch of that size, last offset and timestamp belongs into a new segment."""
         if self.size == 0:
@@ -229,10 +282,12 @@ class Segment:
             return True
         first = self.first_timestamp
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        offsets = self._offset_index or self.offset_index
+        times = self._time_index or self.time_index
         return (
             waited > config.max_segment_ms - self._jitter_ms
-            or self.offset_index.size + self.offset_index.entry.size > config.segment_index_bytes
-            or self.time_index.size + 2 * self.time_index.entry.size > config.segment_index_bytes
+            or offsets.size + offsets.entry.size > config.segment_index_bytes
+            or times.size + 2 * times.entry.size > config.segment_index_bytes
         )
 
     @property
@@ -247,6 +302,8 @@ class Segment:
     def append(self, parts: Sequence[Buffer], batches: Sequence[Placed]) -> None:
         """Writes ``parts``, which are ``batches``, with one call to the kernel. Raises OSError."""
         self.file.append(parts)
+        if not self.size:
+            self._begin_indexes()
         for batch in batches:
             if self._first_timestamp is None:
                 self._first_timestamp = batch.max_timestamp
@@ -346,15 +403,23 @@ class Segment:
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         return self.file.pread(position, header.size_in_bytes)
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> Row | None:
-        """The first record at or after ``start_offset`` whose timestamp is at least ``timestamp`` (behaviour 48)."""
+    def search_timestamp(self, timestamp: int, start_offset: int) -> Steps[FoundOffset | None]:
+        """The first record at or after ``start_offset`` whose timestamp is at least ``timestamp`` (behaviour 48).
+
+        None too where the segment is removed meanwhile.
+        """
         known = max(self.time_index.lookup(timestamp).offset, start_offset)
-        for position, header in self.batches_from(self.offset_index.lookup(known).position):
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            for row in batch_rows(self.read_batch(position, header), 0, header):
-                if row.timestamp >= timestamp and row.offset >= start_offset:
-                    return row
+        batches = self.batches_from(self.offset_index.lookup(known).position)
+        for number, (position, header) in enumerate(batches, 1):
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                wanted = _at_or_after(timestamp, start_offset, header)
+                found = yield from search(self.read_batch(position, header), header, wanted)
+                if found:
+                    return FoundOffset(found[0].offset, found[0].timestamp, header.leader_epoch)
+            if number % _STEP_BATCHES == 0:
+                yield None
+            if self.removed:
+                return None
         return None
 
     @property
@@ -415,7 +480,9 @@ class Segment:
         return marked
 
     def forget(self) -> None:
-        """Lets go of the files; slices that are still being sent keep theirs open."""
-        self._file = None
-        self.offset_index.forget()
-        self.time_index.forget()
+        """Lets go of the files. One that slices still refer to stays open for them, since its name may go."""
+        file, self._file = self._file, None
+        if file is not None and not held_by(file, 1):
+            with suppress(OSError):  # reading it raises the error then
+                file.keep()
+        self._offset_index = self._time_index = None

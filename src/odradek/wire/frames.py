@@ -6,8 +6,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import read_uvarint
 from odradek.wire import schemas
+from odradek.wire.lengths import MAX_TAGGED_FIELDS
 from odradek.wire.schemas import Kind
 
 API_VERSIONS = 18
@@ -25,19 +27,22 @@ class FrameReader:
     Holds at most one partial frame, of at most ``max_frame_bytes``.
     """
 
-    __slots__ = ("_buffer", "_max")
+    __slots__ = ("_buffer", "_max", "buffered")
 
     def __init__(self, max_frame_bytes: int = 104_857_600) -> None:
         self._buffer = bytearray()
         self._max = max_frame_bytes
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of an unfinished frame held."""
-        return len(self._buffer)
+        self.buffered = 0
+        """Bytes of an unfinished frame held, once the frames of what was fed have been taken."""
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Yields each frame that ``data`` completes, without its length prefix. Raises FrameError."""
+        """Each frame that ``data`` completes, without its length prefix. The iterator raises FrameError."""
+        buffer = self._buffer
+        if not buffer and len(data) >= 4 and 4 + int.from_bytes(data[:4], "big") == len(data) <= self._max:
+            return iter((bytes(data[4:]),))  # most of the time a client sends one whole request
+        return self._cut(data)
+
+    def _cut(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         buffer = self._buffer
         buffer += data
         start, end = 0, len(buffer)
@@ -51,6 +56,7 @@ class FrameReader:
             start += 4 + size
         if start:
             del buffer[:start]
+        self.buffered = end - start
 
 
 def is_commit(frame: bytes) -> bool:
@@ -68,6 +74,7 @@ class RequestHead(NamedTuple):
     body: int
 
 
+_LEAST_TOO_LONG = MAX_STRING_BYTES // 3  # a broken byte becomes a character of three
 _HEAD = struct.Struct(">hhih")
 
 
@@ -82,19 +89,23 @@ def read_request_head(frame: bytes) -> RequestHead:
             if len(frame) < at + length:
                 raise FrameError("client id runs past the frame")
             at += length
+            if length > _LEAST_TOO_LONG and len(client_id.encode()) > MAX_STRING_BYTES:
+                raise FrameError("client id is too long where its broken characters are replaced")
         try:
             flexible = schemas.is_flexible(api_key, version)
         except schemas.UnknownMessage:
             return RequestHead(api_key, version, correlation_id, client_id, at)
         if flexible:
-            at = _skip_tags(frame, at)
+            at = _skip_tags(frame, at) if frame[at] else at + 1
     except (struct.error, IndexError, ValueError) as error:
         raise FrameError(f"malformed request header: {error}") from error
     return RequestHead(api_key, version, correlation_id, client_id, at)
 
 
-def _skip_tags(frame: bytes, at: int) -> int:
+def _skip_tags(frame: bytes | memoryview, at: int) -> int:
     count, at = read_uvarint(frame, at)
+    if count > MAX_TAGGED_FIELDS:
+        raise FrameError(f"{count:,} tagged fields in the header; {MAX_TAGGED_FIELDS:,} at most are taken")
     for _ in range(count):
         _, at = read_uvarint(frame, at)
         size, at = read_uvarint(frame, at)
@@ -102,6 +113,14 @@ def _skip_tags(frame: bytes, at: int) -> int:
         if at > len(frame):
             raise FrameError("tagged field runs past the frame")
     return at
+
+
+def _behind_reply_tags(data: bytes | memoryview) -> int:
+    """Where the message of a reply begins whose header has tagged fields, as a newer broker's may."""
+    try:
+        return _skip_tags(data, 4)
+    except (IndexError, ValueError) as error:
+        raise FrameError(f"malformed reply header: {error}") from error
 
 
 def response_head(api_key: int, version: int, correlation_id: int) -> bytes:
@@ -134,5 +153,7 @@ def decode_response(api_key: int, version: int, data: bytes) -> tuple[int, Any]:
     if len(data) < 4:
         raise FrameError("reply shorter than its correlation id")
     at = len(response_head(api_key, version, 0))
+    if at > 4 and data[4:5] != b"\0":
+        at = _behind_reply_tags(data)
     message, _ = schemas.decode(api_key, version, Kind.RESPONSE, data, at)
     return int.from_bytes(data[:4], "big", signed=True), message

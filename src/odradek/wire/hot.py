@@ -9,11 +9,12 @@ is flexible: 8 answers for many groups, 10 names topics by id.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from odradek.core.ids import USUAL_NAME_CHARS
 from odradek.core.varints import uvarint
 
 
@@ -29,13 +30,25 @@ _NO_THROTTLE = b"\0\0\0\0"
 _NO_ID = bytes(16)
 
 
-@lru_cache(maxsize=1024)
+_ROWS_AT_ONCE = 256
+
+
+@lru_cache(maxsize=128)
 def _rows(count: int, flexible: bool) -> struct.Struct:
+    """At most ``_ROWS_AT_ONCE``: it takes a hundred bytes for each."""
     return struct.Struct(">" + ("ihx" if flexible else "ih") * count)
 
 
-@lru_cache(maxsize=4096)
 def _name(name: str, flexible: bool) -> bytes:
+    return _usual_name(name, flexible) if len(name) <= USUAL_NAME_CHARS else _any_name(name, flexible)
+
+
+@lru_cache(maxsize=4096)
+def _usual_name(name: str, flexible: bool) -> bytes:
+    return _any_name(name, flexible)
+
+
+def _any_name(name: str, flexible: bool) -> bytes:
     packed = name.encode()
     if not flexible:
         return len(packed).to_bytes(2, "big") + packed
@@ -44,7 +57,16 @@ def _name(name: str, flexible: bool) -> bytes:
 
 def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> bytes:
     """The message, without its header."""
-    topics = list(topics)
+    steps = offset_commit_response_in_steps(version, list(topics))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bytes(end.value)
+
+
+def offset_commit_response_in_steps(version: int, topics: Sequence[CommittedTopic]) -> Generator[None, None, bytes]:
+    """The same, a few rows at a time."""
     out: list[bytes] = []
     flexible = version >= 8
     if version >= 3:
@@ -59,13 +81,13 @@ def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> by
         else:
             out.append(_name(name, flexible))
         count = len(codes) // 2
+        out.append(uvarint(count + 1) if flexible else count.to_bytes(4, "big"))
+        for first in range(0, len(codes), 2 * _ROWS_AT_ONCE):
+            some = codes[first : first + 2 * _ROWS_AT_ONCE]
+            out.append(_rows(len(some) // 2, flexible).pack(*some))
+            yield
         if flexible:
-            out.append(uvarint(count + 1))
-            out.append(_rows(count, True).pack(*codes))
             out.append(b"\0")
-        else:
-            out.append(count.to_bytes(4, "big"))
-            out.append(_rows(count, False).pack(*codes))
     if flexible:
         out.append(b"\0")
     return b"".join(out)
@@ -118,21 +140,42 @@ def refused_fetch_rows(partitions: Iterable[int], error_code: int) -> bytes:
 
 def offset_fetch_response(version: int, groups: Sequence[FetchedGroup]) -> bytes:
     """The message, without its header; before version 8 of the one group there is."""
-    out: list[bytes] = [_NO_THROTTLE]
-    if version >= 8:
-        out.append(uvarint(len(groups) + 1))
+    out = [offset_fetch_start(version, len(groups))]
     for group_id, error_code, topics in groups:
-        if version >= 8:
-            out.append(_name(group_id, True))
-        out.append(uvarint(len(topics) + 1))
+        out.append(fetched_group_start(version, group_id, len(topics)))
         for name, topic_id, count, rows in topics:
-            if version >= 10:
-                out.append(_NO_ID if topic_id is None else topic_id.bytes)
-            else:
-                out.append(_name(name, True))
-            out.append(uvarint(count + 1))
-            out += (rows, b"\0")
-        out += (_CODE.pack(error_code), b"\0")
-    if version >= 8:
-        out.append(b"\0")
+            out += (fetched_topic_start(version, name, topic_id, count), rows, FETCHED_TOPIC_END)
+        out.append(fetched_group_end(error_code))
+    out.append(offset_fetch_end(version))
     return b"".join(out)
+
+
+FETCHED_TOPIC_END = b"\0"
+
+
+def offset_fetch_start(version: int, groups: int) -> bytes:
+    """The message up to its first group."""
+    return _NO_THROTTLE + uvarint(groups + 1) if version >= 8 else _NO_THROTTLE
+
+
+def fetched_group_start(version: int, group_id: str, topics: int) -> bytes:
+    """A group up to its first topic."""
+    count = uvarint(topics + 1)
+    return _name(group_id, True) + count if version >= 8 else count
+
+
+def fetched_topic_start(version: int, name: str, topic_id: UUID | None, rows: int) -> bytes:
+    """A topic up to its first partition."""
+    if version >= 10:
+        return (_NO_ID if topic_id is None else topic_id.bytes) + uvarint(rows + 1)
+    return _name(name, True) + uvarint(rows + 1)
+
+
+def fetched_group_end(error_code: int) -> bytes:
+    """What stands behind the topics of a group. Before version 8 that is the end of the message."""
+    return _CODE.pack(error_code) + b"\0"
+
+
+def offset_fetch_end(version: int) -> bytes:
+    """What stands behind the last group."""
+    return b"\0" if version >= 8 else b""

@@ -4,19 +4,22 @@ A member commits the same partitions again and again: from one request to the ne
 id, the offsets and, at times, the leader epochs. A ``Layout`` knows where these stand in a frame of one length; what
 stands between them is the ``same`` of a commit, by which what was made of it the first time is found again.
 
-Whatever is unusual in a frame (tagged fields, lengths that do not add up) gives no layout, and is left to the general
-codec in ``wire.schemas``, which also says what is wrong with it.
+Whatever is unusual in a frame (tagged fields, lengths that do not add up, more than ``MAX_FRAME_BYTES``) gives no
+layout, and is left to the general codec in ``wire.schemas``, which also says what is wrong with it.
 """
 
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import NamedTuple
 
 from odradek.core.varints import read_uvarint
 
 OFFSET_COMMIT = b"\0\x08"
 NEWEST = 10
+MAX_FRAME_BYTES = 64 << 10
+"""About 3,600 partitions. To walk through a longer frame takes longer than a share of the loop."""
 _HEAD_END = 8  # api key, version, correlation id
 _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
@@ -37,7 +40,7 @@ class Layout:
 
     __slots__ = ("_stride", "_struct", "head", "positions", "size")
 
-    def __init__(self, frame: bytes, positions: tuple[int, ...]) -> None:
+    def __init__(self, frame: bytes, positions: array[int]) -> None:
         self.head = frame[:4]
         self.positions = positions
         self.size = len(frame)
@@ -50,6 +53,11 @@ class Layout:
             at = position + taken
         code.append(f"{len(frame) - at}s")
         self._struct = struct.Struct("".join(code))
+
+    @property
+    def bytes_kept(self) -> int:
+        """What it takes in memory, more or less; most of it is the struct's."""
+        return 1000 + 130 * len(self.positions)
 
     def read(self, frame: bytes) -> tuple[Same, Commit] | None:
         """A frame of this length; None if it is one of another API or version."""
@@ -67,8 +75,10 @@ def layout_of(frame: bytes) -> Layout | None:
     return None if positions is None else Layout(frame, positions)
 
 
-def positions_in(frame: bytes) -> tuple[int, ...] | None:
+def positions_in(frame: bytes) -> array[int] | None:
     """Where the committed offsets stand in an OffsetCommit request, or None where it has anything unusual."""
+    if len(frame) > MAX_FRAME_BYTES:
+        return None
     try:
         version = _INT16(frame, 2)[0]
         if not 2 <= version <= NEWEST or frame[:2] != OFFSET_COMMIT:
@@ -76,13 +86,13 @@ def positions_in(frame: bytes) -> tuple[int, ...] | None:
         positions, end = _walk(frame, version)
     except (IndexError, ValueError, struct.error):
         return None
-    return tuple(positions) if end == len(frame) and positions else None
+    return positions if end == len(frame) and positions else None
 
 
-def _walk(frame: bytes, version: int) -> tuple[list[int], int]:
+def _walk(frame: bytes, version: int) -> tuple[array[int], int]:
     """The positions of all committed offsets, and where the message ends; an end of -1: something unusual."""
     flexible = version >= 8
-    positions: list[int] = []
+    positions = array("I")
     at = _HEAD_END + 2 + max(_INT16(frame, _HEAD_END)[0], 0)  # the client id is never compact
     if flexible:
         if frame[at]:

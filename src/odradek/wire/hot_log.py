@@ -12,7 +12,9 @@ speaks topic ids, 16 can name endpoints.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from odradek.core.varints import uvarint
@@ -70,6 +72,7 @@ _I64 = struct.Struct(">q").pack
 _PRODUCED_LEGACY = struct.Struct(">ihqq").pack
 _FETCHED_4 = struct.Struct(">ihqq").pack
 _FETCHED_5 = struct.Struct(">ihqqq").pack
+_STEP_PARTITIONS = 500
 _ABORTED = struct.Struct(">qq").pack
 _DIVERGING = struct.Struct(">iq").pack
 
@@ -147,34 +150,69 @@ def fetch_response(
     version: int, topics: FetchedTopics, *, error_code: int = 0, session_id: int = 0, throttle_ms: int = 0
 ) -> list[Chunk]:
     """A Fetch reply, 4–18, without its header, as chunks: packed fields, a partition's slices, packed fields, …"""
-    flexible = version >= 12
     topics = list(topics)
     out: list[Chunk] = []
-    packed: list[bytes] = [_I32(throttle_ms)]
-    if version >= 7:
-        packed.append(error_code.to_bytes(2, "big", signed=True) + _I32(session_id))
-    packed.append(uvarint(len(topics) + 1) if flexible else _I32(len(topics)))
+    packed = [_fetch_head(version, len(topics), error_code, session_id, throttle_ms)]
     for topic, partitions in topics:
-        if isinstance(topic, bytes):
-            packed.append(topic)
-        else:
-            packed.append(_compact_text(topic) if flexible else _short_text(topic))
-        packed.append(uvarint(len(partitions) + 1) if flexible else _I32(len(partitions)))
-        for partition in partitions:
-            packed.append(_fetched_head(version, partition))
-            if partition.size:
-                out.append(b"".join(packed))
-                out.extend(partition.records)
-                packed = []
-            if flexible:
-                packed.append(_fetched_tags(partition))
-        if flexible:
+        packed.append(_fetched_topic(version, topic, len(partitions)))
+        packed = _pack_fetched(version, partitions, packed, out)
+        if version >= 12:
             packed.append(b"\0")
-    if flexible:
+    if version >= 12:
         packed.append(b"\0")
     if packed:
         out.append(b"".join(packed))
     return out
+
+
+def fetch_response_in_steps(
+    version: int, topics: FetchedTopics, *, session_id: int = 0
+) -> Generator[None, None, list[Chunk]]:
+    """``fetch_response`` for very many partitions: yields after every few hundred."""
+    topics = list(topics)
+    out: list[Chunk] = []
+    packed = [_fetch_head(version, len(topics), 0, session_id, 0)]
+    for topic, partitions in topics:
+        packed.append(_fetched_topic(version, topic, len(partitions)))
+        for first in range(0, len(partitions), _STEP_PARTITIONS):
+            packed = _pack_fetched(version, partitions[first : first + _STEP_PARTITIONS], packed, out)
+            yield
+        if version >= 12:
+            packed.append(b"\0")
+    if version >= 12:
+        packed.append(b"\0")
+    out.append(b"".join(packed))
+    return out
+
+
+def _fetch_head(version: int, topic_count: int, error_code: int, session_id: int, throttle_ms: int) -> bytes:
+    head = _I32(throttle_ms)
+    if version >= 7:
+        head += error_code.to_bytes(2, "big", signed=True) + _I32(session_id)
+    return head + (uvarint(topic_count + 1) if version >= 12 else _I32(topic_count))
+
+
+def _fetched_topic(version: int, topic: str | bytes, partition_count: int) -> bytes:
+    """A topic up to its first partition."""
+    flexible = version >= 12
+    name = topic if isinstance(topic, bytes) else _compact_text(topic) if flexible else _short_text(topic)
+    return name + (uvarint(partition_count + 1) if flexible else _I32(partition_count))
+
+
+def _pack_fetched(
+    version: int, partitions: Sequence[FetchedPartition], packed: list[bytes], out: list[Chunk]
+) -> list[bytes]:
+    """Adds partitions behind ``packed``; what precedes records goes to ``out`` with them. Returns what is left."""
+    flexible = version >= 12
+    for partition in partitions:
+        packed.append(_fetched_head(version, partition))
+        if partition.size:
+            out.append(b"".join(packed))
+            out.extend(partition.records)
+            packed = []
+        if flexible:
+            packed.append(_fetched_tags(partition))
+    return packed
 
 
 def _fetched_head(version: int, partition: FetchedPartition) -> bytes:
@@ -208,18 +246,32 @@ _PRODUCE, _FETCH, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 8, 9
 
 
 def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
-    """A reply that says for how long its client rests: a mapping, or one of those packed by hand.
+    """A reply that says for how long its client rests: a mapping, one in pieces, or one of those packed by hand.
 
     Other packed replies (errors alone) go as they are.
     """
     if isinstance(reply, Mapping):
         return {**reply, "throttle_time": throttle_ms}
     told = _I32(throttle_ms)
-    if isinstance(reply, list) and api_key == _FETCH:
-        return [told + joined(reply[:1])[4:], *reply[1:]]
+    if isinstance(reply, list):
+        at = _throttle_time_at(api_key, version)
+        start = joined(reply[:1])
+        return reply if at is None else [start[:at] + told + start[at + 4 :], *reply[1:]]
     if isinstance(reply, bytes) and api_key == _PRODUCE:
         end = len(reply) - (1 if version >= 9 else 0)
         return reply[: end - 4] + told + reply[end:]
     if isinstance(reply, bytes) and api_key in {_OFFSET_COMMIT, _OFFSET_FETCH} and version >= 3:
         return told + reply[4:]
     return reply
+
+
+@cache
+def _throttle_time_at(api_key: int, version: int) -> int | None:
+    """Where it stands in a reply in pieces: it is the first field, or the second after an error code."""
+    from odradek.wire import schemas
+    from odradek.wire.schemas import Kind
+
+    names = [field.name for field in fields(schemas.message_type(api_key, version, Kind.RESPONSE))[:2]]
+    if names[0] == "throttle_time":
+        return 0
+    return 2 if names == ["error_code", "throttle_time"] else None

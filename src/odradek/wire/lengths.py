@@ -9,29 +9,39 @@ A request may hold ``MAX_ELEMENTS`` in all its arrays together. Kafka has no suc
 names from one of its threads while the others serve. Here everybody would wait for that answer.
 
 The walk is straight code, generated once per message. It ends behind the last array: a commit of one topic costs two
-lengths, however many partitions it has.
+lengths, however many partitions it has. A request is walked to its end only where the bytes that are left could hold
+a string longer than ``MAX_STRING_BYTES``: those behind the last array, less what its elements take at least.
+
+The same walk finds tagged fields that this version of a message does not have (``without_unknown_tags``).
 """
 
 from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from functools import cache
-from typing import Any, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import odradek.core.kio_alone  # noqa: F401  # isort: skip  (before kio)
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.static.constants import EntityType
 
-from odradek.core.varints import read_uvarint
+from odradek.core.ids import MAX_STRING_BYTES
+from odradek.core.varints import read_uvarint, uvarint
 
 Walk = Callable[[Any, int, int], int]
-_CountingWalk = Callable[[Any, int, int, list[int]], int]
+CountingWalk = Callable[[Any, int, int, list[int]], int]
 
 MAX_ELEMENTS = 250_000
-"""In one request: more than ten times the partitions a broker can have."""
+"""Elements and tagged fields in one request: more than ten times the partitions a broker can have."""
+MAX_REPLY_ELEMENTS = 1_000_000
+"""In one reply. Those to Metadata and Fetch, which may hold more, are not read by kio (``client/``)."""
+ELEMENTS_AT_ONCE = 2000
+"""Elements and tagged fields of a request that is read in one go: a few milliseconds."""
+MAX_TAGGED_FIELDS = 1000
+"""In one structure, or in a header. Kafka reads any number; no structure of its protocol has ten."""
 
 _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
@@ -42,28 +52,137 @@ _SIZES = {
 }  # fmt: skip
 
 
-@cache
-def length_check(entity: Any) -> Walk | None:
-    """``check(data, start, end)`` of one of kio's message classes; ``None`` where it has no array.
+class TooManyElements(ValueError):
+    """There are more elements and tagged fields than were to be read."""
 
-    The check raises ValueError, IndexError or struct.error for lengths that cannot be, and for too many elements.
+
+class _Mode(NamedTuple):
+    """What a walk is for.
+
+    ``limits_strings``: in a flexible request, as no other length can be more than a string may have.
+    ``rest_is_plain``: behind what is walked stand neither strings nor known tagged fields.
     """
-    return _counted(entity, _compiled(entity, True)) if _has_arrays(entity) else None
+
+    limits_strings: bool
+    until_last: bool = False
+    rest_is_plain: bool = True
+    strips: bool = False
+
+
+@cache
+def length_check(entity: Any, most: int = sys.maxsize) -> Walk | None:
+    """``check(data, start, end)`` of one of kio's message classes; ``None`` where there is nothing to check.
+
+    The check raises ValueError, IndexError or struct.error for lengths that cannot be, and TooManyElements for more
+    than ``most`` or than a request may have.
+    """
+    most = min(most, most_elements(entity))
+    strict = is_strict(entity)
+    whole = _compiled_once(entity, _Mode(strict))
+    if not _has_arrays(entity):
+        if not strict or _is_plain(entity):
+            return None
+        return lambda data, at, end: whole(data, at, end, [most, most]) if end - at > MAX_STRING_BYTES else at
+    walk = _compiled_once(entity, _Mode(strict, until_last=True))
+    if not strict:
+        return lambda data, at, end: walk(data, at, end, [most, most])
+
+    def check(data: Any, at: int, end: int) -> int:
+        stopped_at = walk(data, at, end, [most, most])
+        return whole(data, at, end, [most, most]) if stopped_at == _GO_ON else stopped_at
+
+    return check
 
 
 @cache
 def whole_walk(entity: Any) -> Walk:
     """Like ``length_check``, to the end of the message; returns the position behind it."""
-    return _counted(entity, _compiled(entity, False))
+    walk, most = _compiled_once(entity, _Mode(is_strict(entity))), most_elements(entity)
+    return lambda data, at, end: walk(data, at, end, [most, most])
 
 
-def _counted(entity: Any, walk: _CountingWalk) -> Walk:
-    most = MAX_ELEMENTS if entity.__type__ is EntityType.request else sys.maxsize
-    return lambda data, at, end: walk(data, at, end, [most])
+def without_unknown_tags(
+    entity: Any, data: bytes | memoryview, at: int, most: int = sys.maxsize
+) -> tuple[bytes, int] | None:
+    """A message without the tagged fields that its class does not have, and where it ended in ``data``.
+
+    ``None`` where it has no such field. Raises what a check raises.
+    """
+    left = _Stripped(min(most, most_elements(entity)))
+    end = _compiled_once(entity, _Mode(is_strict(entity), strips=True))(data, at, len(data), left)
+    if not left.cuts:
+        return None
+    kept: list[bytes | memoryview] = []
+    for start, stop, instead in sorted(left.cuts):
+        kept += (data[at:start], instead)
+        at = stop
+    kept.append(data[at:end])
+    return b"".join(kept), end
 
 
-def _too_many() -> None:
-    raise ValueError(f"it holds more than {MAX_ELEMENTS:,} elements; ask for fewer at a time")
+def structure_walk(entity: Any, strict: bool) -> CountingWalk:
+    """Over one structure of a message. A walk takes from ``left[0]`` what it counts."""
+    return _compiled_once(entity, _Mode(strict))
+
+
+def fields_walk(entity: Any, plain: Sequence[Field[Any]], strict: bool, *, and_tags: bool) -> CountingWalk:
+    """Over some of a structure's fields that follow one another, and over its tagged fields if these come next."""
+    code = _Code()
+    for field in plain:
+        _walk_field(code, field, entity.__flexible__, _Mode(strict))
+    if and_tags:
+        _walk_tagged(code, entity, _Mode(strict))
+    return code.function()
+
+
+def string_walk(field: Field[Any], flexible: bool, strict: bool) -> CountingWalk:
+    """Over an element of an array of strings."""
+    return _walk_of_text(field, flexible, _Mode(strict))
+
+
+def array_start(field: Field[Any], flexible: bool) -> Callable[[Any, int, int, list[int]], tuple[int, int]]:
+    """Reads and checks an array's length: the number of elements, −1 for null, and where they begin."""
+    code = _Code()
+    _read_count(code, field, flexible)
+    start: Callable[[Any, int, int, list[int]], tuple[int, int]] = code.defined("return n, at")
+    return start
+
+
+class _Stripped(list[int]):
+    """The elements that are left, as any walk counts them, and what is to be cut out: from, to, what comes instead."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__((most, most))
+        self.cuts: list[tuple[int, int, bytes]] = []
+        self.removed = 0
+
+    def cut(self, start: int, stop: int, instead: bytes = b"") -> None:
+        self.removed += stop - start - len(instead)
+        if self.cuts and self.cuts[-1][1] == start and not instead and not self.cuts[-1][2]:
+            start = self.cuts.pop()[0]
+        self.cuts.append((start, stop, instead))
+
+
+_GO_ON = -1
+"""What a walk returns that stops behind the last array where more has to be looked at."""
+
+
+def most_elements(entity: Any) -> int:
+    """How many elements and tagged fields a message may have."""
+    return MAX_ELEMENTS if entity.__type__ is EntityType.request else MAX_REPLY_ELEMENTS
+
+
+def is_strict(entity: Any) -> bool:
+    """Whether a message's strings are held against ``MAX_STRING_BYTES``."""
+    return entity.__type__ is EntityType.request and bool(entity.__flexible__)
+
+
+def too_many(most: int) -> None:
+    raise TooManyElements(f"it holds more than {most:,} elements; ask for fewer at a time")
+
+
+def _too_long(name: str, size: int) -> None:
+    raise ValueError(f"{name} is {size:,} bytes long; a string has {MAX_STRING_BYTES:,} at most")
 
 
 def _refuse(name: str, count: int, left: int) -> None:
@@ -85,6 +204,19 @@ def _has_arrays(entity: Any) -> bool:
 def _bears_arrays(field: Field[Any]) -> bool:
     kind = classify_field(field)
     return kind.is_array or (_kafka_type(field) is None and _has_arrays(kind.type_))
+
+
+@cache
+def _is_plain(entity: Any) -> bool:
+    """Whether it has neither strings nor tagged fields of its own."""
+    return all(_is_plain_field(field) for field in fields(entity))
+
+
+def _is_plain_field(field: Field[Any]) -> bool:
+    if get_field_tag(field) is not None:
+        return False
+    kafka_type = _kafka_type(field)
+    return kafka_type != "string" if kafka_type is not None else _is_plain(classify_field(field).type_)
 
 
 def _is_nullable(field: Field[Any]) -> bool:
@@ -111,7 +243,7 @@ class _Code:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"uvarint": read_uvarint, "int16": _INT16, "int32": _INT32}
-        self.names |= {"refuse": _refuse, "too_many": _too_many}
+        self.names |= {"refuse": _refuse, "too_many": too_many, "too_long": _too_long}
         self._pending = 0
 
     def skip(self, count: int) -> None:
@@ -128,104 +260,150 @@ class _Code:
         self.names[name] = value
         return name
 
-    def read_length(self, flexible: bool, size: int) -> None:
-        """``n``: −1 for null."""
+    def read_length(self, flexible: bool, size: int, *, check: str = "") -> None:
+        """``n``: −1 for null. ``check`` is a line for lengths of 127 and more."""
         if flexible:
             self.add("n = d[at] - 1", "if n < 127: at += 1", "else:", "    n, at = uvarint(d, at)", "    n -= 1")
+            if check:
+                self.add(f"    {check}")
         else:
             self.add(f"n, = int{8 * size}(d, at)", f"at += {size}")
 
-    def function(self) -> _CountingWalk:
-        self.add("return at")
-        body = "".join(f"    {line}\n" for line in self.lines)
-        exec(f"def walk(d, at, end, left):\n{body}", self.names)
-        walk: _CountingWalk = self.names["walk"]
+    def skip_text(self, name: str, flexible: bool, is_string: bool, mode: _Mode) -> None:
+        """Over a string or bytes. Only a compact length can be more than a string may have."""
+        too_long = f"if n > {MAX_STRING_BYTES}: too_long({name!r}, n)" if is_string and mode.limits_strings else ""
+        self.read_length(flexible, 2 if is_string else 4, check=too_long)
+        self.add("if n > 0: at += n", f"elif n < -1: raise ValueError('{name} has a negative length')")
+
+    def stop_here(self, least: int, mode: _Mode) -> None:
+        """Ends a walk at the last array, if what follows can hold nothing that has to be looked at.
+
+        ``least``: bytes that each of the ``n`` elements takes.
+        """
+        if mode.limits_strings and not mode.rest_is_plain:
+            taken = f" - n * {least}" if least else ""
+            self.add(f"if end - at{taken} > {MAX_STRING_BYTES}: return {_GO_ON}")
+
+    def function(self) -> CountingWalk:
+        walk: CountingWalk = self.defined("return at")
         return walk
 
+    def defined(self, last: str) -> Any:
+        self.add(last)
+        body = "".join(f"    {line}\n" for line in self.lines)
+        exec(f"def walk(d, at, end, left):\n{body}", self.names)
+        return self.names["walk"]
 
-def _compiled(entity: Any, until_last: bool) -> _CountingWalk:
+
+@cache
+def _compiled_once(entity: Any, mode: _Mode) -> CountingWalk:
+    return _compiled(entity, mode)
+
+
+def _compiled(entity: Any, mode: _Mode) -> CountingWalk:
     code, flexible = _Code(), bool(entity.__flexible__)
     plain = [field for field in fields(entity) if get_field_tag(field) is None]
-    tagged = {int(tag): field for field in fields(entity) if (tag := get_field_tag(field)) is not None}
-    watched = {tag: field for tag, field in tagged.items() if _bears_arrays(field)}
+    tagged = [field for field in fields(entity) if get_field_tag(field) is not None]
     last = -1
-    if until_last and not watched:
+    if mode.until_last and not any(map(_bears_arrays, tagged)):
+        rest_is_plain = mode.rest_is_plain and not tagged
         while plain and not _bears_arrays(plain[-1]):
-            plain.pop()
+            rest_is_plain = _is_plain_field(plain.pop()) and rest_is_plain
         last = len(plain) - 1
+        mode = mode._replace(rest_is_plain=rest_is_plain)
+    whole = mode._replace(until_last=False, rest_is_plain=True)
     for number, field in enumerate(plain):
-        _walk_field(code, field, flexible, until_last=number == last)
-    if flexible and last < 0:
-        walks = {tag: _walk_of_tag(field) for tag, field in watched.items()}
-        code.add(
-            "if d[at]:", f"    at = {code.bind(_tags)}(d, at, end, {code.bind(walks)}, left)", "else:", "    at += 1"
-        )
+        _walk_field(code, field, flexible, mode if number == last else whole)
+    if last < 0:
+        _walk_tagged(code, entity, whole)
+        code.stop_here(0, mode)
     return code.function()
 
 
-def _walk_field(code: _Code, field: Field[Any], flexible: bool, *, until_last: bool) -> None:
+def _walk_tagged(code: _Code, entity: Any, mode: _Mode) -> None:
+    if not entity.__flexible__:
+        return
+    tagged = [(int(tag), field) for field in fields(entity) if (tag := get_field_tag(field)) is not None]
+    walks = {tag: _walk_of_tag(field, mode) for tag, field in tagged}
+    over_tags = code.bind(_strip_tags if mode.strips else _walk_tags)
+    code.add("if d[at]:", f"    at = {over_tags}(d, at, end, {code.bind(walks)}, left)", "else:", "    at += 1")
+
+
+def _walk_field(code: _Code, field: Field[Any], flexible: bool, mode: _Mode, *, tagged: bool = False) -> None:
     kind, kafka_type = classify_field(field), _kafka_type(field)
     if kind.is_array:
-        code.read_length(flexible, 4)
-        least = _least_bytes(field, flexible)
-        refuse = f"refuse({field.name!r}, n, end - at)"
-        below = -1 if _is_nullable(field) else 0
-        code.add(f"if n < {below} or (n > 0 and n * {least} > end - at): {refuse}")
-        code.add("if n > 1:", "    left[0] -= n", "    if left[0] < 0: too_many()")
-        _walk_elements(code, field, flexible, until_last=until_last)
+        _read_count(code, field, flexible)
+        _walk_elements(code, field, flexible, mode)
     elif kafka_type is None:
-        nested = code.bind(_compiled_once(kind.type_, until_last))
-        if _is_nullable(field):
+        nested = code.bind(_compiled_once(kind.type_, mode))
+        if _is_nullable(field) and not tagged:
             code.add("n = d[at]", "at += 1", f"if n == 1: at = {nested}(d, at, end, left)")
             code.add(f"elif n != 255: raise ValueError('{field.name} is neither there nor null')")
+            code.stop_here(0, mode)
         else:
             code.add(f"at = {nested}(d, at, end, left)")
     elif kafka_type in _SIZES:
         code.skip(_SIZES[kafka_type])
     else:
-        code.read_length(flexible, 2 if kafka_type == "string" else 4)
-        code.add("if n > 0: at += n")
-        code.add(f"elif n < -1: raise ValueError('{field.name} has a negative length')")
+        code.skip_text(field.name, flexible, kafka_type == "string", mode)
 
 
-def _walk_elements(code: _Code, field: Field[Any], flexible: bool, *, until_last: bool) -> None:
+def _read_count(code: _Code, field: Field[Any], flexible: bool) -> None:
+    code.read_length(flexible, 4)
+    least = _least_bytes(field, flexible)
+    refuse = f"refuse({field.name!r}, n, end - at)"
+    below = -1 if _is_nullable(field) else 0
+    code.add(f"if n < {below} or (n > 0 and n * {least} > end - at): {refuse}")
+    code.add("if n > 1:", "    left[0] -= n", "    if left[0] < 0: too_many(left[1])")
+
+
+def _walk_elements(code: _Code, field: Field[Any], flexible: bool, mode: _Mode) -> None:
     kind, kafka_type = classify_field(field), _kafka_type(field)
-    if kafka_type is None:
-        if until_last and not _has_arrays(kind.type_):
-            return
-        whole = code.bind(_compiled_once(kind.type_, False))
-        if until_last:
-            final = code.bind(_compiled_once(kind.type_, True))
-            code.add(
-                f"for _ in range(n - 1): at = {whole}(d, at, end, left)", f"if n > 0: at = {final}(d, at, end, left)"
-            )
+    whole = mode._replace(until_last=False, rest_is_plain=True)
+    if mode.until_last and (kafka_type is not None or not _has_arrays(kind.type_)):
+        is_plain = mode.rest_is_plain and _is_plain_field(field)
+        code.stop_here(_least_bytes(field, flexible), mode._replace(rest_is_plain=is_plain))
+    elif kafka_type is None:
+        walk = code.bind(_compiled_once(kind.type_, whole))
+        if mode.until_last:
+            final = code.bind(_compiled_once(kind.type_, mode))
+            code.add(f"for _ in range(n - 1): at = {walk}(d, at, end, left)")
+            code.add(f"if n > 0: return {final}(d, at, end, left)")
+            code.stop_here(0, mode)
         else:
-            code.add(f"for _ in range(n): at = {whole}(d, at, end, left)")
-    elif until_last:
-        return
+            code.add(f"for _ in range(n): at = {walk}(d, at, end, left)")
     elif kafka_type in _SIZES:
         code.add(f"if n > 0: at += n * {_SIZES[kafka_type]}")
     else:
-        element = _Code()
-        element.read_length(flexible, 2 if kafka_type == "string" else 4)
-        element.add("if n > 0: at += n", "elif n < -1: raise ValueError('an element has a negative length')")
-        code.add(f"for _ in range(n): at = {code.bind(element.function())}(d, at, end, left)")
+        element = _walk_of_text(field, flexible, mode)
+        code.add(f"for _ in range(n): at = {code.bind(element)}(d, at, end, left)")
 
 
-@cache
-def _compiled_once(entity: Any, until_last: bool) -> _CountingWalk:
-    return _compiled(entity, until_last)
-
-
-def _walk_of_tag(field: Field[Any]) -> _CountingWalk:
+def _walk_of_text(field: Field[Any], flexible: bool, mode: _Mode) -> CountingWalk:
     code = _Code()
-    _walk_field(code, field, True, until_last=False)
+    code.skip_text(f"an element of {field.name}", flexible, _kafka_type(field) == "string", mode)
     return code.function()
 
 
-def _tags(data: Any, at: int, end: int, walks: dict[int, _CountingWalk], left: list[int]) -> int:
-    """Over tagged fields, into those that hold arrays: these have to take as many bytes as they say."""
+def _walk_of_tag(field: Field[Any], mode: _Mode) -> CountingWalk:
+    code = _Code()
+    _walk_field(code, field, True, mode, tagged=True)
+    return code.function()
+
+
+def _count_of_tags(data: Any, at: int, end: int, left: list[int]) -> tuple[int, int]:
     count, at = read_uvarint(data, at)
+    if count > MAX_TAGGED_FIELDS:
+        raise ValueError(f"it holds {count:,} tagged fields in one structure; {MAX_TAGGED_FIELDS:,} at most are taken")
+    left[0] -= count
+    if left[0] < 0:
+        too_many(left[1])
+    return count, at
+
+
+def _walk_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], left: list[int]) -> int:
+    """Over tagged fields, and into those that are known: kio reads these without a look at the size they claim."""
+    count, at = _count_of_tags(data, at, end, left)
     for _ in range(count):
         tag, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)
@@ -235,4 +413,33 @@ def _tags(data: Any, at: int, end: int, walks: dict[int, _CountingWalk], left: l
         if walk is not None and walk(data, at, at + size, left) != at + size:
             raise ValueError(f"tagged field {tag} does not fill its {size} bytes")
         at += size
+    return at
+
+
+def _strip_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], stripped: _Stripped) -> int:
+    """The same, and cuts the unknown ones out."""
+    begin = at
+    count, at = _count_of_tags(data, at, end, stripped)
+    first, kept = at, 0
+    for _ in range(count):
+        start = at
+        tag, at = read_uvarint(data, at)
+        size_at = at
+        size, at = read_uvarint(data, at)
+        if size > end - at:
+            raise ValueError(f"tagged field {tag} claims {size} bytes of {end - at}")
+        walk = walks.get(tag)
+        if walk is None:
+            stripped.cut(start, at + size)
+        else:
+            kept += 1
+            removed = stripped.removed
+            if walk(data, at, at + size, stripped) != at + size:
+                raise ValueError(f"tagged field {tag} does not fill its {size} bytes")
+            removed = stripped.removed - removed
+            if removed:
+                stripped.cut(size_at, at, uvarint(size - removed))
+        at += size
+    if kept < count:
+        stripped.cut(begin, first, uvarint(kept))
     return at

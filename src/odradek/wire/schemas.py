@@ -8,12 +8,13 @@ Durations and times are integers of milliseconds here, where kio's own writer wo
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
 from enum import IntEnum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import odradek.core.kio_alone  # noqa: F401  # isort: skip  (before kio)
@@ -23,8 +24,10 @@ from kio.serial import entity_reader
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.static.constants import EntityType
 
+from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
-from odradek.wire.lengths import length_check
+from odradek.wire.elements import Elements, Pack, in_pieces
+from odradek.wire.lengths import ELEMENTS_AT_ONCE, TooManyElements, length_check, without_unknown_tags
 
 Writer = Callable[[list[bytes], Any], None]
 _MISSING = object()
@@ -67,16 +70,25 @@ def api_name(api_key: int) -> str:
     return str(api_key_map.get(api_key, f"api_{api_key}"))
 
 
+_ReadMessage = Callable[[Any, int], tuple[Any, int]]
+
+
 @cache
-def _reader(api_key: int, version: int, kind: Kind) -> Callable[[Any, int], tuple[Any, int]]:
+def _reader(api_key: int, version: int, kind: Kind, most: int) -> _ReadMessage:
+    """Checks and reads a message of at most so many elements, without the tagged fields that kio does not know."""
     entity = message_type(api_key, version, kind)
-    read, check = entity_reader(entity), length_check(entity)
-    if check is None:
-        return read
+    read, check = entity_reader(entity), length_check(entity, most)
 
     def check_and_read(data: Any, offset: int) -> tuple[Any, int]:
-        check(data, offset, len(data))
-        return read(data, offset)
+        if check is not None:
+            check(data, offset, len(data))
+        try:
+            return read(data, offset)
+        except KeyError:
+            known = without_unknown_tags(entity, data, offset, most)
+            if known is None:
+                raise
+            return read(known[0], 0)[0], known[1] - offset
 
     return check_and_read
 
@@ -86,12 +98,38 @@ def decode(api_key: int, version: int, kind: Kind, data: bytes | memoryview, off
 
     Raises UnknownMessage, or ValueError where the bytes are no such message.
     """
-    read = _reader(api_key, version, kind)
+    read = _reader(api_key, version, kind, sys.maxsize)
     try:
         return read(data, offset)
     except (UnknownMessage, MemoryError):
         raise
     except Exception as error:  # kio raises a family of its own, IndexError and UnicodeDecodeError among them
+        raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
+
+
+def decode_short(api_key: int, version: int, data: bytes, offset: int) -> Any:
+    """A request, if it has at most ``ELEMENTS_AT_ONCE``. Raises TooManyElements if not, and what ``decode`` raises."""
+    read = _reader(api_key, version, Kind.REQUEST, ELEMENTS_AT_ONCE)
+    try:
+        return read(data, offset)[0]
+    except (UnknownMessage, TooManyElements, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
+
+
+def decode_in_steps(
+    api_key: int, version: int, kind: Kind, data: bytes | memoryview, offset: int = 0
+) -> Generator[None, None, Any]:
+    """``decode`` for long messages, a structure at a time; gives the message."""
+    from odradek.wire.long_requests import read_in_steps  # few requests are long
+
+    entity = message_type(api_key, version, kind)
+    try:
+        return (yield from read_in_steps(entity, data, offset))[0]
+    except (MemoryError, GeneratorExit):
+        raise
+    except Exception as error:
         raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
 
 
@@ -107,6 +145,29 @@ def encode(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -
     out: list[bytes] = []
     _entity_writer(message_type(api_key, version, kind))(out, message)
     return b"".join(out)
+
+
+def encode_pieces(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> list[bytes]:
+    """Packs one message that may be long. Its pieces follow one another; what is long already is not copied."""
+    out: list[bytes] = []
+    _entity_writer(message_type(api_key, version, kind))(out, message)
+    return in_pieces(out)
+
+
+@cache
+def element_packer(api_key: int, version: int, kind: Kind, *path: str) -> Pack:
+    """Packs elements of an array (see ``Elements``); ``path`` are the fields that lead to it."""
+    entity = message_type(api_key, version, kind)
+    for name in path:
+        entity = next(classify_field(field).type_ for field in fields(entity) if field.name == name)
+    write = _entity_writer(entity)
+
+    def pack(element: Mapping[str, Any]) -> list[bytes]:
+        out: list[bytes] = []
+        write(out, element)
+        return in_pieces(out)
+
+    return pack
 
 
 # --- primitives -------------------------------------------------------------------------------------------------
@@ -178,6 +239,17 @@ def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Writer:
     return _nullable(_legacy_text(code), null) if optional else _legacy_text(code)
 
 
+def _cut(write: Writer) -> Writer:
+    """Writes a message, which may quote what a client sent, so that it never exceeds what a string can hold."""
+
+    def write_cut(out: list[bytes], value: str | None) -> None:
+        if value is not None and len(value) * 4 > MAX_STRING_BYTES:
+            value = value.encode()[:MAX_STRING_BYTES].decode(errors="ignore")
+        write(out, value)
+
+    return write_cut
+
+
 # --- structures -------------------------------------------------------------------------------------------------
 
 
@@ -187,6 +259,9 @@ def _array(item: Writer, flexible: bool) -> Writer:
             out.append(b"\0")
             return
         out.append(uvarint(len(value) + 1))
+        if type(value) is Elements:
+            out += value.chunks()
+            return
         for element in value:
             item(out, element)
 
@@ -195,6 +270,9 @@ def _array(item: Writer, flexible: bool) -> Writer:
             out.append(b"\xff\xff\xff\xff")
             return
         out.append(len(value).to_bytes(4, "big"))
+        if type(value) is Elements:
+            out += value.chunks()
+            return
         for element in value:
             item(out, element)
 
@@ -246,22 +324,46 @@ def _as_mapping(value: Any) -> Mapping[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
+class _Plain(NamedTuple):
+    """A field without a tag. ``inner`` is the class of an array's elements, where these are structures."""
+
+    name: str
+    write: Writer
+    default: Any
+    inner: Any
+
+
+Tagged = tuple[int, str, Writer, bytes | None]
+
+
 @cache
-def _entity_writer(entity: Any) -> Writer:
+def _fields_of(entity: Any) -> tuple[list[_Plain], list[Tagged]]:
     flexible = bool(entity.__flexible__)
     header = entity.__name__ == "RequestHeader"
-    plain: list[tuple[str, Writer, Any]] = []
-    tagged: list[tuple[int, str, Writer, bytes | None]] = []
+    plain: list[_Plain] = []
+    tagged: list[Tagged] = []
     for field in fields(entity):
         tag = get_field_tag(field)
         write = _field_writer(
             field, flexible, tagged=tag is not None, is_client_id=header and field.name == "client_id"
         )
+        if field.name == "error_message":
+            write = _cut(write)
         if tag is None:
-            plain.append((field.name, write, _default(field)))
+            kind = classify_field(field)
+            inner = kind.type_ if kind.is_array and "kafka_type" not in field.metadata else None
+            plain.append(_Plain(field.name, write, _default(field), inner))
         else:
             tagged.append((int(tag), field.name, write, _packed_default(write, _default(field))))
     tagged.sort(key=lambda row: row[0])
+    return plain, tagged
+
+
+@cache
+def _entity_writer(entity: Any) -> Writer:
+    flexible = bool(entity.__flexible__)
+    fields_without_tag, tagged = _fields_of(entity)
+    plain = [(field.name, field.write, field.default) for field in fields_without_tag]
 
     def write_entity(out: list[bytes], message: Any) -> None:
         values = _as_mapping(message)
@@ -285,9 +387,7 @@ def _packed_default(write: Writer, default: Any) -> bytes | None:
     return b"".join(packed)
 
 
-def _write_tags(
-    out: list[bytes], tagged: list[tuple[int, str, Writer, bytes | None]], values: Mapping[str, Any]
-) -> None:
+def _write_tags(out: list[bytes], tagged: list[Tagged], values: Mapping[str, Any]) -> None:
     present: list[tuple[int, bytes]] = []
     for tag, name, write, default in tagged:
         value = values.get(name)
@@ -303,6 +403,83 @@ def _write_tags(
         out.append(uvarint(tag))
         out.append(uvarint(len(content)))
         out.append(content)
+
+
+# --- in steps ---------------------------------------------------------------------------------------------------
+
+LONG_MESSAGE = 200
+"""Structures in all arrays of a message: one with more is packed in steps."""
+_STEPS_PER_PIECE = 256
+
+
+def is_long(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> bool:
+    """Whether a message holds so much that packing it takes milliseconds."""
+    arrays = _arrays_of(message_type(api_key, version, kind))
+    return bool(arrays) and _left(arrays, message, LONG_MESSAGE) < 0
+
+
+_Arrays = tuple[tuple[str, Any], ...]
+
+
+@cache
+def _arrays_of(entity: Any) -> _Arrays:
+    """A structure's arrays of structures, by name, each with the arrays in these."""
+    return tuple((field.name, _arrays_of(field.inner)) for field in _fields_of(entity)[0] if field.inner is not None)
+
+
+def _left(arrays: _Arrays, message: Any, left: int) -> int:
+    """``left`` less the structures in these arrays of a message; below 0 as soon as it is."""
+    values = _as_mapping(message)
+    for name, inner in arrays:
+        array = values.get(name)
+        if not array or type(array) is Elements:
+            continue
+        left -= len(array)
+        if left < 0:
+            return left
+        for element in array if inner else ():
+            left = _left(inner, element, left)
+            if left < 0:
+                return left
+    return left
+
+
+def encode_in_steps(
+    api_key: int, version: int, kind: Kind, message: Mapping[str, Any], grow: Callable[[int], None]
+) -> Generator[None, None, list[bytes]]:
+    """``encode_pieces``, a structure at a time. ``grow`` is called with the number of bytes that have come."""
+    out: list[bytes] = []
+    packed = 0
+    for number, _ in enumerate(_written_in_steps(message_type(api_key, version, kind), out, message), 1):
+        if not number % _STEPS_PER_PIECE:
+            out[packed:] = [b"".join(out[packed:])]
+            grow(len(out[packed]))
+            packed += 1
+        yield
+    return in_pieces(out)
+
+
+def _written_in_steps(entity: Any, out: list[bytes], message: Any) -> Generator[None, None, None]:
+    values = _as_mapping(message)
+    plain, tagged = _fields_of(entity)
+    flexible = bool(entity.__flexible__)
+    for name, write, default, inner in plain:
+        value = values.get(name, default)
+        if value is _MISSING:
+            raise KeyError(f"{entity.__name__} v{entity.__version__} needs {name}")
+        if inner is None or not value or type(value) is Elements:
+            write(out, value)
+            continue
+        out.append(uvarint(len(value) + 1) if flexible else len(value).to_bytes(4, "big"))
+        write_element = _entity_writer(inner)
+        for element in value:
+            if _arrays_of(inner):
+                yield from _written_in_steps(inner, out, element)
+            else:
+                write_element(out, element)
+            yield
+    if flexible:
+        _write_tags(out, tagged, values)
 
 
 @cache

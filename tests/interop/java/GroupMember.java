@@ -1,4 +1,4 @@
-// One member of a classic group: java GroupMember.java BOOTSTRAP TOPIC GROUP STRATEGY. group_member.py tells what it does.
+// One member of a classic group: GroupMember BOOTSTRAP TOPIC GROUP STRATEGY. group_member.py tells what it does.
 
 import java.io.IOException;
 import java.time.Duration;

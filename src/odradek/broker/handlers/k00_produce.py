@@ -7,18 +7,23 @@ acks=0 gets no reply; where such a request fails, the connection is closed, whic
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from odradek.batches.rows import iter_records
 from odradek.broker.partition import Partition
 from odradek.broker.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.router import Hangup
+from odradek.broker.workers import OUTLIVING_BYTES
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
+from odradek.storage.client_batch import time_bounds
+from odradek.storage.log import AppendInfo
 from odradek.wire.hot_log import ProducedPartition, produce_response
 
 if TYPE_CHECKING:
+    from odradek.batches import steps as batch_steps
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
 
 
@@ -40,41 +45,182 @@ _TOLD_WITH_LOG_START = frozenset(
         ErrorCode.unknown_server_error,
     }
 )
+_TOLD_WITH_RECORDS = frozenset({ErrorCode.invalid_record, ErrorCode.invalid_timestamp})
 _NO_ID = bytes(16)
-_TOLD_RECORDS = 10_000  # as many as librdkafka puts into a batch; some bound there has to be
+RECORD_ERRORS = 10_000
+"""So many refused records are named in one reply: as many as librdkafka puts into a batch."""
+AT_ONCE_BYTES = 128 << 10
+"""Partitions with so many bytes are served without a break, ..."""
+PARTITION_BYTES = 16 << 10
+"""... where each counts as so many bytes beside its records."""
+
+_Topic = tuple[str, KafkaError | None, Iterable[Any], list[ProducedPartition]]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | None:
-    version, acks = context.version, message.acks
-    by_id = version >= 13
-    failed = False
-    topics: list[tuple[str | bytes, list[ProducedPartition]]] = []
-    for asked in message.topic_data:
-        if by_id:
-            topic = broker.catalog.topic_by_id(asked.topic_id) if asked.topic_id is not None else None
+def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Steps[bytes | None] | None:
+    request = _Produce(broker, context, message)
+    left = AT_ONCE_BYTES
+    topics = iter(message.topic_data)
+    for topic in topics:
+        name, refused, parts, done = request.begin_topic(topic)
+        parts_left = iter(parts)
+        for part in parts_left:
+            produced = _failed(part.index, refused) if refused is not None else request.produce(name, part)
+            if isinstance(produced, ProducedPartition):
+                done.append(produced)
+                left -= PARTITION_BYTES + len(part.records or b"")
+                if left >= 0:
+                    continue
+                begun = None
+            else:
+                begun = produced
+            rest = _go_on(request, topics, (name, refused, parts_left, done), begun)
+            return rest if message.acks else _outliving(broker, context, rest)
+    return request.reply()
+
+
+def _go_on(
+    request: _Produce, topics: Iterator[Any], topic: _Topic, produced: Steps[ProducedPartition] | None
+) -> Steps[bytes | None]:
+    """Serves what is left of a request, a step at a time."""
+    name, refused, parts, done = topic
+    if produced is not None:
+        done.append((yield from produced))
+    while True:
+        for part in parts:
+            yield None
+            one = _failed(part.index, refused) if refused is not None else request.produce(name, part)
+            done.append(one if isinstance(one, ProducedPartition) else (yield from one))
+        following = next(topics, None)
+        if following is None:
+            return request.reply()
+        name, refused, parts, done = request.begin_topic(following)
+
+
+def _outliving(broker: BrokerServer, context: Context, steps: Steps[bytes | None]) -> Steps[bytes | None]:
+    """Records without acks are stored though their connection ends, as long as few bytes of such requests are left."""
+    workers, size = broker.workers, context.request_bytes
+    context.must_finish = workers.outliving + size <= OUTLIVING_BYTES
+    workers.outliving += size
+    try:
+        return (yield from steps)
+    finally:
+        workers.outliving -= size
+
+
+class _Produce:
+    """One request, and what is known of its reply."""
+
+    __slots__ = ("_broker", "_context", "_errors_left", "_message", "_topics")
+
+    def __init__(self, broker: BrokerServer, context: Context, message: Any) -> None:
+        self._broker = broker
+        self._context = context
+        self._message = message
+        self._errors_left = RECORD_ERRORS
+        self._topics: list[tuple[str | bytes, list[ProducedPartition]]] = []
+
+    def begin_topic(self, asked: Any) -> _Topic:
+        """The topic's name, what is wrong with it as a whole, its partitions, and where their results go."""
+        if self._context.version >= 13:
+            topic = self._broker.catalog.topic_by_id(asked.topic_id) if asked.topic_id is not None else None
             name = topic.name if topic is not None else None
             key: str | bytes = asked.topic_id.bytes if asked.topic_id is not None else _NO_ID
         else:
             name = key = asked.name
-        refused = _refused(context, name, acks, message.transactional_id)
-        parts = asked.partition_data
-        if len(parts) > 1:
+        refused = _refused(self._context, name, self._message.acks, self._message.transactional_id)
+        parts: Iterable[Any] = asked.partition_data
+        if len(asked.partition_data) > 1:
             parts = {part.index: part for part in parts}.values()  # named twice, the last one counts, as in Kafka
-        partitions = [
-            _produce(broker, version, name or "", part) if refused is None else _failed(part.index, refused)
-            for part in parts
-        ]
-        failed = failed or any(part.error_code for part in partitions)
-        topics.append((key, partitions))
-    if broker.quotas.limited(PRODUCER_BYTE_RATE):
-        used = context.request_bytes
-        context.throttle(broker.quotas.record(PRODUCER_BYTE_RATE, context.user, context.client_id, used))
-    if acks == 0:
-        if failed:
-            codes = {ErrorCode(part.error_code).name for _, parts in topics for part in parts if part.error_code}
-            raise Hangup(f"produce without acks failed: {', '.join(sorted(codes))}")
-        return None
-    return produce_response(version, topics)
+        done: list[ProducedPartition] = []
+        self._topics.append((key, done))
+        return name or "", refused, parts, done
+
+    def reply(self) -> bytes | None:
+        broker, context = self._broker, self._context
+        if broker.quotas.limited(PRODUCER_BYTE_RATE):
+            used = context.request_bytes
+            context.throttle(broker.quotas.record(PRODUCER_BYTE_RATE, context.user, context.client_id, used))
+        if self._message.acks == 0:
+            failed = {part.error_code for _, parts in self._topics for part in parts if part.error_code}
+            if failed:
+                codes = sorted(ErrorCode(code).name for code in failed)
+                raise Hangup(f"produce without acks failed: {', '.join(codes)}")
+            return None
+        return produce_response(self._context.version, self._topics)
+
+    def produce(self, topic: str, part: Any) -> ProducedPartition | Steps[ProducedPartition]:
+        partition = self._broker.partition(topic, part.index)
+        if partition is None:
+            return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
+        try:
+            data = _one_batch(part.records or b"")
+        except KafkaError as error:
+            return ProducedPartition(part.index, error.code, error_message=error.message or None)
+        attributes = data[_ATTRIBUTES_LOW_BYTE] if len(data) > _ATTRIBUTES_LOW_BYTE else 0
+        if self._context.version < 7 and attributes & _COMPRESSION == _ZSTD:
+            return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
+        if attributes & _TRANSACTIONAL:
+            return ProducedPartition(part.index, ErrorCode.transactional_id_authorization_failed)
+        try:
+            info = partition.produce(data)
+        except KafkaError as error:
+            return self._refusal(partition, part.index, data, error)
+        if isinstance(info, AppendInfo):
+            return ProducedPartition(part.index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+        return self._produce_later(partition, part.index, data, info)
+
+    def _produce_later(
+        self, partition: Partition, index: int, data: bytes, steps: batch_steps.Steps[AppendInfo]
+    ) -> Steps[ProducedPartition]:
+        try:
+            info = yield from self._broker.workers.run(steps)
+        except KafkaError as error:
+            if self._broker.partition(partition.topic, index) is not partition:
+                return ProducedPartition(index, ErrorCode.unknown_topic_or_partition)
+            refused = self._refusal(partition, index, data, error)
+            return refused if isinstance(refused, ProducedPartition) else (yield from refused)
+        return ProducedPartition(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+
+    def _refusal(
+        self, partition: Partition, index: int, data: bytes, error: KafkaError
+    ) -> ProducedPartition | Steps[ProducedPartition]:
+        code = error.code
+        if code is ErrorCode.unsupported_for_message_format:
+            code = ErrorCode.invalid_record
+        if code not in _TOLD_WITH_LOG_START:
+            return ProducedPartition(index, code)
+        if code not in _TOLD_WITH_RECORDS or not self._errors_left:
+            return ProducedPartition(index, code, log_start_offset=partition.log_start_offset)
+        return self._name_records(partition, index, data, KafkaError(code, error.message))
+
+    def _name_records(
+        self, partition: Partition, index: int, data: bytes, error: KafkaError
+    ) -> Steps[ProducedPartition]:
+        """Tells which records of a refused batch break a rule of their topic, and how, by place in the batch.
+
+        A client sends the others again, and those that are named never.
+        """
+        now_ms = self._broker.now_ms()
+        try:
+            steps = partition.log.refused_records(data, now_ms, most=self._errors_left)
+            found = yield from self._broker.workers.run(steps)
+            earliest, latest = time_bounds(partition.log.config, now_ms)
+            start = partition.log_start_offset
+        except KafkaError:
+            return ProducedPartition(index, error.code, log_start_offset=partition.log_start_offset)
+        named: tuple[tuple[int, str | None], ...] = tuple(
+            (
+                record.place,
+                f"a record without a key, and {partition.topic} is compacted"
+                if record.is_keyless and partition.log.config.is_compacted
+                else f"timestamp {record.timestamp} is not within [{earliest}, {latest}]",
+            )
+            for record in found
+        )
+        self._errors_left -= len(named)
+        text = error.message if named else None  # as in Kafka, told where records can be named
+        return ProducedPartition(index, error.code, log_start_offset=start, record_errors=named, error_message=text)
 
 
 def _refused(context: Context, name: str | None, acks: int, transactional_id: str | None) -> KafkaError | None:
@@ -127,54 +273,3 @@ def _batch_end(data: bytes, start: int) -> int:
     if magic > _MAGIC:
         raise KafkaError(ErrorCode.corrupt_message, f"Invalid magic found in record: {magic}")
     return start + _LOG_OVERHEAD + length if left >= _LOG_OVERHEAD + length else 0
-
-
-def _produce(broker: BrokerServer, version: int, topic: str, part: Any) -> ProducedPartition:
-    partition = broker.partition(topic, part.index)
-    if partition is None:
-        return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
-    try:
-        data = _one_batch(part.records or b"")
-    except KafkaError as error:
-        return ProducedPartition(part.index, error.code, error_message=error.message or None)
-    attributes = data[_ATTRIBUTES_LOW_BYTE] if len(data) > _ATTRIBUTES_LOW_BYTE else 0
-    if version < 7 and attributes & _COMPRESSION == _ZSTD:
-        return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
-    if attributes & _TRANSACTIONAL:
-        return ProducedPartition(part.index, ErrorCode.transactional_id_authorization_failed)
-    try:
-        info = partition.produce(data)
-    except KafkaError as error:
-        if error.code is ErrorCode.unsupported_for_message_format:
-            error = KafkaError(ErrorCode.invalid_record, error.message)
-        if error.code not in _TOLD_WITH_LOG_START:
-            return ProducedPartition(part.index, error.code)
-        guilty = _guilty(partition, data, broker.now_ms())
-        text = error.message if guilty else None  # as in Kafka, told where records can be named
-        start = partition.log_start_offset
-        return ProducedPartition(
-            part.index, error.code, log_start_offset=start, record_errors=guilty, error_message=text
-        )
-    return ProducedPartition(part.index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
-
-
-def _guilty(partition: Partition, data: bytes, now_ms: int) -> tuple[tuple[int, str | None], ...]:
-    """Which records of a refused batch broke a rule of their topic, and how, by place in the batch.
-
-    All of them: a client sends the others again, and those that are named never.
-    """
-    config = partition.log.config
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    found: list[tuple[int, str | None]] = []
-    try:
-        for place, row in enumerate(iter_records(data)):
-            if config.is_compacted and row.key is None:
-                found.append((place, f"a record without a key, and {partition.topic} is compacted"))
-            elif not config.is_log_append_time and not earliest <= row.timestamp <= latest:
-                found.append((place, f"timestamp {row.timestamp} is not within [{earliest}, {latest}]"))
-            if len(found) == _TOLD_RECORDS:
-                break
-    except KafkaError:
-        return ()
-    return tuple(found)

@@ -11,35 +11,46 @@ time is up. The first non-empty partition gives at least one batch, however larg
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from random import getrandbits
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.deferred import Deferred
 from odradek.broker.fetch_sessions import FetchContext, TopicKey, Wanted
-from odradek.broker.purgatory import ParkedFetch
 from odradek.broker.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.transport import FILE_FROM_BYTES
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
-from odradek.wire.hot_log import Chunk, FetchedPartition, fetch_response
+from odradek.wire.hot_log import Chunk, FetchedPartition, fetch_response, fetch_response_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
     from odradek.broker.partition import Partition
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
 
 
 _NO_ID = UUID(int=0)
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> list[Chunk] | Deferred[list[Chunk]]:
-    version = context.version
-    by_id = version >= 13
+AT_ONCE = 200
+"""So many partitions are read without a break; a fetch of more is served in shares of the loop."""
+STEP_PARTITIONS = 50
+MANY_FROM_BYTES = 2048
+"""A shorter request names few partitions."""
+
+
+def handle(
+    broker: BrokerServer, context: Context, message: Any
+) -> list[Chunk] | Deferred[list[Chunk]] | Steps[list[Chunk]]:
+    by_id = context.version >= 13
+    if context.request_bytes > MANY_FROM_BYTES and _partition_count(message) > AT_ONCE:
+        return _handle_in_steps(broker, context, message)
     wanted = [
         Wanted(
-            _key(topic, by_id),
+            topic.topic_id or _NO_ID if by_id else topic.topic,
             part.partition,
             part.fetch_offset,
             part.partition_max_bytes,
@@ -51,11 +62,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> list[Chunk] 
     ]
     if len(wanted) > 1:  # named twice, the last one counts, as in Kafka
         wanted = list({(item.topic, item.partition): item for item in wanted}.values())
-    forgotten = [
-        (_key(topic, by_id), index)
-        for topic in getattr(message, "forgotten_topics_data", ())
-        for index in topic.partitions
-    ]
+    forgotten = list(_forgotten(message, by_id)) if getattr(message, "forgotten_topics_data", ()) else ()
     try:
         session = broker.fetch_sessions.begin(
             broker.now_ms(),
@@ -64,11 +71,72 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> list[Chunk] 
             wanted,
             forgotten,
             by_id=by_id,
-            new_id=lambda: getrandbits(31),
+            new_id=_new_session_id,
+            owner=id(context.connection),
         )
     except KafkaError as error:
-        return fetch_response(version, (), error_code=error.code)
-    return _Fetch(broker, context, message, session).begin()
+        return fetch_response(context.version, (), error_code=error.code)
+    fetch = _Fetch(broker, context, message, session)
+    return fetch.begin() if len(session.wanted) <= AT_ONCE else fetch.begin_in_steps()
+
+
+def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[Any]:
+    """The same for a request that names many partitions."""
+    by_id = context.version >= 13
+    wanted: dict[tuple[TopicKey, int], Wanted] = {}
+    forgotten: list[tuple[TopicKey, int]] = []
+    for item in _wanted(message, by_id):
+        wanted[item.topic, item.partition] = item
+        if len(wanted) % STEP_PARTITIONS == 0:
+            yield None
+    for key in _forgotten(message, by_id):
+        forgotten.append(key)
+        if len(forgotten) % STEP_PARTITIONS == 0:
+            yield None
+    try:
+        session = yield from broker.fetch_sessions.begin_in_steps(
+            broker.now_ms(),
+            getattr(message, "session_id", 0),
+            getattr(message, "session_epoch", -1),
+            list(wanted.values()),
+            forgotten,
+            by_id=by_id,
+            new_id=_new_session_id,
+            owner=id(context.connection),
+        )
+    except KafkaError as error:
+        return fetch_response(context.version, (), error_code=error.code)
+    return (yield from _Fetch(broker, context, message, session).begin_in_steps())
+
+
+def _new_session_id() -> int:
+    return getrandbits(31)
+
+
+def _partition_count(message: Any) -> int:
+    named = sum([len(topic.partitions) for topic in message.topics])
+    return named + sum([len(topic.partitions) for topic in getattr(message, "forgotten_topics_data", ())])
+
+
+def _forgotten(message: Any, by_id: bool) -> Iterator[tuple[TopicKey, int]]:
+    for topic in getattr(message, "forgotten_topics_data", ()):
+        key = _key(topic, by_id)
+        for index in topic.partitions:
+            yield key, index
+
+
+def _wanted(message: Any, by_id: bool) -> Iterator[Wanted]:
+    for topic in message.topics:
+        key = _key(topic, by_id)
+        for part in topic.partitions:
+            yield Wanted(
+                key,
+                part.partition,
+                part.fetch_offset,
+                part.partition_max_bytes,
+                getattr(part, "current_leader_epoch", -1),
+                getattr(part, "last_fetched_epoch", -1),
+            )
 
 
 def _key(topic: Any, by_id: bool) -> TopicKey:
@@ -96,31 +164,54 @@ class _Fetch:
             self._max_bytes = min(self._max_bytes, in_quota)
         self._min_bytes = min(message.min_bytes, self._max_bytes)
         self._deferred: Deferred[list[Chunk]] = Deferred()
-        self._parked: ParkedFetch | None = None
         self._slices: dict[tuple[TopicKey, int], Slice] = {}
-        self._behind = False
+        self._fetched: list[tuple[Wanted, FetchedPartition]] = []
+        self._size = 0
+        self._left = self._max_bytes
+        self._urgent = False  # a partition has something to say at once, or more than the end of its log to give
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
-        fetched, size, urgent = self._read()
-        if urgent or size >= self._min_bytes or self._max_wait_ms <= 0 or not fetched:
-            return self._reply(fetched)
+        self._start_reading()
+        self._read(self._session.wanted)
+        if not self._must_wait():
+            return self._reply()
+        return self._park(self._complete)
+
+    def begin_in_steps(self) -> Steps[Any]:
+        yield from self._read_in_steps()
+        if not self._must_wait():
+            return (yield from self._reply_in_steps())
+        # Nothing that was read is kept while a large fetch waits. It is read once more at its end.
+        promise = self._park(lambda _: self._complete_in_steps())
+        self._fetched, self._slices = [], {}
+        return promise
+
+    def _must_wait(self) -> bool:
+        return not (self._urgent or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not self._fetched)
+
+    def _park(self, complete: Callable[[bool], None]) -> Deferred[list[Chunk]]:
         partitions = {
-            partition for item, _ in fetched if (partition := self._partition(item.topic, item.partition)) is not None
+            partition
+            for item, _ in self._fetched
+            if (partition := self._partition(item.topic, item.partition)) is not None
         }
-        self._parked = ParkedFetch(
-            self._broker.loop,
-            partitions,
-            self._min_bytes - size,
-            self._max_wait_ms,
-            lambda changed: self._complete(fetched if not changed else self._read()[0]),
+        self._broker.purgatory.park(
+            self._connection, partitions, self._min_bytes - self._size, self._max_wait_ms, complete
         )
-        self._connection.parked.add(self._parked)
         return self._deferred
 
-    def _complete(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> None:
-        if self._parked is not None:
-            self._connection.parked.discard(self._parked)
-        self._deferred.resolve(self._reply(fetched))
+    def _complete(self, changed: bool) -> None:
+        if changed:
+            self._start_reading()
+            self._read(self._session.wanted)
+        self._deferred.resolve(self._reply())
+
+    def _complete_in_steps(self) -> None:
+        def steps() -> Steps[list[Chunk]]:
+            yield from self._read_in_steps()
+            return (yield from self._reply_in_steps())
+
+        self._broker.scheduler.start(steps()).then(self._deferred.resolve)
 
     def _partition(self, topic: TopicKey, index: int) -> Partition | None:
         if isinstance(topic, UUID):
@@ -128,21 +219,29 @@ class _Fetch:
             return self._broker.partition(known.name, index) if known is not None else None
         return self._broker.partition(topic, index)
 
-    def _read(self) -> tuple[list[tuple[Wanted, FetchedPartition]], int, bool]:
-        """Each wanted partition's answer, their bytes, and whether one of them must be told at once."""
-        fetched = []
+    def _start_reading(self) -> None:
+        self._fetched = []
         self._slices.clear()
-        total = 0
-        self._behind = False
-        urgent = False
-        left = self._max_bytes
-        for item in self._session.wanted:
-            answer = self._read_one(item, min(left, item.max_bytes), total == 0)
-            fetched.append((item, answer))
-            total += answer.size
-            left = max(left - answer.size, 0)
-            urgent = urgent or bool(answer.error_code) or answer.diverging is not None
-        return fetched, total, urgent or self._behind
+        self._size = 0
+        self._left = self._max_bytes
+        self._urgent = False
+
+    def _read_in_steps(self) -> Steps[None]:
+        self._start_reading()
+        wanted = self._session.wanted
+        for first in range(0, len(wanted), STEP_PARTITIONS):
+            self._read(wanted[first : first + STEP_PARTITIONS])
+            yield None
+
+    def _read(self, wanted: list[Wanted]) -> None:
+        """Adds the answers of these partitions."""
+        for item in wanted:
+            answer = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
+            self._fetched.append((item, answer))
+            self._size += answer.size
+            self._left = max(self._left - answer.size, 0)
+            if answer.error_code or answer.diverging is not None:
+                self._urgent = True
 
     def _read_one(self, item: Wanted, max_bytes: int, min_one: bool) -> FetchedPartition:
         index = item.partition
@@ -167,7 +266,7 @@ class _Fetch:
         if found.size:
             self._slices[item.topic, index] = found
             if item.fetch_offset < partition.log.active.base_offset:
-                self._behind = True
+                self._urgent = True
         return FetchedPartition(index, 0, *marks, aborted, size=found.size)
 
     def _filled(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:
@@ -184,17 +283,17 @@ class _Fetch:
             return FetchedPartition(answer.partition, ErrorCode.kafka_storage_error)
         return answer._replace(records=(data,), size=len(data))
 
-    def _over_quota(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> bool:
+    def _over_quota(self) -> bool:
         """Counts the reply's bytes towards the client's quota; a client above it rests, and gets none of them."""
         quotas, context = self._broker.quotas, self._context
         if not quotas.limited(CONSUMER_BYTE_RATE):
             return False
         found: dict[TopicKey, list[FetchedPartition]] = {}
-        for item, answer in fetched:
+        for item, answer in self._fetched:
             if answer.size or answer.error_code:
                 found.setdefault(item.topic, []).append(answer)
         heads = fetch_response(self._version, [(_packed(key), answers) for key, answers in found.items()])
-        size = sum(map(len, heads)) + sum(answer.size for _, answer in fetched)
+        size = sum(map(len, heads)) + sum(answer.size for _, answer in self._fetched)
         throttle_ms = quotas.record(CONSUMER_BYTE_RATE, context.user, context.client_id, size)
         if not throttle_ms:
             return False
@@ -210,14 +309,32 @@ class _Fetch:
             session_id = 0
         return fetch_response(self._version, (), session_id=session_id)
 
-    def _reply(self, fetched: list[tuple[Wanted, FetchedPartition]]) -> list[Chunk]:
-        session = self._session.session
-        if self._over_quota(fetched):
+    def _reply(self) -> list[Chunk]:
+        if self._over_quota():
             return self._empty_reply()
         topics: dict[TopicKey, list[FetchedPartition]] = {}
+        self._collect(self._fetched, topics)
+        named = [(_packed(key), answers) for key, answers in topics.items()]
+        return fetch_response(self._version, named, session_id=self._session.session_id)
+
+    def _reply_in_steps(self) -> Steps[list[Chunk]]:
+        if self._over_quota():
+            return self._empty_reply()
+        topics: dict[TopicKey, list[FetchedPartition]] = {}
+        for first in range(0, len(self._fetched), STEP_PARTITIONS):
+            self._collect(self._fetched[first : first + STEP_PARTITIONS], topics)
+            yield None
+        named = [(_packed(key), answers) for key, answers in topics.items()]
+        return (yield from fetch_response_in_steps(self._version, named, session_id=self._session.session_id))
+
+    def _collect(
+        self, fetched: list[tuple[Wanted, FetchedPartition]], topics: dict[TopicKey, list[FetchedPartition]]
+    ) -> None:
+        """Adds what the reply says of these partitions: in a session, what its client does not know yet."""
+        session = self._session.session
         for item, found in fetched:
             answer = self._filled(item, found)
-            told = session is None or session.note(
+            changed = session is None or session.note(
                 (item.topic, item.partition),
                 error_code=answer.error_code,
                 size=answer.size,
@@ -226,7 +343,5 @@ class _Fetch:
                 diverging=answer.diverging is not None,
                 full=self._session.full,
             )
-            if told:
+            if changed:
                 topics.setdefault(item.topic, []).append(answer)
-        named = [(_packed(key), answers) for key, answers in topics.items()]
-        return fetch_response(self._version, named, session_id=self._session.session_id)

@@ -8,15 +8,18 @@ Readers of committed records see no further than the last stable offset (behavio
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.broker.partition import Partition
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -25,35 +28,92 @@ _SINCE = {
 }  # fmt: skip
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    committed = getattr(message, "isolation_level", 0) == 1
-    asked = Counter((topic.name, part.partition_index) for topic in message.topics for part in topic.partitions)
-    topics = []
+AT_ONCE = 100
+"""So many partitions are looked up without a break; more are looked up in shares of the loop."""
+
+_Place = tuple[int, int, int]
+"""Offset, timestamp, leader epoch."""
+Parts = dict[int, Any]
+"""What is asked for of a topic, by partition; ``None`` for one that is named twice."""
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
+    if sum(len(topic.partitions) for topic in message.topics) > AT_ONCE or _names_times(message):
+        return _in_steps(broker, context, message)
+    asked: dict[str, Parts] = {}
     for topic in message.topics:
-        answers = []
-        for part in {part.partition_index: part for part in topic.partitions}.values():
-            try:
-                if asked[topic.name, part.partition_index] > 1:
-                    raise KafkaError(ErrorCode.invalid_request, "the partition is named twice")
-                offset, timestamp, epoch = _look_up(broker, context.version, topic.name, part, committed)
-                code = ErrorCode.none
-            except KafkaError as error:
-                code, offset, timestamp, epoch = error.code, -1, -1, -1
-            answers.append(
-                {
-                    "partition_index": part.partition_index,
-                    "error_code": code,
-                    "timestamp": timestamp,
-                    "offset": offset,
-                    "leader_epoch": epoch,
-                }
-            )
-        topics.append({"name": topic.name, "partitions": answers})
-    return {"topics": topics}
+        _add(asked.setdefault(topic.name, {}), topic.partitions)
+    return {
+        "topics": [
+            {"name": name, "partitions": [_answer(broker, context, message, (name, *row)) for row in parts.items()]}
+            for name, parts in asked.items()
+        ]
+    }
 
 
-def _look_up(broker: BrokerServer, version: int, topic: str, part: Any, committed: bool) -> tuple[int, int, int]:
-    """(offset, timestamp, leader epoch). Raises KafkaError."""
+def _names_times(message: Any) -> bool:
+    """Whether records are to be looked for, which takes steps."""
+    return any(
+        part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP for topic in message.topics for part in topic.partitions
+    )
+
+
+def _in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    asked: dict[str, Parts] = {}
+    for topic in message.topics:
+        for first in range(0, len(topic.partitions), AT_ONCE):
+            _add(asked.setdefault(topic.name, {}), topic.partitions[first : first + AT_ONCE])
+            yield None
+    topics = elements(context, "topics")
+    for name, parts in asked.items():
+        partitions = elements(context, "topics", "partitions")
+        for row in parts.items():
+            answer = _answer(broker, context, message, (name, *row))
+            partitions.add(answer if isinstance(answer, dict) else (yield from answer))
+            yield None
+        topics.add({"name": name, "partitions": partitions})
+    return reply(context, {"topics": topics})
+
+
+def _add(parts: Parts, more: Iterable[Any]) -> None:
+    for part in more:
+        parts[part.partition_index] = None if part.partition_index in parts else part
+
+
+def _answer(
+    broker: BrokerServer, context: Context, message: Any, asked: tuple[str, int, Any]
+) -> dict[str, Any] | Steps[dict[str, Any]]:
+    name, index, part = asked
+    committed = getattr(message, "isolation_level", 0) == 1
+    try:
+        if part is None:
+            raise KafkaError(ErrorCode.invalid_request, "the partition is named twice")
+        found = _look_up(broker, context.version, name, part, committed)
+    except KafkaError as error:
+        return _entry(index, error.code)
+    return _entry(index, ErrorCode.none, found) if isinstance(found, tuple) else _searched(index, found)
+
+
+def _searched(index: int, search: Steps[_Place]) -> Steps[dict[str, Any]]:
+    try:
+        return _entry(index, ErrorCode.none, (yield from search))
+    except KafkaError as error:
+        return _entry(index, error.code)
+
+
+def _entry(index: int, code: ErrorCode, found: _Place = (-1, -1, -1)) -> dict[str, Any]:
+    offset, timestamp, epoch = found
+    return {
+        "partition_index": index,
+        "error_code": code,
+        "timestamp": timestamp,
+        "offset": offset,
+        "leader_epoch": epoch,
+    }
+
+
+def _look_up(broker: BrokerServer, version: int, topic: str, part: Any, committed: bool) -> _Place | Steps[_Place]:
+    """(offset, timestamp, leader epoch); a time is looked up in steps. Raises KafkaError."""
     time = part.timestamp
     if time < 0 and version < _SINCE.get(time, 1 << 15):
         raise KafkaError(ErrorCode.unsupported_version, f"timestamp {time} means nothing in version {version}")
@@ -71,12 +131,19 @@ def _look_up(broker: BrokerServer, version: int, topic: str, part: Any, committe
         return -1, -1, -1
     if time == EARLIEST_PENDING_UPLOAD:
         return -1, -1, -1
-    found = partition.log.max_timestamp() if time == MAX_TIMESTAMP else partition.log.find_timestamp(time)
+    return _search(broker, partition, time, limit)
+
+
+def _search(broker: BrokerServer, partition: Partition, time: int, limit: int) -> Steps[_Place]:
+    """The record of a time, unless it is one at ``limit`` or behind it."""
+    log = partition.log
+    steps = log.search_max_timestamp() if time == MAX_TIMESTAMP else log.search_timestamp(time)
+    found = yield from broker.workers.run(steps)
     if found is None or (found.offset >= limit and time != MAX_TIMESTAMP):
         return -1, -1, -1
     return found.offset, found.timestamp, found.leader_epoch
 
 
-def _earliest(partition: Partition) -> tuple[int, int, int]:
+def _earliest(partition: Partition) -> _Place:
     start = partition.log_start_offset
     return start, -1, partition.log.epochs.epoch_of(start)

@@ -7,26 +7,34 @@ replicas, 7 leader epochs, 8–10 authorised operations, 9 flexible, 10 topic id
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.catalog.shard import Topic, check_topic_name
+from odradek.broker.long_replies import elements, reply
+from odradek.catalog.shard import Partition, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.elements import Elements
+    from odradek.wire.hot_log import Chunk
 
 
 ALL_TOPIC_OPERATIONS = 0b110111111000  # Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs
 ALL_CLUSTER_OPERATIONS = 0b1111110100000
 NOT_ASKED = -(1 << 31)
+TOPICS_AT_ONCE, PARTITIONS_AT_ONCE = 100, 1000
+"""A reply about more is made in steps."""
+
+Wanted = tuple[str | None, UUID | None]
+"""A topic by its name or its id."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    host, port = broker.advertised(context)
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
     by_id = context.version >= 10
-    operations = ALL_TOPIC_OPERATIONS if getattr(message, "include_topic_authorized_operations", False) else NOT_ASKED
     asked = message.topics
     if (
         by_id
@@ -36,12 +44,73 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         return _refused(asked, ErrorCode.invalid_request)
     if by_id and any(topic.name is None and topic.topic_id is None for topic in asked or ()):
         return _refused(asked, ErrorCode.unknown_server_error)
-    if asked is None or (context.version == 0 and not asked):
-        topics = [_described(broker, topic, operations) for topic in broker.catalog.topics()]
+    wants_all = asked is None or (context.version == 0 and not asked)
+    wanted: list[Wanted]
+    if wants_all:
+        wanted = [(topic.name, None) for topic in broker.catalog.topics()]
     else:
-        auto = getattr(message, "allow_auto_topic_creation", True)
-        once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in asked}.values()
-        topics = [_answer(broker, topic, auto, operations, by_id) for topic in once]
+        wanted = list(dict.fromkeys(_named(topic, by_id) for topic in asked))
+    if len(wanted) > TOPICS_AT_ONCE or not _is_small(broker, wanted):
+        return _answer_in_steps(broker, context, message, wanted, wants_all=wants_all)
+    operations = _topic_operations(message)
+    topics = [_described(topic, operations) for named in wanted if (topic := _find(broker, named)) is not None]
+    return describe_cluster(broker, context, message, topics)
+
+
+def _topic_operations(message: Any) -> int:
+    return ALL_TOPIC_OPERATIONS if getattr(message, "include_topic_authorized_operations", False) else NOT_ASKED
+
+
+def _named(asked: Any, by_id: bool) -> Wanted:
+    return asked.name, asked.topic_id if by_id else None
+
+
+def _is_small(broker: BrokerServer, wanted: list[Wanted]) -> bool:
+    """Whether topics can be described at once: all are there, with few partitions."""
+    partitions = 0
+    for named in wanted:
+        topic = _find(broker, named)
+        if topic is None:
+            return False
+        partitions += topic.partition_count
+    return partitions <= PARTITIONS_AT_ONCE
+
+
+def _find(broker: BrokerServer, named: Wanted) -> Topic | None:
+    name, topic_id = named
+    if topic_id is not None:
+        return broker.catalog.topic_by_id(topic_id)
+    return broker.catalog.topic(name) if name is not None else None
+
+
+def _answer_in_steps(
+    broker: BrokerServer, context: Context, message: Any, wanted: list[Wanted], *, wants_all: bool
+) -> Steps[list[Chunk]]:
+    refused: Mapping[str, ErrorCode] = {}
+    may_create = not wants_all and getattr(message, "allow_auto_topic_creation", True)
+    if may_create and broker.config.auto_create_topics_enable:
+        refused = yield from _create(broker, context, wanted)
+    operations = _topic_operations(message)
+    topics = elements(context, "topics")
+    for named in wanted:
+        topic = _find(broker, named)
+        if topic is not None:
+            partitions = elements(context, "topics", "partitions")
+            for partition in topic.partitions:
+                partitions.add(_described_partition(partition))
+                yield None
+            topics.add(_described(topic, operations, partitions))
+        elif not wants_all:
+            topics.add(_unknown(*named, refused, operations))
+        yield None
+    return reply(context, describe_cluster(broker, context, message, topics))
+
+
+def describe_cluster(
+    broker: BrokerServer, context: Context, message: Any, topics: list[dict[str, Any]] | Elements
+) -> dict[str, Any]:
+    """A reply with these topics."""
+    host, port = broker.advertised(context)
     asked_cluster = getattr(message, "include_cluster_authorized_operations", False)
     return {
         "brokers": [{"node_id": broker.node_id, "host": host, "port": port, "rack": broker.config.broker_rack}],
@@ -53,23 +122,33 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     }
 
 
-def _answer(broker: BrokerServer, asked: Any, auto: bool, operations: int, by_id: bool) -> dict[str, Any]:
-    name, topic_id = asked.name, getattr(asked, "topic_id", None) if by_id else None
+def _create(broker: BrokerServer, context: Context, wanted: list[Wanted]) -> Steps[Mapping[str, ErrorCode]]:
+    """Creates the topics that are not there; why some are not there then, where clients have to know.
+
+    Kafka creates them in the background, all or none, and does not say that there were too many.
+    """
+    names = [name for name, topic_id in wanted if name is not None and topic_id is None]
+    names = [name for name in names if broker.catalog.topic(name) is None]
+    if not names:
+        return {}
+    try:
+        refused = yield from broker.controller.auto_create(names, context)
+    except KafkaError as error:
+        return {} if error.code is ErrorCode.policy_violation else dict.fromkeys(names, error.code)
+    return {name: error.code for name, error in refused.items()}
+
+
+def _unknown(
+    name: str | None, topic_id: UUID | None, refused: Mapping[str, ErrorCode], operations: int
+) -> dict[str, Any]:
     if topic_id is not None or name is None:
-        topic = broker.catalog.topic_by_id(topic_id) if topic_id is not None else None
-        if topic is None:
-            return _failed(None, topic_id, ErrorCode.unknown_topic_id)
-        return _described(broker, topic, operations)
-    topic = broker.catalog.topic(name)
-    if topic is None:
-        try:
-            check_topic_name(name)
-            topic = broker.auto_create(name) if auto else None
-        except KafkaError as error:
-            return _failed(name, None, error.code)
-        if topic is None:
-            return _failed(name, None, ErrorCode.unknown_topic_or_partition)
-    return _described(broker, topic, operations)
+        return _failed(None, topic_id, ErrorCode.unknown_topic_id)
+    code = refused.get(name, ErrorCode.unknown_topic_or_partition)
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        code = error.code
+    return _failed(name, None, code) | {"topic_authorized_operations": operations}
 
 
 def _refused(asked: Any, code: ErrorCode) -> dict[str, Any]:
@@ -91,23 +170,25 @@ def _failed(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[st
     return {"error_code": code, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
 
 
-def _described(broker: BrokerServer, topic: Topic, operations: int) -> dict[str, Any]:
+def _described(topic: Topic, operations: int, partitions: Elements | None = None) -> dict[str, Any]:
+    """``partitions``: those of a topic with many, packed already."""
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": topic.internal,
         "topic_authorized_operations": operations,
-        "partitions": [
-            {
-                "error_code": ErrorCode.none,
-                "partition_index": partition.index,
-                "leader_id": partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "replica_nodes": partition.replicas,
-                "isr_nodes": partition.isr,
-                "offline_replicas": (),
-            }
-            for partition in topic.partitions
-        ],
+        "partitions": partitions or [_described_partition(partition) for partition in topic.partitions],
+    }
+
+
+def _described_partition(partition: Partition) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.none,
+        "partition_index": partition.index,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": (),
     }

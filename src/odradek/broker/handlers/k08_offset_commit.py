@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.scheduler import Steps, finish
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
-from odradek.wire.hot import CommittedTopic, offset_commit_response
+from odradek.wire.hot import CommittedTopic, offset_commit_response, offset_commit_response_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from odradek.catalog.shard import Topic
 
 
-Refused = dict[tuple[str, int], ErrorCode]
+AT_ONCE = 500
+"""A commit of more partitions is served in steps."""
+STEP_PARTITIONS = 500
 
 
 @dataclass(slots=True)
@@ -49,40 +52,74 @@ class Commit:
         return broker.runtime.group_partition(self.request.group_id)
 
     def pack(self, reply: OffsetCommitReply) -> bytes:
-        committed = [
-            CommittedTopic(topic.name, cast(UUID, topic.id), _codes(topic.name, indexes, reply))
-            for topic, indexes in self.rows
-        ]
-        return offset_commit_response(self.version, _merged(self.unknown, committed) if self.unknown else committed)
+        return finish(self.pack_in_steps(reply))
+
+    def pack_in_steps(self, reply: OffsetCommitReply) -> Steps[bytes]:
+        """A reply of many partitions, a few at a time."""
+        topics: list[CommittedTopic] = []
+        for topic, indexes in self.rows:
+            codes: list[int] = []
+            for first in range(0, len(indexes), STEP_PARTITIONS):
+                codes += _codes(topic.name, indexes[first : first + STEP_PARTITIONS], reply)
+                yield None
+            topics.append(CommittedTopic(topic.name, cast(UUID, topic.id), codes))
+        if self.unknown:
+            topics = yield from _merged(self.unknown, topics)
+        return (yield from offset_commit_response_in_steps(self.version, topics))
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Deferred[bytes]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Deferred[bytes] | Steps[bytes]:
+    if len(message.topics) > AT_ONCE or sum([len(topic.partitions) for topic in message.topics]) > AT_ONCE:
+        return _handle_in_steps(broker, context, message)
     commit = commit_of(broker, context.version, message)
     if commit.request is None:
         return offset_commit_response(context.version, commit.unknown)
     return broker.runtime.submit(commit.shard(broker), commit.request).map(commit.pack)
 
 
+def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[bytes]:
+    commit = yield from _commit_of(broker, context.version, message)
+    reply = OffsetCommitReply()
+    if commit.request is not None:
+        reply = yield broker.runtime.submit(commit.shard(broker), commit.request)
+    return (yield from commit.pack_in_steps(reply))
+
+
 def commit_of(broker: BrokerServer, version: int, message: Any) -> Commit:
+    return finish(_commit_of(broker, version, message))
+
+
+def _commit_of(broker: BrokerServer, version: int, message: Any) -> Steps[Commit]:
     topics: list[TopicCommit] = []
     rows: list[tuple[Topic, list[int]]] = []
     unknown: list[CommittedTopic] = []
     for topic in message.topics:
         found = broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id)
-        if found is None:
-            indexes = [partition.partition_index for partition in topic.partitions]
-            if version < 10:
-                unknown.append(_refused(topic.name, None, indexes, ErrorCode.unknown_topic_or_partition))
+        commits: list[PartitionCommit] = []
+        indexes: list[int] = []
+        missing: list[int] = []
+        for first in range(0, len(topic.partitions), STEP_PARTITIONS):
+            some = topic.partitions[first : first + STEP_PARTITIONS]
+            if found is None:
+                missing += [partition.partition_index for partition in some]
             else:
-                unknown.append(_refused("", topic.topic_id, indexes, ErrorCode.unknown_topic_id))
+                to_commit, gone = _partitions(some, found.partition_count, version)
+                commits += to_commit
+                indexes += [commit[0] for commit in to_commit]
+                missing += gone
+            yield None
+        if found is None:
+            if version < 10:
+                unknown.append(_refused(topic.name, None, missing, ErrorCode.unknown_topic_or_partition))
+            else:
+                unknown.append(_refused("", topic.topic_id, missing, ErrorCode.unknown_topic_id))
             continue
         topic_id = cast(UUID, found.id)
-        partitions, missing = _partitions(topic.partitions, found.partition_count, version)
         if missing:
             unknown.append(_refused(found.name, topic_id, missing, ErrorCode.unknown_topic_or_partition))
-        if partitions:
-            topics.append(TopicCommit(found.name, topic_id.bytes, partitions))
-            rows.append((found, [partition[0] for partition in partitions]))
+        if commits:
+            topics.append(TopicCommit(found.name, topic_id.bytes, commits))
+            rows.append((found, indexes))
     request = None
     if topics:
         request = OffsetCommit(
@@ -123,14 +160,25 @@ def _codes(name: str, indexes: list[int], reply: OffsetCommitReply) -> list[int]
 
 
 def _refused(name: str, topic_id: Any, indexes: list[int], code: ErrorCode) -> CommittedTopic:
-    return CommittedTopic(name, topic_id, [number for index in indexes for number in (index, int(code.value))])
+    codes = [int(code.value)] * (2 * len(indexes))
+    codes[::2] = indexes
+    return CommittedTopic(name, topic_id, codes)
 
 
-def _merged(unknown: list[CommittedTopic], committed: list[CommittedTopic]) -> list[CommittedTopic]:
+def _merged(unknown: list[CommittedTopic], committed: list[CommittedTopic]) -> Steps[list[CommittedTopic]]:
     """A topic that was refused in part is listed once."""
-    by_topic = {(topic.name, topic.topic_id): topic for topic in unknown}
+    by_topic: dict[tuple[str, UUID | None], CommittedTopic] = {}
+    codes_of: dict[tuple[str, UUID | None], list[int]] = {}
+    for topic in unknown:
+        by_topic[topic.name, topic.topic_id] = topic
+        yield None
     for topic in committed:
-        before = by_topic.get((topic.name, topic.topic_id))
-        codes = topic.codes if before is None else [*before.codes, *topic.codes]
-        by_topic[topic.name, topic.topic_id] = CommittedTopic(topic.name, topic.topic_id, codes)
+        key = (topic.name, topic.topic_id)
+        codes = codes_of.get(key)
+        if codes is None:
+            before = by_topic.get(key)
+            codes = codes_of[key] = [] if before is None else list(before.codes)
+            by_topic[key] = CommittedTopic(topic.name, topic.topic_id, codes)
+        codes += topic.codes
+        yield None
     return list(by_topic.values())

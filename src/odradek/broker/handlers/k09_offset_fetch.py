@@ -7,67 +7,98 @@ are. 10: topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 from odradek.broker.deferred import Deferred, gather
+from odradek.broker.long_replies import ReplySize, elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetFetch, OffsetFetchReply
+from odradek.wire.elements import in_pieces
 from odradek.wire.hot import (
+    FETCHED_TOPIC_END,
     FetchedGroup,
     FetchedTopic,
+    fetched_group_end,
+    fetched_group_start,
+    fetched_topic_start,
+    offset_fetch_end,
     offset_fetch_response,
     offset_fetch_rows,
+    offset_fetch_start,
     refused_fetch_rows,
 )
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 FIRST_FLEXIBLE = 6
+AT_ONCE = 500
+"""So many partitions of so many topics are answered without a break; all that a group has, never."""
+_MEMO_BYTES_PER_ROW = 64
 
 Fields = dict[str, Any]
-Packed = TypeVar("Packed")
 
 
 Asked = tuple[str, UUID | None, Sequence[int]]
 """A topic as it was asked for: without a name where its id is unknown."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[Fields] | Deferred[bytes]:
+def handle(
+    broker: BrokerServer, context: Context, message: Any
+) -> Deferred[Fields] | Deferred[bytes] | Steps[list[Chunk]]:
     version = context.version
     require_stable = version >= 7 and message.require_stable
-    if version < FIRST_FLEXIBLE:
-        return _fetch(broker, version, message, require_stable, _fields_of)
     asked = message.groups if version >= 8 else [message]
-    groups = [_fetch(broker, version, group, require_stable, _packed) for group in asked]
+    if not all(group.topics is not None for group in asked) or _many(asked):
+        steps = _packed_in_steps if version >= FIRST_FLEXIBLE else _fields_in_steps
+        return steps(broker, context, asked, require_stable)
+    if version < FIRST_FLEXIBLE:
+        return _fetch(broker, version, message, require_stable).map(_fields_of)
+    groups = [_fetch(broker, version, group, require_stable).map(_packed) for group in asked]
     return gather(groups).map(lambda answers: offset_fetch_response(version, answers))
 
 
-def _fetch(
-    broker: BrokerServer, version: int, asked: Any, require_stable: bool, pack: Callable[[_Answer], Packed]
-) -> Deferred[Packed]:
+def _many(groups: Sequence[Any]) -> bool:
+    """Whether they name more than ``AT_ONCE`` partitions, topics and groups."""
+    count = len(groups)
+    for group in groups:
+        count += len(group.topics)
+        if count > AT_ONCE:
+            return True
+        count += sum(len(topic.partition_indexes) for topic in group.topics)
+    return count > AT_ONCE
+
+
+def _fetch(broker: BrokerServer, version: int, asked: Any, require_stable: bool) -> Deferred[_Answer]:
     """One group; ``asked`` is the whole request before version 8."""
-    by_id = version >= 10
-    topics: list[tuple[str, Sequence[int]]] | None = None
-    named: list[Asked] = []
-    if asked.topics is not None:
-        for topic in asked.topics:
-            found = broker.catalog.topic_by_id(topic.topic_id) if by_id else None
-            name = ("" if found is None else found.name) if by_id else topic.name
-            named.append((name, topic.topic_id if by_id else None, topic.partition_indexes))
-        topics = [(name, partitions) for name, _, partitions in named if name or not by_id]
+    named = None if asked.topics is None else [_named(broker, version, topic) for topic in asked.topics]
+    return _submit(broker, version, asked, require_stable, named)
+
+
+def _named(broker: BrokerServer, version: int, topic: Any) -> Asked:
+    if version < 10:
+        return topic.name, None, topic.partition_indexes
+    found = broker.catalog.topic_by_id(topic.topic_id)
+    return "" if found is None else found.name, topic.topic_id, topic.partition_indexes
+
+
+def _submit(
+    broker: BrokerServer, version: int, asked: Any, require_stable: bool, named: list[Asked] | None
+) -> Deferred[_Answer]:
+    topics = None
+    if named is not None:
+        topics = [(name, partitions) for name, topic_id, partitions in named if name or topic_id is None]
     request = OffsetFetch(asked.group_id, topics, require_stable)
     if version >= 9:
         request.member_id, request.member_epoch = asked.member_id, asked.member_epoch
-
-    def answer(reply: OffsetFetchReply) -> Packed:
-        return pack(_Answer(broker, version, asked.group_id, None if topics is None else named, reply))
-
-    return broker.runtime.submit(broker.runtime.group_partition(asked.group_id), request).map(answer)
+    answer = broker.runtime.submit(broker.runtime.group_partition(asked.group_id), request)
+    return answer.map(lambda reply: _Answer(broker, version, asked.group_id, named, reply))
 
 
 class _Answer(NamedTuple):
@@ -102,37 +133,125 @@ def _packed(answer: _Answer) -> FetchedGroup:
         if rows is None:
             packed = refused_fetch_rows(partitions, int(ErrorCode.unknown_topic_id.value))
         else:
-            if rows.memo is None:
-                rows.memo = offset_fetch_rows(rows.partitions, rows.values)
-            packed = rows.memo
+            packed = rows.memo or offset_fetch_rows(rows.partitions, rows.values)
+            if len(packed) <= _MEMO_BYTES_PER_ROW * len(rows):  # long metadata is not worth its room
+                rows.memo = packed
         topics.append(FetchedTopic(name, topic_id, len(partitions), packed))
     return FetchedGroup(answer.group_id, 0, topics)
+
+
+def _packed_in_steps(
+    broker: BrokerServer, context: Context, groups: Sequence[Any], require_stable: bool
+) -> Steps[list[Chunk]]:
+    """What is asked for again, word for word, is looked up once."""
+    out = [offset_fetch_start(context.version, len(groups))]
+    known: dict[Any, list[bytes]] = {}
+    size = ReplySize(context)
+    for group in groups:
+        packed = known.get(group) if known else None
+        if packed is None:
+            packed = yield from _group_in_steps(broker, context.version, group, require_stable, size)
+            if len(groups) > 1:
+                known[group] = packed
+        else:
+            size.add(sum(map(len, packed)))
+        out += packed
+        yield None
+    out.append(offset_fetch_end(context.version))
+    return cast("list[Chunk]", in_pieces(out))
+
+
+def _group_in_steps(
+    broker: BrokerServer, version: int, asked: Any, require_stable: bool, size: ReplySize
+) -> Steps[list[bytes]]:
+    answer = yield from _fetch_in_steps(broker, version, asked, require_stable)
+    code = int(answer.reply.error.value)
+    if code:
+        return [fetched_group_start(version, asked.group_id, 0) + fetched_group_end(code)]
+    out: list[bytes] = []
+    count = 0
+    for (name, topic_id, partitions), rows in answer.topics():
+        count += 1
+        out.append(fetched_topic_start(version, name, topic_id, len(partitions)))
+        if rows is not None and rows.memo is not None:
+            size.add(len(rows.memo))
+            out.append(rows.memo)
+        else:
+            out += yield from _rows_in_steps(partitions, rows, size)
+        out.append(FETCHED_TOPIC_END)
+        yield None
+    return in_pieces([fetched_group_start(version, asked.group_id, count), *out, fetched_group_end(0)])
+
+
+def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: ReplySize) -> Steps[list[bytes]]:
+    out = []
+    for first in range(0, len(partitions), AT_ONCE):
+        part = slice(first, first + AT_ONCE)
+        if rows is None:
+            packed = refused_fetch_rows(partitions[part], int(ErrorCode.unknown_topic_id.value))
+        else:
+            packed = offset_fetch_rows(partitions[part], rows.values[part])
+        size.add(len(packed))
+        out.append(packed)
+        yield None
+    if rows is not None and sum(map(len, out)) <= _MEMO_BYTES_PER_ROW * len(rows):
+        rows.memo = b"".join(out)
+    return out
+
+
+def _fetch_in_steps(broker: BrokerServer, version: int, asked: Any, require_stable: bool) -> Steps[_Answer]:
+    named: list[Asked] | None = None
+    if asked.topics is not None:
+        named = []
+        for topic in asked.topics:
+            named.append(_named(broker, version, topic))
+            yield None
+    return cast(_Answer, (yield _submit(broker, version, asked, require_stable, named)))
+
+
+def _fields_in_steps(
+    broker: BrokerServer, context: Context, groups: Sequence[Any], require_stable: bool
+) -> Steps[list[Chunk]]:
+    """The same for versions without tagged fields, which ask for one group."""
+    answer = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable)
+    topics = elements(context, "topics")
+    error = answer.reply.error
+    if error is ErrorCode.none or context.version < 2:
+        for name, rows in _rows_of(answer):
+            partitions = elements(context, "topics", "partitions")
+            for row in rows:
+                partitions.add(_row(row))
+                yield None
+            topics.add({"name": name, "partitions": partitions})
+            yield None
+    return reply(context, {"topics": topics, "error_code": error})
 
 
 def _fields_of(answer: _Answer) -> Fields:
     """A reply of the versions without tagged fields."""
     error = answer.reply.error
-    if error is ErrorCode.none:
-        return {"topics": [_topic(name, rows or ()) for (name, _, _), rows in answer.topics()], "error_code": error}
-    if answer.version >= 2:
+    if error is not ErrorCode.none and answer.version >= 2:
         return {"topics": [], "error_code": error}
-    refused = [
-        (name, [FetchedOffset(index, -1, -1, "", error) for index in asked]) for name, _, asked in answer.named or ()
-    ]
-    return {"topics": [_topic(name, rows) for name, rows in refused]}
+    topics = [{"name": name, "partitions": [_row(row) for row in rows]} for name, rows in _rows_of(answer)]
+    return {"topics": topics, "error_code": error}
 
 
-def _topic(name: str, rows: Iterable[FetchedOffset]) -> Fields:
+def _rows_of(answer: _Answer) -> Iterator[tuple[str, Iterable[FetchedOffset]]]:
+    """Each topic with its partitions; an error stands in each of these."""
+    error = answer.reply.error
+    if error is ErrorCode.none:
+        for (name, _, _), rows in answer.topics():
+            yield name, rows or ()
+    else:
+        for name, _, asked in answer.named or ():
+            yield name, [FetchedOffset(index, -1, -1, "", error) for index in asked]
+
+
+def _row(row: FetchedOffset) -> Fields:
     return {
-        "name": name,
-        "partitions": [
-            {
-                "partition_index": row.partition,
-                "committed_offset": row.offset,
-                "committed_leader_epoch": row.leader_epoch,
-                "metadata": row.metadata,
-                "error_code": row.error,
-            }
-            for row in rows
-        ],
+        "partition_index": row.partition,
+        "committed_offset": row.offset,
+        "committed_leader_epoch": row.leader_epoch,
+        "metadata": row.metadata,
+        "error_code": row.error,
     }

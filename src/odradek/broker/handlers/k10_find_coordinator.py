@@ -6,29 +6,49 @@ keys in one request. 5: TRANSACTION_ABORTABLE may come. 6: share groups' keys.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 GROUP = 0
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[Any]:
     key_type = message.key_type if context.version >= 1 else GROUP
+    if key_type == GROUP and not broker.has_offsets_topic:
+        return _answer_after_creation(broker, context, message)
     if context.version >= 4:
-        return {"coordinators": [_find(broker, context, key_type, key) for key in message.coordinator_keys]}
+        return _find_all(broker, context, key_type, message.coordinator_keys)
     return _find(broker, context, key_type, message.key)
+
+
+def _answer_after_creation(broker: BrokerServer, context: Context, message: Any) -> Steps[Any]:
+    yield from broker.controller.ensure_offsets_topic(context)
+    if context.version >= 4:
+        return (yield from _find_all(broker, context, GROUP, message.coordinator_keys))
+    return _find(broker, context, GROUP, message.key)
+
+
+def _find_all(broker: BrokerServer, context: Context, key_type: int, keys: Iterable[str]) -> Steps[list[Chunk]]:
+    coordinators = elements(context, "coordinators")
+    for key in keys:
+        coordinators.add(_find(broker, context, key_type, key))
+        yield None
+    return reply(context, {"coordinators": coordinators})
 
 
 def _find(broker: BrokerServer, context: Context, key_type: int, key: str) -> dict[str, Any]:
     if key_type != GROUP:
         return _nowhere(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
-    broker.ensure_offsets_topic()
     if broker.runtime.group_partition(key) not in broker.runtime.loaded():
         return _nowhere(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
     host, port = broker.advertised(context)

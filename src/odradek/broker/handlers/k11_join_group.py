@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.deferred import Deferred
 from odradek.broker.handlers.k68_consumer_group_heartbeat import fresh_uuid, short_id
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import MAX_STRING_BYTES
 from odradek.groups.messages import JoinGroup, JoinGroupReply, MemberProtocol
 from odradek.wire.schemas import milliseconds
 
@@ -25,10 +27,11 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
     instance_id = message.group_instance_id if version >= 5 else None
     client_id = context.client_id or ""
     made = fresh_uuid(broker)
+    new_member_id = f"{client_id if instance_id is None else instance_id}-{made}"
     request = JoinGroup(
         message.group_id,
         message.member_id,
-        f"{client_id if instance_id is None else instance_id}-{made}",
+        new_member_id,
         client_id,
         context.client_host,
         session_timeout_ms,
@@ -40,7 +43,14 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
         can_skip_assignment=version >= 9,
         new_short_id=short_id(made),
     )
-    deferred = broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+    if not message.member_id and len(new_member_id.encode()) > MAX_STRING_BYTES:
+        # It could be neither sent nor stored. Kafka answers with the same code.
+        return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
+    index = broker.runtime.group_partition(message.group_id)
+    if 0 < broker.runtime.batch_bytes(index) < sum(len(protocol.metadata) for protocol in request.protocols):
+        # No record could hold it: the generation would fail with this code after all members had waited for it.
+        return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
+    deferred = broker.runtime.submit(index, request)
     return deferred.map(lambda reply: _pack(version, reply))
 
 

@@ -5,31 +5,55 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
+
+AT_ONCE = 100
+"""Members that leave in one step."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]] | Steps[list[Chunk]]:
     version = context.version
     if version >= 3:
+        if len(message.members) > AT_ONCE:
+            return _in_steps(broker, context, message)
         members = [LeavingMember(member.member_id, member.group_instance_id) for member in message.members]
     else:
         members = [LeavingMember(message.member_id)]
     request = LeaveGroup(message.group_id, members)
     deferred = broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
-    return deferred.map(lambda reply: _pack(version, reply))
+    return deferred.map(lambda answer: _pack(version, answer))
 
 
-def _pack(version: int, reply: LeaveGroupReply) -> dict[str, Any]:
-    error = reply.error
+def _in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    context.must_finish = True
+    members = elements(context, "members")
+    for first in range(0, len(message.members), AT_ONCE):
+        some = message.members[first : first + AT_ONCE]
+        leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in some]
+        request = LeaveGroup(message.group_id, leaving)
+        answer = yield broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+        if answer.error is not ErrorCode.none:
+            return reply(context, {"error_code": answer.error, "members": ()})
+        for row in answer.members:
+            members.add(_row(*row))
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "members": members})
+
+
+def _pack(version: int, answer: LeaveGroupReply) -> dict[str, Any]:
+    error = answer.error
     if version < 3 and error is ErrorCode.none:
-        error = next((code for _, code in reply.members), ErrorCode.none)
-    members = [
-        {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": code}
-        for member, code in reply.members
-    ]
-    return {"error_code": error, "members": members}
+        error = next((code for _, code in answer.members), ErrorCode.none)
+    return {"error_code": error, "members": [_row(*row) for row in answer.members]}
+
+
+def _row(member: LeavingMember, code: ErrorCode) -> dict[str, Any]:
+    return {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": code}

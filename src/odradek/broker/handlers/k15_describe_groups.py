@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.deferred import Deferred, gather
+from odradek.broker.long_replies import each_once, elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import DescribedGroup, DescribeGroup
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 #: Bits of READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: without an authoriser everybody may.
@@ -22,19 +24,34 @@ ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 OPERATIONS_NOT_ASKED = -(1 << 31)
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
-    version = context.version
-    asked = version >= 3 and message.include_authorized_operations
-    groups: list[Deferred[DescribedGroup]] = [
-        broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeGroup(group_id))
-        for group_id in message.groups
-    ]
-    return gather(groups).map(lambda answers: {"groups": [_pack(version, asked, group) for group in answers]})
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    asked = context.version >= 3 and message.include_authorized_operations
+    groups = elements(context, "groups")
+
+    def describe(group_id: str) -> Steps[dict[str, Any]]:
+        group = yield broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeGroup(group_id))
+        return (yield from _pack(context, asked, group))
+
+    yield from each_once(groups, message.groups, str, describe)
+    return reply(context, {"groups": groups})
 
 
-def _pack(version: int, operations_asked: bool, group: DescribedGroup) -> dict[str, Any]:
+def _pack(context: Context, operations_asked: bool, group: DescribedGroup) -> Steps[dict[str, Any]]:
+    members = elements(context, "groups", "members")
+    for member in group.members:
+        members.add(
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+        )
+        yield None
     error = group.error
-    if error is ErrorCode.group_id_not_found and version < 6:
+    if error is ErrorCode.group_id_not_found and context.version < 6:
         error = ErrorCode.none
     operations = ALL_GROUP_OPERATIONS if operations_asked and error is ErrorCode.none else OPERATIONS_NOT_ASKED
     return {
@@ -44,16 +61,6 @@ def _pack(version: int, operations_asked: bool, group: DescribedGroup) -> dict[s
         "group_state": group.state,
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol_name,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "member_metadata": member.metadata,
-                "member_assignment": member.assignment,
-            }
-            for member in group.members
-        ],
+        "members": members,
         "authorized_operations": operations,
     }

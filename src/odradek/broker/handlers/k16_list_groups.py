@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.deferred import Deferred, gather
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
-from odradek.groups.messages import ListGroups, ListGroupsReply
+from odradek.core.ids import MAX_STRING_BYTES
+from odradek.groups.messages import ListGroups
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
-    request = ListGroups(
-        _lower(message.states_filter) if context.version >= 4 else frozenset(),
-        _lower(message.types_filter) if context.version >= 5 else frozenset(),
-    )
-    lists: list[Deferred[ListGroupsReply]] = [
-        broker.runtime.submit(index, request) for index in broker.runtime.loaded()
-    ]
-    return gather(lists).map(_pack)
+_SHORT = MAX_STRING_BYTES // 4
+"""Characters, of four bytes at most. Longer ids may be too long for the wire: logs of earlier versions hold some."""
 
 
-def _lower(names: Any) -> frozenset[str]:
-    return frozenset(name.strip().lower() for name in names)
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    states = yield from _lower(message.states_filter if context.version >= 4 else ())
+    types = yield from _lower(message.types_filter if context.version >= 5 else ())
+    request = ListGroups(states, types)
+    groups = elements(context, "groups")
+    for index in broker.runtime.loaded():
+        answer = yield broker.runtime.submit(index, request)
+        if answer.error is not ErrorCode.none:
+            return reply(context, {"error_code": answer.error, "groups": ()})
+        for group_id, protocol_type, state, group_type in answer.groups:
+            if len(group_id) <= _SHORT or len(group_id.encode()) <= MAX_STRING_BYTES:
+                groups.add(
+                    {
+                        "group_id": group_id,
+                        "protocol_type": protocol_type,
+                        "group_state": state,
+                        "group_type": group_type,
+                    }
+                )
+            yield None
+    return reply(context, {"error_code": ErrorCode.none, "groups": groups})
 
 
-def _pack(replies: list[ListGroupsReply]) -> dict[str, Any]:
-    error = next((reply.error for reply in replies if reply.error is not ErrorCode.none), ErrorCode.none)
-    groups = [] if error is not ErrorCode.none else [group for reply in replies for group in reply.groups]
-    return {
-        "error_code": error,
-        "groups": [
-            {"group_id": group_id, "protocol_type": protocol_type, "group_state": state, "group_type": group_type}
-            for group_id, protocol_type, state, group_type in groups
-        ],
-    }
+def _lower(names: Iterable[str]) -> Steps[frozenset[str]]:
+    lower = set()
+    for name in names:
+        lower.add(name.strip().lower())
+        yield None
+    return frozenset(lower)

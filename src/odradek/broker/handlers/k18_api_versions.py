@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.quotas import REQUEST_PERCENTAGE
+from odradek.catalog.features import SUPPORTED
 from odradek.core.errors import ErrorCode
+from odradek.wire import schemas
+from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
     from odradek.broker.router import Api, Context
@@ -24,26 +28,38 @@ def _row(api: Api) -> dict[str, int]:
     return {"api_key": api.key, "min_version": api.advertised_oldest, "max_version": api.newest}
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | bytes:
     apis = broker.router.apis
     if message is None:
         return {"error_code": ErrorCode.unsupported_version, "api_keys": [_row(apis[API_KEY])]}
-    if context.version >= 3 and not (
+    version = context.version
+    if version >= 3 and not (
         _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
     ):
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
+    if broker.quotas.limited(REQUEST_PERCENTAGE):
+        return _reply(broker, version)  # it may have to say for how long the client rests
+    # Every connection begins with this request and some repeat it, but what it says changes only with the catalogue.
+    packed, epoch = broker.router.api_versions, broker.catalog.log_end_offset
+    known = packed.get(version)
+    if known is None or known[0] != epoch:
+        known = packed[version] = epoch, schemas.encode(API_KEY, version, Kind.RESPONSE, _reply(broker, version))
+    return known[1]
+
+
+def _reply(broker: BrokerServer, version: int) -> dict[str, Any]:
+    lowest_level = 0 if version >= 4 else 1
     return {
         "error_code": ErrorCode.none,
-        "api_keys": [_row(api) for api in apis.values()],
+        "api_keys": [_row(api) for api in broker.router.apis.values()],
         "supported_features": [
-            {"name": name, "min_version": 0, "max_version": level} for name, level in broker.features.items()
-        ]
-        if context.version >= 4
-        else [],
-        "finalized_features_epoch": 0 if broker.features else -1,
+            {"name": name, "min_version": lowest, "max_version": highest}
+            for name, (lowest, highest) in SUPPORTED.items()
+            if lowest >= lowest_level
+        ],
+        "finalized_features_epoch": broker.catalog.log_end_offset,
         "finalized_features": [
             {"name": name, "min_version_level": level, "max_version_level": level}
-            for name, level in broker.features.items()
-            if level
+            for name, level in broker.catalog.features().items()
         ],
     }

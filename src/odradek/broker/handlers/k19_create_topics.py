@@ -1,68 +1,108 @@
 """CreateTopics 2–7: topics with settings and, if wished, hand-made assignments.
 
 Versions: 1 validate_only, 4 defaults for −1, 5 flexible and what was made (settings, counts), 7 topic ids.
-The reply comes when the topic exists: there is no controller to wait for.
+The reply comes when the topics exist. A request that is refused as a whole says so for each of its topics.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config import describe_topic
+from odradek.broker.config_description import describe_topic
+from odradek.broker.controller import NewTopic
+from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
+from odradek.broker.metadata_log import Change, ChangeTooLarge
 from odradek.broker.quotas import Permits
+from odradek.catalog.shard import CreateTopic, check_partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
+from odradek.core.ids import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.elements import Elements
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    asked = Counter(topic.name for topic in message.topics)
-    refused = [
-        _failed(name, KafkaError(ErrorCode.invalid_request, "Duplicate topic name."))
-        for name, times in asked.items()
-        if times > 1
-    ]
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    def make(times: Mapping[str, int]) -> Steps[Elements]:
+        return _create_all(broker, context, message, times)
+
+    rows = yield from rows_of_topics(context, "topics", message.topics, make, _failed)
+    return reply(context, {"topics": rows})
+
+
+def _create_all(broker: BrokerServer, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
+    """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
+    wanted = [topic for topic in message.topics if times[topic.name] == 1]
+    check_partition_count(sum(_partition_count(broker, topic) for topic in wanted if topic.name != METADATA_TOPIC))
     permits = Permits(broker, context, strict=context.version >= 6)
-    with broker.catalog.in_one_sync():
-        created = [
-            _create(broker, permits, topic, message.validate_only) for topic in message.topics if asked[topic.name] == 1
-        ]
-    return {"topics": created + refused}
+    rows = elements(context, "topics")
+    described: dict[frozenset[Any], Elements | tuple[()]] = {}
+    with broker.controller.turn() as turn:
+        yield turn.come
+        change = broker.catalog.change()
+        for topic in wanted:
+            try:
+                request = yield from _add(broker, permits, change, topic)
+            except ChangeTooLarge:
+                raise
+            except KafkaError as error:
+                rows.add(_failed(topic.name, error))
+            except ConfigError as error:
+                rows.add(_failed(topic.name, KafkaError(ErrorCode.invalid_config, str(error))))
+            else:
+                rows.add(_created(broker, context, request, described))
+            yield None
+        if not message.validate_only:
+            yield from broker.controller.create(change, context)
+    return rows
 
 
-def _create(broker: BrokerServer, permits: Permits, topic: Any, validate_only: bool) -> dict[str, Any]:
+def _partition_count(broker: BrokerServer, topic: Any) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return broker.config.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+
+
+def _add(broker: BrokerServer, permits: Permits, change: Change, topic: Any) -> Steps[CreateTopic]:
+    """Makes a topic part of the change. Raises KafkaError or ConfigError."""
     configs = {config.name: config.value for config in topic.configs}
-    try:
-        assignments = _assignments(topic)
-        count = len(assignments) or topic.num_partitions
-        permits.take(broker.config.num_partitions if count == -1 else max(count, 0))
-        made = broker.create_topic(
-            topic.name,
-            partition_count=topic.num_partitions,
-            replication_factor=topic.replication_factor,
-            assignments=assignments,
-            configs=configs,
-            validate_only=validate_only,
-        )
-    except KafkaError as error:
-        return _failed(topic.name, error)
-    except ConfigError as error:
-        return _failed(topic.name, KafkaError(ErrorCode.invalid_config, str(error)))
-    count, factor = topic.num_partitions, topic.replication_factor
-    if assignments:
-        count, factor = len(assignments), len(assignments[0])
-    rows = describe_topic(broker.config, {name: value for name, value in configs.items() if value is not None})
+    assignments = _assignments(topic)
+    permits.take(_partition_count(broker, topic))
+    wanted = NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+    request = broker.controller.new_topic(wanted)
+    yield from change.add(request)
+    return request
+
+
+def _created(
+    broker: BrokerServer, context: Context, request: CreateTopic, described: dict[frozenset[Any], Elements | tuple[()]]
+) -> dict[str, Any]:
+    """``described``: settings that were packed, by those of them that topics have themselves."""
+    own = frozenset(request.configs.items())
+    if own not in described:
+        described[own] = _described(broker, context, request.configs)
+    assignments = request.assignments
     return {
-        "name": topic.name,
-        "topic_id": made.id if made is not None else broker.new_uuid(),
+        "name": request.name,
+        "topic_id": request.topic_id,
         "error_code": ErrorCode.none,
         "error_message": None,
-        "num_partitions": broker.config.num_partitions if count == -1 else count,
-        "replication_factor": broker.config.default_replication_factor if factor == -1 else factor,
-        "configs": [
+        "num_partitions": len(assignments) or request.partition_count,
+        "replication_factor": len(assignments[0]) if assignments else request.replication_factor,
+        "configs": described[own],
+    }
+
+
+def _described(broker: BrokerServer, context: Context, own: Mapping[str, str]) -> Elements | tuple[()]:
+    if context.version < 5:
+        return ()
+    rows = shared_elements(context, "topics", "configs")
+    for row in sorted(describe_topic(broker.config, own), key=lambda row: row.key.name):
+        rows.add(
             {
                 "name": row.key.name,
                 "value": row.value,
@@ -70,9 +110,8 @@ def _create(broker: BrokerServer, permits: Permits, topic: Any, validate_only: b
                 "config_source": row.source,
                 "is_sensitive": row.key.sensitive,
             }
-            for row in sorted(rows, key=lambda row: row.key.name)
-        ],
-    }
+        )
+    return rows
 
 
 def _assignments(topic: Any) -> dict[int, tuple[int, ...]]:

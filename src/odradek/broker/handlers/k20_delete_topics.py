@@ -7,53 +7,85 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from odradek.broker.long_replies import elements, reply
+from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import Permits
-from odradek.catalog.shard import Topic
+from odradek.catalog.shard import DeleteTopic, Topic
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.elements import Elements
+    from odradek.wire.hot_log import Chunk
 
 
 Named = tuple[str | None, UUID | None]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     asked: Iterable[Named]
     if context.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
         asked = [(name, None) for name in message.topic_names]
-    if not broker.config.delete_topic_enable:
-        disabled = ErrorCode.topic_deletion_disabled if context.version >= 3 else ErrorCode.invalid_request
-        return {"responses": [_row(named, KafkaError(disabled, "Topic deletion is disabled.")) for named in asked]}
-    times = Counter(asked)
+    try:
+        if not broker.config.delete_topic_enable:
+            disabled = ErrorCode.topic_deletion_disabled if context.version >= 3 else ErrorCode.invalid_request
+            raise KafkaError(disabled, "Topic deletion is disabled.")
+        rows = yield from _delete_all(broker, context, Counter(asked))
+    except KafkaError as error:
+        rows = elements(context, "responses")
+        for named in asked:
+            rows.add(_row(named, error))
+            yield None
+    return reply(context, {"responses": rows})
+
+
+def _delete_all(broker: BrokerServer, context: Context, times: Counter[Named]) -> Steps[Elements]:
+    """A row for each topic that is named. Raises KafkaError where all of them are refused."""
     permits = Permits(broker, context, strict=context.version >= 5)
-    twice = _named_twice(broker, times)
-    error = KafkaError(ErrorCode.invalid_request, "The topic is named by its name and by its id.")
-    rows = [_row((topic.name, topic.id), error) for topic in twice]  # type: ignore[arg-type]
-    told: set[Named] = {(topic.name, None) for topic in twice} | {(None, topic.id) for topic in twice}  # type: ignore[misc]
-    return {"responses": rows + [_delete(broker, permits, named, times[named]) for named in times if named not in told]}
+    rows = elements(context, "responses")
+    with broker.controller.turn() as turn:
+        yield turn.come
+        told = set()
+        for topic in _named_twice(broker, times):
+            error = KafkaError(ErrorCode.invalid_request, "The topic is named by its name and by its id.")
+            rows.add(_row(_name_and_id(topic), error))
+            told |= {(topic.name, None), (None, topic.id)}
+        change = broker.catalog.change()
+        topics = []
+        for named, count in times.items():
+            if named in told:
+                continue
+            try:
+                topic = _find(broker, named, count)
+                permits.take(topic.partition_count)
+                yield from change.add(DeleteTopic(topic.id))
+            except ChangeTooLarge:
+                raise
+            except KafkaError as refused:
+                rows.add(_row(named, refused))
+            else:
+                topics.append(topic)
+                rows.add(_row(_name_and_id(topic), None))
+            yield None
+        yield from broker.controller.delete(change, topics, context)
+    return rows
+
+
+def _name_and_id(topic: Topic) -> Named:
+    return topic.name, cast(UUID, topic.id)
 
 
 def _named_twice(broker: BrokerServer, asked: Iterable[Named]) -> list[Topic]:
     names = {name for name, topic_id in asked if topic_id is None}
     by_id = [broker.catalog.topic_by_id(topic_id) for name, topic_id in asked if name is None and topic_id is not None]
     return [topic for topic in by_id if topic is not None and topic.name in names]
-
-
-def _delete(broker: BrokerServer, permits: Permits, named: Named, times: int) -> dict[str, Any]:
-    try:
-        topic = _find(broker, named, times)
-        permits.take(topic.partition_count)
-        broker.delete_topic(topic)
-    except KafkaError as error:
-        return _row(named, error)
-    return _row((topic.name, topic.id), None)  # type: ignore[arg-type]
 
 
 def _find(broker: BrokerServer, named: Named, times: int) -> Topic:

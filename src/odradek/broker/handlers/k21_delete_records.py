@@ -7,21 +7,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    topics = [
-        {"name": topic.name, "partitions": [_delete(broker, topic.name, part) for part in topic.partitions]}
-        for topic in message.topics
-    ]
-    broker.directory.checkpoint_log_starts()
-    return {"topics": topics}
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    context.must_finish = True
+    # Named twice, the last one counts, as in Kafka.
+    by_topic: dict[str, dict[int, Any]] = {}
+    for topic in message.topics:
+        by_topic.setdefault(topic.name, {}).update((part.partition_index, part) for part in topic.partitions)
+        yield None
+    topics = elements(context, "topics")
+    try:
+        for name, parts in by_topic.items():
+            partitions = elements(context, "topics", "partitions")
+            for part in parts.values():
+                partitions.add(_delete(broker, name, part))
+                yield None
+            topics.add({"name": name, "partitions": partitions})
+    finally:  # also where the client disconnects before the end
+        broker.directory.checkpoint_log_starts()
+    return reply(context, {"topics": topics})
 
 
 def _delete(broker: BrokerServer, topic: str, part: Any) -> dict[str, Any]:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_answer(broker, topic.topic, part) for part in topic.partitions]}
-            for topic in message.topics
-        ]
-    }
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    topics = elements(context, "topics")
+    for topic in message.topics:
+        partitions = elements(context, "topics", "partitions")
+        for part in topic.partitions:
+            partitions.add(_answer(broker, topic.topic, part))
+            yield None
+        topics.add({"topic": topic.topic, "partitions": partitions})
+        yield None
+    return reply(context, {"topics": topics})
 
 
 def _answer(broker: BrokerServer, topic: str, part: Any) -> dict[str, Any]:

@@ -8,41 +8,70 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config import Described, Source, describe_broker, describe_topic, find_broker_key
+from odradek.broker.config import Source, find_broker_key
 from odradek.broker.config_changes import check_resource
+from odradek.broker.config_description import Described, describe_broker, describe_topic
 from odradek.broker.config_resources import LOGGER, describe, describe_loggers
+from odradek.broker.long_replies import each_once, elements, reply, shared_elements
 from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.elements import Elements
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    synonyms = message.include_synonyms
-    documented = getattr(message, "include_documentation", False)
-    alike: _Alike = {}
-    return {"results": [_describe(broker, resource, synonyms, documented, alike) for resource in message.resources]}
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    results = elements(context, "results")
+    described = _Descriptions(broker, context, message)
+    yield from each_once(results, message.resources, _what, described.of)
+    return reply(context, {"results": results})
 
 
-_Alike = dict[tuple[Any, ...], list[dict[str, Any]]]
-"""Rows of topics on which the same is set: of thousands of topics, most are as the broker has them."""
+def _what(resource: Any) -> tuple[Any, ...]:
+    return resource.resource_type, resource.resource_name, resource.configuration_keys
 
 
-def _describe(broker: BrokerServer, resource: Any, synonyms: bool, documented: bool, alike: _Alike) -> dict[str, Any]:
-    kind, name, names = resource.resource_type, resource.resource_name, resource.configuration_keys or None
-    code, text, packed = ErrorCode.none, "", None
-    rows: list[Described] = []
-    try:
+class _Descriptions:
+    """The rows of one reply: the settings of each resource."""
+
+    def __init__(self, broker: BrokerServer, context: Context, message: Any) -> None:
+        self._broker = broker
+        self._context = context
+        self._synonyms = message.include_synonyms
+        self._documented = getattr(message, "include_documentation", False)
+        # Of thousands of topics, most are as the broker has them: rows of those on which the same is set.
+        self._alike: dict[tuple[Any, ...], Elements] = {}
+
+    def of(self, resource: Any) -> Steps[dict[str, Any]]:
+        code, text, configs = ErrorCode.none, "", None
+        try:
+            configs = yield from self._configs(
+                resource.resource_type, resource.resource_name, resource.configuration_keys or None
+            )
+        except KafkaError as error:
+            code, text = error.code, error.message
+        return {
+            "error_code": code,
+            "error_message": text,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "configs": () if configs is None else configs,
+        }
+
+    def _configs(self, kind: int, name: str, names: tuple[str, ...] | None) -> Steps[Elements]:
+        broker = self._broker
         if kind == TOPIC:
             own = _set_on_topic(broker, name)
             as_others = (names, *sorted(own.items()))
-            packed = alike.get(as_others)
-            if packed is None:
-                described = describe_topic(broker.config, own, names)
-                packed = alike[as_others] = [_packed(row, synonyms, documented) for row in described]
-        elif kind == BROKER:
+            found = self._alike.get(as_others)
+            if found is None:
+                found = self._alike[as_others] = yield from self._packed(describe_topic(broker.config, own, names))
+            return found
+        if kind == BROKER:
             rows = _broker_rows(broker, name, names)
         else:
             check_resource(broker, kind, name)
@@ -50,15 +79,14 @@ def _describe(broker: BrokerServer, resource: Any, synonyms: bool, documented: b
                 rows = describe_loggers(names)
             else:
                 rows = describe(broker.config, kind, broker.catalog.configs(kind, name), names)
-    except KafkaError as error:
-        code, text = error.code, error.message
-    return {
-        "error_code": code,
-        "error_message": text,
-        "resource_type": kind,
-        "resource_name": name,
-        "configs": [_packed(row, synonyms, documented) for row in rows] if packed is None else packed,
-    }
+        return (yield from self._packed(rows))
+
+    def _packed(self, rows: list[Described]) -> Steps[Elements]:
+        configs = shared_elements(self._context, "results", "configs")
+        for row in rows:
+            configs.add(_packed(row, self._synonyms, self._documented))
+            yield None
+        return configs
 
 
 def _set_on_topic(broker: BrokerServer, name: str) -> Mapping[str, str]:
@@ -70,7 +98,7 @@ def _set_on_topic(broker: BrokerServer, name: str) -> Mapping[str, str]:
 
 def _broker_rows(broker: BrokerServer, name: str, names: tuple[str, ...] | None) -> list[Described]:
     if name == "":
-        set_for_all = broker.catalog.configs(BROKER, "")
+        set_for_all = broker.config.cluster_wide
         source = Source.DYNAMIC_DEFAULT_BROKER
         return [
             Described(find_broker_key(key), value, source, False, ((key, value, source),))
@@ -84,16 +112,13 @@ def _broker_rows(broker: BrokerServer, name: str, names: tuple[str, ...] | None)
             ErrorCode.invalid_request,
             f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
         )
-    told = {
+    options = {
         "node.id": str(broker.node_id),
         "broker.id": str(broker.node_id),
         "log.dirs": str(broker.directory.path),
         "listeners": "PLAINTEXT://{}:{}".format(*broker.address),
     }
-    return [
-        row._replace(value=told[row.key.name], source=Source.STATIC_BROKER) if row.key.name in told else row
-        for row in describe_broker(broker.config, names)
-    ]
+    return describe_broker(broker.config, names, options)
 
 
 def _packed(row: Described, synonyms: bool, documented: bool) -> dict[str, Any]:

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker import config_changes
 from odradek.broker.config_resources import LOGGER
+from odradek.catalog.shard import BROKER
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.catalog.shard import AlterConfigs
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    def replace(resource: Any) -> None:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    def replace(resource: Any) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         if kind == LOGGER:
             raise KafkaError(ErrorCode.invalid_request, "Loggers are altered by IncrementalAlterConfigs alone.")
@@ -25,7 +29,10 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         if nulls:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
         given = {config.name: config.value for config in resource.configs}
-        changes = {**dict.fromkeys(broker.catalog.configs(kind, name)), **given}
-        config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
+        replaced = dict.fromkeys(broker.catalog.configs(kind, name))
+        if kind == BROKER and not name:
+            replaced |= dict.fromkeys(broker.config.cluster_wide)  # some of it is set for every broker at the start
+        changes = {**replaced, **given}
+        return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
-    return {"responses": config_changes.answer(message.resources, replace)}
+    return config_changes.answer(broker, context, message, replace)

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.elements import Elements
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     here = str(broker.directory.path)
-    answers: dict[str, list[dict[str, Any]]] = {}
+    asked: dict[tuple[str, int], str] = {}  # named twice, the last directory counts, as in Kafka
     for directory in message.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
-                code = ErrorCode.none
-                if directory.path != here:
-                    code = ErrorCode.log_dir_not_found
-                elif broker.partition(topic.name, index) is None:
-                    code = ErrorCode.unknown_topic_or_partition
-                answers.setdefault(topic.name, []).append({"partition_index": index, "error_code": code})
-    return {"results": [{"topic_name": name, "partitions": rows} for name, rows in answers.items()]}
+                asked[topic.name, index] = directory.path
+                yield None
+    answers: dict[str, Elements] = {}
+    for (name, index), path in asked.items():
+        code = ErrorCode.none
+        if path != here:
+            code = ErrorCode.log_dir_not_found
+        elif broker.partition(name, index) is None:
+            code = ErrorCode.unknown_topic_or_partition
+        if name not in answers:
+            answers[name] = elements(context, "results", "partitions")
+        answers[name].add({"partition_index": index, "error_code": code})
+        yield None
+    results = elements(context, "results")
+    for name, partitions in answers.items():
+        results.add({"topic_name": name, "partitions": partitions})
+        yield None
+    return reply(context, {"results": results})

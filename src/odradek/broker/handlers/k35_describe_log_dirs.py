@@ -6,37 +6,52 @@ Versions: 2 flexible, 3 a code for the whole reply, 4 the disk's size and room, 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.elements import Elements
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    wanted = (
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    wanted: Iterable[tuple[str, int]] = (
         list(broker.directory.partitions)
         if message.topics is None
-        else [(topic.topic, index) for topic in message.topics for index in topic.partitions]
+        else ((topic.topic, index) for topic in message.topics for index in topic.partitions)
     )
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for name, index in dict.fromkeys(wanted):
-        size = _size(broker, name, index)
+    seen: set[tuple[str, int]] = set()
+    answers: dict[str, Elements] = {}
+    for name, index in wanted:
+        size = _size(broker, name, index) if (name, index) not in seen else None
+        seen.add((name, index))
         if size is not None:
-            row = {"partition_index": index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
-            topics.setdefault(name, []).append(row)
+            if name not in answers:
+                answers[name] = elements(context, "results", "topics", "partitions")
+            answers[name].add(
+                {"partition_index": index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+            )
+        yield None
+    topics = elements(context, "results", "topics")
+    for name, partitions in answers.items():
+        topics.add({"name": name, "partitions": partitions})
+        yield None
     total, usable = _disk(broker)
     directory = {
         "error_code": ErrorCode.none,
         "log_dir": str(broker.directory.path),
-        "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+        "topics": topics,
         "total_bytes": total,
         "usable_bytes": usable,
         "is_cordoned": False,
     }
-    return {"error_code": ErrorCode.none, "results": [directory]}
+    return reply(context, {"error_code": ErrorCode.none, "results": [directory]})
 
 
 def _size(broker: BrokerServer, name: str, index: int) -> int | None:

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply, rows_of_topics
+from odradek.broker.metadata_log import Change, ChangeTooLarge
 from odradek.broker.quotas import Permits
 from odradek.catalog.shard import CreatePartitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.elements import Elements
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    times = Counter(topic.name for topic in message.topics)
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    def make(times: Mapping[str, int]) -> Steps[Elements]:
+        return _create_all(broker, context, message, times)
+
+    rows = yield from rows_of_topics(context, "results", message.topics, make, _row)
+    return reply(context, {"results": rows})
+
+
+def _create_all(broker: BrokerServer, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
+    """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
     permits = Permits(broker, context, strict=context.version >= 3)
-    results = []
-    for topic in message.topics:
-        if times[topic.name] > 1:
-            continue
-        results.append(_row(topic.name, _create(broker, permits, topic, message.validate_only)))
-    twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
-    return {"results": results + [_row(name, twice) for name, count in times.items() if count > 1]}
+    rows = elements(context, "results")
+    with broker.controller.turn() as turn:
+        yield turn.come
+        change = broker.catalog.change()
+        for topic in message.topics:
+            if times[topic.name] == 1:
+                refused = yield from _create(broker, permits, change, topic)
+                rows.add(_row(topic.name, refused))
+                yield None
+        if not message.validate_only:
+            yield from broker.controller.create(change, context)
+    return rows
 
 
-def _create(broker: BrokerServer, permits: Permits, topic: Any, validate_only: bool) -> KafkaError | None:
+def _create(broker: BrokerServer, permits: Permits, change: Change, topic: Any) -> Steps[KafkaError | None]:
+    """Makes a topic's new partitions part of the change; returns why that is refused."""
     assigned = topic.assignments
     request = CreatePartitions(
         topic.name, topic.count, None if assigned is None else tuple(tuple(row.broker_ids) for row in assigned)
@@ -34,7 +53,9 @@ def _create(broker: BrokerServer, permits: Permits, topic: Any, validate_only: b
     known = broker.catalog.topic(topic.name)
     try:
         permits.take(max(topic.count - known.partition_count, 0) if known is not None else 0)
-        broker.create_partitions(request, validate_only=validate_only)
+        yield from change.add(request)
+    except ChangeTooLarge:
+        raise
     except KafkaError as error:
         return error
     return None

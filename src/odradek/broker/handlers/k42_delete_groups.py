@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.deferred import Deferred, gather
-from odradek.core.errors import ErrorCode
+from odradek.broker.long_replies import elements, reply
 from odradek.groups.messages import DeleteGroups
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+AT_ONCE = 100
+"""Groups that a coordinator deletes in one step."""
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    context.must_finish = True
     by_partition: dict[int, list[str]] = {}
     for group_id in dict.fromkeys(message.groups_names):
         by_partition.setdefault(broker.runtime.group_partition(group_id), []).append(group_id)
-    answers: list[Deferred[list[tuple[str, ErrorCode]]]] = [
-        broker.runtime.submit(index, DeleteGroups(group_ids)) for index, group_ids in by_partition.items()
-    ]
-    return gather(answers).map(_pack)
-
-
-def _pack(answers: list[list[tuple[str, ErrorCode]]]) -> dict[str, Any]:
-    return {
-        "results": [{"group_id": group_id, "error_code": error} for answer in answers for group_id, error in answer]
-    }
+        yield None
+    results = elements(context, "results")
+    for index, group_ids in by_partition.items():
+        for first in range(0, len(group_ids), AT_ONCE):
+            request = DeleteGroups(group_ids[first : first + AT_ONCE])
+            for group_id, error in (yield broker.runtime.submit(index, request)):
+                results.add({"group_id": group_id, "error_code": error})
+    return reply(context, {"results": results})

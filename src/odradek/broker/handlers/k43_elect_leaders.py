@@ -7,27 +7,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 _KINDS = (0, 1)  # preferred, unclean
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     if getattr(message, "election_type", 0) not in _KINDS:
-        return {"error_code": ErrorCode.invalid_request, "replica_election_results": []}
+        return reply(context, {"error_code": ErrorCode.invalid_request, "replica_election_results": ()})
     # For all partitions, Kafka names only those that an election could help: here none.
-    return {
-        "error_code": ErrorCode.none,
-        "replica_election_results": [
-            {"topic": topic.topic, "partition_result": [_answer(broker, topic.topic, p) for p in topic.partitions]}
-            for topic in message.topic_partitions or ()
-        ],
-    }
+    topics = elements(context, "replica_election_results")
+    for topic in message.topic_partitions or ():
+        partitions = elements(context, "replica_election_results", "partition_result")
+        for index in topic.partitions:
+            partitions.add(_answer(broker, topic.topic, index))
+            yield None
+        topics.add({"topic": topic.topic, "partition_result": partitions})
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "replica_election_results": topics})
 
 
 def _answer(broker: BrokerServer, name: str, index: int) -> dict[str, Any]:

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker import config_changes, config_resources
 from odradek.broker.config import ConfigKey, ConfigType, find_broker_key, find_topic_key, topic_text
 from odradek.broker.config_resources import LOGGER
-from odradek.catalog.shard import BROKER, TOPIC
+from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    def change(resource: Any) -> None:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    def change(resource: Any) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         nulls = [
             config.name for config in resource.configs if config.value is None and config.config_operation != DELETE
@@ -30,9 +32,9 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
         config_changes.check_resource(broker, kind, name)
         changes = {config.name: _after(broker, kind, name, config) for config in resource.configs}
-        config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
+        return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
-    return {"responses": config_changes.answer(message.resources, change)}
+    return config_changes.answer(broker, context, message, change)
 
 
 def _after(broker: BrokerServer, kind: int, name: str, config: Any) -> str | None:

@@ -8,23 +8,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    return {
-        "allow_replication_factor_change": getattr(message, "allow_replication_factor_change", True),
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "responses": [
-            {"name": topic.name, "partitions": [_answer(broker, topic.name, part) for part in topic.partitions]}
-            for topic in message.topics
-        ],
-    }
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    topics = elements(context, "responses")
+    if not message.topics:  # then Apache Kafka does not look at the rest of the request
+        empty = {"allow_replication_factor_change": True, "error_code": ErrorCode.none, "error_message": ""}
+        return reply(context, empty | {"responses": topics})
+    for topic in message.topics:
+        partitions = elements(context, "responses", "partitions")
+        for part in topic.partitions:
+            partitions.add(_answer(broker, topic.name, part))
+            yield None
+        topics.add({"name": topic.name, "partitions": partitions})
+        yield None
+    return reply(
+        context,
+        {
+            "allow_replication_factor_change": getattr(message, "allow_replication_factor_change", True),
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "responses": topics,
+        },
+    )
 
 
 def _answer(broker: BrokerServer, name: str, part: Any) -> dict[str, Any]:

@@ -2,46 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.deferred import Deferred
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
-from odradek.groups.messages import OffsetDelete, OffsetDeleteReply
+from odradek.groups.messages import OffsetDelete
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
-Answers = list[tuple[int, ErrorCode]]
+AT_ONCE = 1000
+"""Partitions that the coordinator is asked for in one step."""
+
+Rows = list[tuple[int, ErrorCode]]
+Asked = tuple[str, list[int]]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
-    answers: dict[str, Answers] = {}
-    known: list[tuple[str, list[int]]] = []
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    context.must_finish = True
+    unknown: dict[str, Rows] = {}
+    existing: list[Asked] = []
     for topic in message.topics:
         found = broker.catalog.topic(topic.name)
         count = 0 if found is None else found.partition_count
-        indexes = [partition.partition_index for partition in topic.partitions]
-        answers[topic.name] = [(i, ErrorCode.unknown_topic_or_partition) for i in indexes if not 0 <= i < count]
-        existing = [index for index in indexes if 0 <= index < count]
-        if existing:
-            known.append((topic.name, existing))
+        indexes: list[int] = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if 0 <= index < count:
+                indexes.append(index)
+            else:
+                unknown.setdefault(topic.name, []).append((index, ErrorCode.unknown_topic_or_partition))
+            yield None
+        if indexes:
+            existing.append((topic.name, indexes))
+    deleted: list[tuple[str, Rows]] = [(name, []) for name, _ in existing]
+    for first, part in _parts(existing):
+        request = OffsetDelete(message.group_id, part)
+        answer = yield broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+        if answer.error is not ErrorCode.none:
+            return reply(context, {"error_code": answer.error, "topics": ()})
+        for number, (_, rows) in enumerate(answer.topics, first):
+            deleted[number][1].extend(rows)
+    return (yield from _packed(context, _merged(unknown, deleted) if unknown else deleted))
 
-    def pack(reply: OffsetDeleteReply) -> dict[str, Any]:
-        if reply.error is not ErrorCode.none:
-            return {"error_code": reply.error, "topics": []}
-        for name, partitions in reply.topics:
-            answers[name] += partitions
-        told = [_topic(*answer) for answer in answers.items() if answer[1]]
-        return {"error_code": ErrorCode.none, "topics": told}
 
-    request = OffsetDelete(message.group_id, known)
-    return broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).map(pack)
+def _parts(asked: list[Asked]) -> Iterator[tuple[int, list[Asked]]]:
+    """Parts of a request, at least one, each with the number of its first topic."""
+    part: list[Asked] = []
+    first = left = 0
+    for number, (name, indexes) in enumerate(asked):
+        for at in range(0, len(indexes), AT_ONCE):
+            some = indexes[at : at + AT_ONCE]
+            if not part or left < len(some):
+                if part:
+                    yield first, part
+                part, first, left = [], number, AT_ONCE
+            part.append((name, some))
+            left -= len(some)
+    yield first, part
 
 
-def _topic(name: str, partitions: Answers) -> dict[str, Any]:
-    return {
-        "name": name,
-        "partitions": [{"partition_index": index, "error_code": error} for index, error in partitions],
-    }
+def _merged(unknown: dict[str, Rows], deleted: list[tuple[str, Rows]]) -> list[tuple[str, Rows]]:
+    """As Kafka does it: where something is unknown, it comes first, and each name stands once."""
+    merged = dict(unknown)
+    for name, rows in deleted:
+        merged.setdefault(name, []).extend(rows)
+    return list(merged.items())
+
+
+def _packed(context: Context, answers: list[tuple[str, Rows]]) -> Steps[list[Chunk]]:
+    topics = elements(context, "topics")
+    for name, rows in answers:
+        partitions = elements(context, "topics", "partitions")
+        for index, error in rows:
+            partitions.add({"partition_index": index, "error_code": error})
+            yield None
+        topics.add({"name": name, "partitions": partitions})
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "topics": topics})

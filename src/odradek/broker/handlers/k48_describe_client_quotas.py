@@ -8,33 +8,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.broker.quotas import CLIENT_ID, IP, USER
 from odradek.catalog.shard import Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 Filter = dict[str, tuple[int, str | None]]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     try:
         asked = _filter(message.components)
     except KafkaError as error:
-        return {"error_code": error.code, "error_message": error.message, "entries": None}
-    found = [
-        {
-            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
-            "values": [{"key": key, "value": value} for key, value in limits.items()],
-        }
-        for entity, limits in broker.catalog.quotas().items()
-        if _matches(entity, asked, strict=message.strict)
-    ]
-    return {"error_code": ErrorCode.none, "error_message": "", "entries": found}
+        return reply(context, {"error_code": error.code, "error_message": error.message, "entries": None})
+    found = elements(context, "entries")
+    for entity, limits in list(broker.catalog.quotas().items()):
+        if _matches(entity, asked, strict=message.strict):
+            found.add(
+                {
+                    "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+                    "values": [{"key": key, "value": value} for key, value in limits.items()],
+                }
+            )
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "error_message": "", "entries": found})
 
 
 def _filter(components: Any) -> Filter:

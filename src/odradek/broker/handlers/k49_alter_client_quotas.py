@@ -9,15 +9,20 @@ import ipaddress
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
+from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
 from odradek.catalog.shard import AlterClientQuotas, Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 _HOST_NAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
@@ -26,25 +31,50 @@ _ROUNDING = 1e-6
 _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     times = Counter(_key(entry) for entry in message.entries)
-    entries = {}
-    for entry in message.entries:
-        code, text = ErrorCode.none, None
-        try:
-            if times[_key(entry)] > 1:
-                raise KafkaError(ErrorCode.invalid_request, "Duplicate quota entries found for the same entity")
-            request = AlterClientQuotas(_entity(entry), _changes(entry))
-            if not message.validate_only:
-                broker.alter_client_quotas(request)
-        except KafkaError as error:
-            code, text = error.code, error.message or None
-        entries[_key(entry)] = {
-            "error_code": code,
-            "error_message": text,
-            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in dict(_key(entry)).items()],
-        }
-    return {"entries": list(entries.values())}
+    try:
+        answered = yield from _alter_all(broker, context, message, times)
+    except KafkaError as error:
+        answered = dict.fromkeys(times, error)
+    entries = elements(context, "entries")
+    for entity, refused in answered.items():
+        entries.add(_row(entity, refused))
+        yield None
+    return reply(context, {"entries": entries})
+
+
+def _alter_all(
+    broker: BrokerServer, context: Context, message: Any, times: Mapping[Entity, int]
+) -> Steps[dict[Entity, KafkaError | None]]:
+    """For each entity, why its change is refused. Raises KafkaError where all changes are."""
+    answered: dict[Entity, KafkaError | None] = {}
+    with broker.controller.turn() as turn:
+        yield turn.come
+        change = broker.catalog.change()
+        for entry in message.entries:
+            refused = None
+            try:
+                if times[_key(entry)] > 1:
+                    raise KafkaError(ErrorCode.invalid_request, "Duplicate quota entries found for the same entity")
+                yield from change.add(AlterClientQuotas(_entity(entry), _changes(entry)))
+            except ChangeTooLarge:
+                raise
+            except KafkaError as error:
+                refused = error
+            answered[_key(entry)] = refused
+            yield None
+        if not message.validate_only:
+            yield from broker.controller.alter_client_quotas(change, context)
+    return answered
+
+
+def _row(entity: Entity, error: KafkaError | None) -> dict[str, Any]:
+    return {
+        "error_code": error.code if error is not None else ErrorCode.none,
+        "error_message": (error.message or None) if error is not None else None,
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in dict(entity).items()],
+    }
 
 
 def _key(entry: Any) -> Entity:

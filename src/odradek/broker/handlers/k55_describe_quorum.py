@@ -5,29 +5,29 @@ Versions: 1 when a replica last caught up, 2 messages, directory ids and where t
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
+LISTENER = "PLAINTEXT"
+"""Where the quorum's nodes reach one another; Apache Kafka has a listener of its own for that."""
 _TOPIC = "__cluster_metadata"
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    asked = [(topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions]
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
+    each = ((topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions)
+    asked = list(islice(each, 2))
     if asked != [(_TOPIC, 0)]:
-        rows = [
-            {
-                "topic_name": topic.topic_name,
-                "partitions": [_unknown(part.partition_index) for part in topic.partitions],
-            }
-            for topic in message.topics
-        ]
-        return {"error_code": ErrorCode.none, "error_message": "", "topics": rows, "nodes": []}
+        return _all_unknown(context, message)
     end, now_ms = broker.catalog.log_end_offset, broker.now_ms()
     voter = {
         "replica_id": broker.node_id,
@@ -47,13 +47,25 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
         "observers": [],
     }
     host, port = broker.advertised(context)
-    listener = {"name": "PLAINTEXT", "host": host, "port": port}
+    listener = {"name": LISTENER, "host": host, "port": port}
     return {
         "error_code": ErrorCode.none,
         "error_message": "",
         "topics": [{"topic_name": _TOPIC, "partitions": [partition]}],
         "nodes": [{"node_id": broker.node_id, "listeners": [listener]}],
     }
+
+
+def _all_unknown(context: Context, message: Any) -> Steps[list[Chunk]]:
+    topics = elements(context, "topics")
+    for topic in message.topics:
+        partitions = elements(context, "topics", "partitions")
+        for part in topic.partitions:
+            partitions.add(_unknown(part.partition_index))
+            yield None
+        topics.add({"topic_name": topic.topic_name, "partitions": partitions})
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "error_message": "", "topics": topics, "nodes": ()})
 
 
 def _unknown(index: int) -> dict[str, Any]:

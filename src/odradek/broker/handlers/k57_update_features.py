@@ -1,6 +1,5 @@
-"""UpdateFeatures 0–2: raises or lowers the level of a feature within what this broker can do.
+"""UpdateFeatures 0–2: raises or lowers the levels of features, of all that a request names or of none.
 
-No level can be changed yet: a feature this broker has stays at its level, others are unknown.
 Versions: 1 the kind of change and validate_only, 2 one error for all.
 """
 
@@ -8,26 +7,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.core.errors import ErrorCode
+from odradek.broker.long_replies import elements, reply
+from odradek.catalog.features import UPGRADE, FeatureUpdate, UpdateFeatures
+from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    for update in message.feature_updates:
-        level = broker.features.get(update.feature)
-        if level == update.max_version_level:
-            continue
-        known = "does not support this feature" if level is None else f"supports level {level} alone"
-        text = (
-            "The update failed for all features since the following feature had an error: Invalid update version "
-            f"{update.max_version_level} for feature {update.feature}. This broker {known}."
-        )
-        return {"error_code": ErrorCode.invalid_update_version, "error_message": text, "results": []}
-    rows = [
-        {"feature": update.feature, "error_code": ErrorCode.none, "error_message": None}
-        for update in message.feature_updates
-    ]
-    return {"error_code": ErrorCode.none, "error_message": None, "results": rows}
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    updates = {}
+    for row in message.feature_updates:
+        update = FeatureUpdate(row.feature, row.max_version_level, getattr(row, "upgrade_type", UPGRADE))
+        updates[update.name] = update
+        yield None
+    try:
+        with broker.controller.turn() as turn:
+            yield turn.come
+            is_check = getattr(message, "validate_only", False)
+            request = UpdateFeatures(updates)
+            yield from broker.controller.update_features(
+                broker.catalog.change(), request, None if is_check else context
+            )
+    except KafkaError as error:
+        return reply(context, {"error_code": error.code, "error_message": error.message, "results": ()})
+    if context.version >= 2:
+        return reply(context, {"error_code": ErrorCode.none, "error_message": None})
+    results = elements(context, "results")
+    for row in message.feature_updates:
+        results.add({"feature": row.feature, "error_code": ErrorCode.none, "error_message": "NONE"})
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "error_message": None, "results": results})

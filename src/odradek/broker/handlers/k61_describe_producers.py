@@ -4,50 +4,56 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_replies import Known, each_once, elements, reply
 from odradek.catalog.shard import check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.producers import ProducerState
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_describe(broker, topic.name, index) for index in topic.partition_indexes],
-            }
-            for topic in message.topics
-        ]
-    }
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    topics = elements(context, "topics")
+    known: Known = {}
+    for topic in message.topics:
+        partitions = elements(context, "topics", "partitions")
+        asked = [(topic.name, index) for index in topic.partition_indexes]
+        yield from each_once(partitions, asked, lambda one: one, lambda one: _describe(broker, context, *one), known)
+        topics.add({"name": topic.name, "partitions": partitions})
+        yield None
+    return reply(context, {"topics": topics})
 
 
-def _describe(broker: BrokerServer, name: str, index: int) -> dict[str, Any]:
-    code, text, producers = ErrorCode.none, None, []
+def _describe(broker: BrokerServer, context: Context, name: str, index: int) -> Steps[dict[str, Any]]:
+    code, text = ErrorCode.none, None
+    producers = elements(context, "topics", "partitions", "active_producers")
     try:
-        producers = _producers(broker, name, index)
+        for state in _producers(broker, name, index):
+            producers.add(
+                {
+                    "producer_id": state.producer_id,
+                    "producer_epoch": state.epoch,
+                    "last_sequence": state.last_sequence,
+                    "last_timestamp": state.last_timestamp,
+                    "coordinator_epoch": state.coordinator_epoch,
+                    "current_txn_start_offset": state.transaction_start,
+                }
+            )
+            yield None
     except KafkaError as error:
         code, text = error.code, error.message or None
     return {"partition_index": index, "error_code": code, "error_message": text, "active_producers": producers}
 
 
-def _producers(broker: BrokerServer, name: str, index: int) -> list[dict[str, Any]]:
+def _producers(broker: BrokerServer, name: str, index: int) -> list[ProducerState]:
     check_topic_name(name)
     if broker.catalog.topic(name) is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
     partition = broker.partition(name, index)
     if partition is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
-    return [
-        {
-            "producer_id": state.producer_id,
-            "producer_epoch": state.epoch,
-            "last_sequence": state.last_sequence,
-            "last_timestamp": state.last_timestamp,
-            "coordinator_epoch": state.coordinator_epoch,
-            "current_txn_start_offset": state.transaction_start,
-        }
-        for state in partition.log.producers
-    ]
+    return list(partition.log.producers)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.long_replies import elements
+from odradek.broker.long_replies import reply as long_reply
+from odradek.catalog.features import GROUP
 from odradek.core.errors import ErrorCode
 from odradek.groups.consumer_member import as_owned
 from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
@@ -14,10 +18,14 @@ from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.elements import Elements
 
 
 NO_TOPIC = UUID(int=0)
+AT_ONCE = 500
+"""More topics or partitions are read, and packed, in steps."""
 
 
 def fresh_uuid(broker: BrokerServer) -> UUID:
@@ -33,10 +41,33 @@ def short_id(made: UUID) -> str:
     return urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
-    owned = None
-    if message.topic_partitions is not None:
-        owned = as_owned(((row.topic_id or NO_TOPIC).bytes, row.partitions) for row in message.topic_partitions)
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
+    if GROUP not in broker.catalog.features():
+        return _packed(ConsumerHeartbeatReply(ErrorCode.unsupported_version))
+    rows = message.topic_partitions
+    if rows is not None and (len(rows) > AT_ONCE or sum([len(row.partitions) for row in rows]) > AT_ONCE):
+        return _handle_in_steps(broker, context, message)
+    owned = None if rows is None else as_owned(_listed(rows))
+    return _submit(broker, context, message, owned)
+
+
+def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[Deferred[Any]]:
+    """The same for a member that says it owns many partitions."""
+    owned: dict[bytes, set[int]] = {}
+    for topic_id, partitions in _listed(message.topic_partitions):
+        for first in range(0, max(len(partitions), 1), AT_ONCE):
+            owned.setdefault(topic_id, set()).update(partitions[first : first + AT_ONCE])
+            yield None
+    return _submit(broker, context, message, owned)
+
+
+def _listed(rows: Any) -> Iterator[tuple[bytes, Sequence[int]]]:
+    return (((row.topic_id or NO_TOPIC).bytes, row.partitions) for row in rows)
+
+
+def _submit(
+    broker: BrokerServer, context: Context, message: Any, owned: Mapping[bytes, Collection[int]] | None
+) -> Deferred[Any]:
     request = ConsumerHeartbeat(
         message.group_id,
         message.member_id,
@@ -53,17 +84,28 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
         owned,
         names_itself=context.version >= 1,
     )
-    return broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).map(_pack)
+    answer: Deferred[Any] = Deferred()
+
+    def pack(reply: ConsumerHeartbeatReply) -> None:
+        if reply.assignment is None or len(reply.assignment) <= AT_ONCE:
+            answer.resolve(_packed(reply))
+        else:
+            broker.scheduler.start(_packed_in_steps(context, reply)).then(answer.resolve)
+
+    broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).then(pack)
+    return answer
 
 
-def _pack(reply: ConsumerHeartbeatReply) -> dict[str, Any]:
-    assignment = None
+def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> dict[str, Any]:
+    assignment: dict[str, Any] | None = None
     if reply.assignment is not None:
         assignment = {
             "topic_partitions": [
                 {"topic_id": UUID(bytes=topic_id), "partitions": sorted(partitions)}
                 for topic_id, partitions in reply.assignment.items()
             ]
+            if topics is None
+            else topics
         }
     return {
         "error_code": reply.error,
@@ -73,3 +115,12 @@ def _pack(reply: ConsumerHeartbeatReply) -> dict[str, Any]:
         "heartbeat_interval": reply.heartbeat_interval_ms,
         "assignment": assignment,
     }
+
+
+def _packed_in_steps(context: Context, reply: ConsumerHeartbeatReply) -> Steps[Any]:
+    """The reply to a member that gets partitions of many topics."""
+    topics = elements(context, "assignment", "topic_partitions")
+    for topic_id, partitions in (reply.assignment or {}).items():
+        topics.add({"topic_id": UUID(bytes=topic_id), "partitions": sorted(partitions)})
+        yield None
+    return long_reply(context, _packed(reply, topics))

@@ -6,35 +6,46 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.deferred import Deferred, gather
 from odradek.broker.handlers.k15_describe_groups import ALL_GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from odradek.broker.long_replies import each_once, elements, reply
+from odradek.catalog.features import GROUP
 from odradek.core.errors import ErrorCode
 from odradek.groups.consumer_member import ConsumerMember, Partitions
 from odradek.groups.consumer_messages import DescribeConsumerGroup, DescribedConsumerGroup
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 CLASSIC, CONSUMER = 0, 1
 Fields = dict[str, Any]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[Fields]:
-    groups: list[Deferred[DescribedConsumerGroup]] = [
-        broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeConsumerGroup(group_id))
-        for group_id in message.group_ids
-    ]
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     asked = message.include_authorized_operations
+    groups = elements(context, "groups")
 
-    def pack(answers: list[DescribedConsumerGroup]) -> Fields:
-        return {"groups": [_pack(broker, asked, group) for group in answers]}
+    def describe(group_id: str) -> Steps[Fields]:
+        if GROUP not in broker.catalog.features():
+            refused = DescribedConsumerGroup(group_id, ErrorCode.unsupported_version)
+            return (yield from _pack(broker, context, asked, refused))
+        group = yield broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeConsumerGroup(group_id))
+        return (yield from _pack(broker, context, asked, group))
 
-    return gather(groups).map(pack)
+    yield from each_once(groups, message.group_ids, str, describe)
+    return reply(context, {"groups": groups})
 
 
-def _pack(broker: BrokerServer, operations_asked: bool, group: DescribedConsumerGroup) -> Fields:
+def _pack(
+    broker: BrokerServer, context: Context, operations_asked: bool, group: DescribedConsumerGroup
+) -> Steps[Fields]:
+    members = elements(context, "groups", "members")
+    for member, target in group.members:
+        members.add(_member(broker, member, target))
+        yield None
     found = group.error is ErrorCode.none
     return {
         "error_code": group.error,
@@ -44,7 +55,7 @@ def _pack(broker: BrokerServer, operations_asked: bool, group: DescribedConsumer
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
-        "members": [_member(broker, member, target) for member, target in group.members],
+        "members": members,
         "authorized_operations": ALL_GROUP_OPERATIONS if operations_asked and found else OPERATIONS_NOT_ASKED,
     }
 

@@ -6,26 +6,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_resources import LOGGER
+from odradek.broker.long_replies import elements, reply
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
 
 
 _KINDS = (TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP)
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     kinds = tuple(message.resource_types) or _KINDS if context.version >= 1 else (CLIENT_METRICS,)
     if not set(kinds) <= set(_KINDS):
-        return {"error_code": ErrorCode.unsupported_version, "config_resources": []}
-    listed = [(kind, name) for kind in dict.fromkeys(kinds) for name in _names(broker, kind)]
-    return {
-        "error_code": ErrorCode.none,
-        "config_resources": [{"resource_name": name, "resource_type": kind} for kind, name in listed],
-    }
+        return reply(context, {"error_code": ErrorCode.unsupported_version, "config_resources": ()})
+    listed = elements(context, "config_resources")
+    for kind in dict.fromkeys(kinds):
+        for name in _names(broker, kind):
+            listed.add({"resource_name": name, "resource_type": kind})
+            yield None
+    return reply(context, {"error_code": ErrorCode.none, "config_resources": listed})
 
 
 def _names(broker: BrokerServer, kind: int) -> list[str]:

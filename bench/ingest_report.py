@@ -1,0 +1,107 @@
+"""What ``bench.ingest`` has measured, as Markdown: a table for each case, and its ratios beside their aims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench import report
+from bench.ingest_session import Figures
+
+Rounds = dict[str, list[Figures]]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """``figure`` of side ``over``, divided by that of side ``under``, pair by pair; ``aim`` is 0 where none is set."""
+
+    title: str
+    figure: str
+    over: str
+    under: str
+    aim: float = 0
+    at_most: bool = False
+
+    def of(self, rounds: Rounds) -> list[float]:
+        pairs = zip(rounds[self.over], rounds[self.under], strict=True)
+        return [over[self.figure] / under[self.figure] for over, under in pairs if under[self.figure]]
+
+
+@dataclass(frozen=True)
+class Most:
+    """``figure`` of a side is to be at most, or at least, so much."""
+
+    title: str
+    figure: str
+    side: str
+    limit: float
+    unit: str
+    at_least: bool = False
+
+
+FIGURES = {
+    "s": "seconds, with the query's start",
+    "batches_s": "seconds, batches only",
+    "cpu": "CPU seconds a million records",
+    "batch_ms": "ms a batch",
+    "nothing_s": "seconds with nothing left to read",
+    "mb": "MB of the table's files",
+    "batches": "batches",
+    "killed_in": "batch under way at the kill",
+    "batches_again": "batches that the next run did again",
+    "again": "records of these",
+    "read_after": "records that the next run read",
+}
+COLD_FIGURES = FIGURES | {"s": "seconds of the whole command"}
+
+
+def section(case: dict[str, Any], aims: Sequence[Ratio | Most]) -> str:
+    """``case``: as in the file of results."""
+    rounds: Rounds = case["rounds"]
+    names = COLD_FIGURES if case["is_command"] else FIGURES
+    shown = [key for key in names if any(key in figures for some in rounds.values() for figures in some)]
+    lines = [f"### {case['title']}", "", case["head"], ""]
+    lines += ["| side | " + " | ".join(names[key] for key in shown) + " |", "|---|" + "---|" * len(shown)]
+    for side, some in rounds.items():
+        cells = [report.spread([figures[key] for figures in some if key in figures]) for key in shown]
+        lines.append(f"| {side} | {' | '.join(cells)} |")
+    if aims:
+        lines += ["", "| | median (least–greatest) of the pairs | aim |", "|---|---|---|"]
+        lines += [_line(aim, rounds) for aim in aims]
+    return "\n".join([*lines, *([] if not case["note"] else ["", case["note"]])])
+
+
+def _line(aim: Ratio | Most, rounds: Rounds) -> str:
+    if isinstance(aim, Most):
+        values = [figures[aim.figure] for figures in rounds[aim.side]]
+        is_met = median(values) >= aim.limit if aim.at_least else median(values) <= aim.limit
+        told = f"{'≥' if aim.at_least else '≤'} {aim.limit:g} {aim.unit}".strip()
+        said = f"{report.spread(values)} {aim.unit}".strip()
+        return f"| {aim.title} | {said} | {told} ({'met' if is_met else 'missed'}) |"
+    times = aim.of(rounds)
+    if not aim.aim or not times:
+        return f"| {aim.title} | {report.spread(times)} × | |"
+    is_met = median(times) <= aim.aim if aim.at_most else median(times) >= aim.aim
+    told = f"{'≤' if aim.at_most else '≥'} {aim.aim:g} × ({'met' if is_met else 'missed'})"
+    return f"| {aim.title} | {report.spread(times)} × | {told} |"
+
+
+INTRODUCTION = """\
+## Topics into tables
+
+`python -m bench.ingest` puts whole topics of Apache Kafka 4.3 (4 partitions, lz4) into tables of Parquet, from the
+first offset to the committed table: Spark's own connector with Spark's file sink (`connector`), `ingest()` with
+`--writer workers` (`workers`, and `delta` into a Delta table) and with `--writer spark` (`spark`). All have the same
+columns, `local[2]`, a heap of 4 GB, and a checkpoint, a table and a group of their own for each run; the order is
+swapped from pair to pair. A run whose table does not hold as many rows as the topic has records has no figure.
+
+- **seconds, with the query's start**: session up, from the call (`readStream…load()`, `ingest()`) to its return.
+- **seconds, batches only**: the sum of `triggerExecution` over the triggers that ran a batch, as Spark reports them.
+- **CPU**: user and system time of the driver's Python, Java and the workers, ended ones included, over the whole call.
+  The broker's is not in it.
+- **seconds of the whole command**: from the start of the process to its end, jars local, `odradek pipeline ingest` in
+  turn with a script of PySpark (`bench/connector_command.py`). The same command once more finds nothing to read.
+
+Our files are synced to the disk before a batch is committed, Spark's are not."""

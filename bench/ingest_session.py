@@ -1,0 +1,202 @@
+"""Topics into tables in one Spark session that is up: Spark's connector and our pipeline, with either writer.
+
+Of each run, all on one machine:
+
+* ``s``: from before the first call (``readStream`` or ``ingest``) until it returned, the query's start included.
+* ``batches_s``: the sum of ``triggerExecution`` over the triggers that ran a batch, as Spark's listener reports them:
+  planning, the write-ahead log, reading, writing, the table's commit. The query's start is not in it.
+* ``cpu``: user and system seconds of this process, Java and the Python workers, those that have ended included; not of
+  the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from bench.apache import ApacheBroker, spark_connector
+from bench.sides import cpu_seconds, with_descendants
+from odradek.pipelines.ingesting import ingest
+from odradek.spark.session import session
+
+CONNECTOR, WORKERS, SPARK, DELTA = "connector", "workers", "spark", "delta"
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+MEMORY = "4g"
+SETTINGS = {
+    "spark.driver.memory": MEMORY,
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""What every side runs with, in this session and as a command of its own."""
+_END_S = 30
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to read: ``rows`` records of a topic. ``schema``: of JSON values (DDL). ``offsets``: at most in a batch."""
+
+    topic: str
+    rows: int
+    schema: str | None = None
+    offsets: int | None = None
+
+
+class Triggers(StreamingQueryListener):
+    """How long each trigger took that ran a batch, in ms, of the queries since ``forget``."""
+
+    def __init__(self) -> None:
+        self.batches_ms: list[int] = []
+        self._ended = threading.Event()
+
+    def forget(self) -> None:
+        self.batches_ms = []
+        self._ended.clear()
+
+    def until_end(self) -> list[int]:
+        """Spark tells its listeners a moment after the query's end. Raises TimeoutError."""
+        if not self._ended.wait(_END_S):
+            raise TimeoutError("Spark's listener heard of no end of the query")
+        return self.batches_ms
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        durations = event.progress.durationMs
+        if "addBatch" in durations:
+            self.batches_ms.append(durations["triggerExecution"])
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._ended.set()
+
+
+class SessionRuns:
+    """One session for all sides (``local[2]``). Each run has a table, a checkpoint and a group of its own."""
+
+    def __init__(self, broker: ApacheBroker, work: Path) -> None:
+        self._broker, self._work = broker, work
+        log = {"spark.odradek.log.file": str(work / "spark.log")}
+        self._spark = session("bench.ingest", config=connector_settings() | log)
+        self._triggers = Triggers()
+        self._spark.streams.addListener(self._triggers)
+
+    def close(self) -> None:
+        self._spark.stop()
+
+    def run(self, side: str, job: Job) -> Figures:
+        """One whole run. Raises RuntimeError where the table does not hold as many rows as there are records."""
+        with emptied(self._work / "table") as table:
+            self._triggers.forget()
+            cpu, began = self._cpu_seconds(), time.perf_counter()
+            if side == CONNECTOR:
+                self._connector(job, table)
+            else:
+                self._ours(side, job, table)
+            took = time.perf_counter() - began
+            used = self._cpu_seconds() - cpu
+            batches_ms = self._triggers.until_end()
+            size = check_rows(side, table, job.rows)
+        return {
+            "s": took,
+            "batches_s": sum(batches_ms) / 1000,
+            "cpu": used / job.rows * 1e6,
+            "mb": size / 1e6,
+            "batches": len(batches_ms),
+            "batch_ms": median(batches_ms[len(batches_ms) // 4 :]),
+        }
+
+    def _cpu_seconds(self) -> float:
+        broker = set(with_descendants(self._broker.pids))
+        ours = [pid for pid in with_descendants([os.getpid()]) if pid not in broker]
+        # This process counts the broker's time only once it has waited for its end.
+        return cpu_seconds(ours, with_ended=True)
+
+    def _connector(self, job: Job, table: Path) -> None:
+        options = {"kafka.bootstrap.servers": self._broker.bootstrap, "subscribe": job.topic}
+        options["startingOffsets"] = "earliest"
+        if job.offsets is not None:
+            options["maxOffsetsPerTrigger"] = str(job.offsets)
+        frame = self._spark.readStream.format("kafka").options(**options).load().select(*COLUMNS)
+        if job.schema is not None:
+            frame = frame.withColumn("value", f.from_json(f.col("value").cast("string"), job.schema))
+        writer = frame.writeStream.format("parquet").option("path", str(table))
+        writer = writer.option("checkpointLocation", str(table.with_name("checkpoint")))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def _ours(self, side: str, job: Job, table: Path) -> None:
+        done = ingest(
+            self._broker.bootstrap,
+            group=f"bench-{uuid.uuid4().hex[:12]}",
+            output=table,
+            checkpoint=table.with_name("checkpoint"),
+            topics=job.topic,
+            table_format="delta" if side == DELTA else "parquet",
+            writer=SPARK if side == SPARK else WORKERS,
+            value_format="raw" if job.schema is None else "json",
+            schema=job.schema,
+            options={} if job.offsets is None else {"maxOffsetsPerTrigger": str(job.offsets)},
+            spark=self._spark,
+        )
+        if done.bad:
+            raise RuntimeError(f"{done.bad:,} of {done.rows:,} values could not be read")
+
+
+@contextmanager
+def emptied(table: Path) -> Iterator[Path]:
+    """A place for a table, with a checkpoint beside it, gone afterwards; nothing of it waits to be written to disk."""
+    try:
+        yield table
+    finally:
+        for path in table.parent.glob(f"*{table.name}*"):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(table.with_name("checkpoint"), ignore_errors=True)
+        os.sync()
+
+
+def data_files(table: Path) -> list[Path]:
+    """The Parquet files that readers of a table see."""
+
+    def is_hidden(path: Path) -> bool:
+        return any(part.startswith(("_", ".")) for part in path.relative_to(table).parts)
+
+    return [path for path in table.rglob("*.parquet") if not is_hidden(path)]
+
+
+def check_rows(side: str, table: Path, rows: int) -> int:
+    """How many bytes the table's files have. Raises RuntimeError where they do not hold so many rows."""
+    files = data_files(table)
+    if side == DELTA:
+        files = [Path(uri.removeprefix("file://")) for uri in DeltaTable(str(table)).file_uris()]
+    held = sum(pq.read_metadata(path).num_rows for path in files)
+    if held != rows:
+        raise RuntimeError(f"{side} wrote {held:,} rows of {rows:,}")
+    return sum(path.stat().st_size for path in files)
+
+
+def connector_settings() -> dict[str, str]:
+    """What every side runs with, and the connector's jars."""
+    return SETTINGS | {"spark.jars": ",".join(map(str, spark_connector()))}

@@ -1,0 +1,223 @@
+"""CPU time per request of this broker against another revision of it.
+
+``python -m bench.revisions OTHER/src [ROUNDS] [CASE ...]``
+
+Three brokers run: the other revision twice, and this one. Each round sends every load to each of them, in changing
+order, and reads how long the broker's threads ran (``/proc``, nanoseconds). Printed are the median ratio and its
+quartiles, of this revision and of the other one's second broker, both to the other one's first: the second ratio is
+the spread of a revision against itself.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.raw import Connection, batches, check_produced, produce_request
+from bench.sides import CONFIG, resident_bytes
+from odradek.batches.encode import encode_batch
+from odradek.core.effects import Record
+from odradek.testing.cluster import BrokerProcess
+from odradek.wire import frames
+
+_FETCH, _METADATA, _COMMIT, _FIND_COORDINATOR, _API_VERSIONS = 1, 3, 8, 10, 18
+_TOPIC = "pairs"
+_PARTITIONS = 100
+_WARM_UP = 3
+_GROUPS = 8
+_READY_S = 30.0
+_POLL_S = 0.02
+_TRIM_S = 2.0  # a broker gives back what the preparations took a second after them
+
+
+class Revision(BrokerProcess):
+    """A broker whose code comes from another checkout's ``src``."""
+
+    def __init__(self, directory: Path, source: Path) -> None:
+        super().__init__(directory, config={**CONFIG, "num.partitions": str(_PARTITIONS)})
+        self._source = source
+
+    def _command(self) -> list[str]:
+        return ["env", f"PYTHONPATH={self._source}", *super()._command()]
+
+    def ran_ns(self) -> int:
+        """How long the process's threads have run."""
+        tasks = Path(f"/proc/{self.pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+
+
+def _fetch(offset: int, partitions: Sequence[int], most_bytes: int) -> bytes:
+    parts = [{"partition": n, "fetch_offset": offset, "partition_max_bytes": most_bytes} for n in partitions]
+    message = {
+        "replica_id": -1,
+        "max_wait": 500,
+        "min_bytes": 1,
+        "max_bytes": most_bytes,
+        "isolation_level": 0,
+        "topics": [{"topic": _TOPIC, "partitions": parts}],
+    }
+    return frames.encode_request(_FETCH, 4, 0, "bench", message)
+
+
+def _commit(group: str, offset: int) -> bytes:
+    part = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+    message = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "retention_time_ms": -1,
+        "topics": [{"name": _TOPIC, "partitions": [part]}],
+    }
+    return frames.encode_request(_COMMIT, 2, 0, "bench", message)
+
+
+def _no_error(reply: bytes) -> None:
+    if struct.unpack_from(">h", reply, len(reply) - 2)[0]:
+        raise RuntimeError("the last partition of the reply has an error code")
+
+
+def _accept(reply: bytes) -> None:
+    if len(reply) < 10:
+        raise RuntimeError("the reply is too short")
+
+
+class Load:
+    """Requests of one kind, over so many connections with so many under way on each."""
+
+    def __init__(
+        self,
+        requests: Sequence[bytes],
+        check: Callable[[bytes], None],
+        count: int,
+        connections: int = 1,
+        window: int = 1,
+    ) -> None:
+        self.requests, self.check, self.count = requests, check, count
+        self.connections, self.window = connections, window
+
+    def run(self, bootstrap: str) -> None:
+        connections = [Connection(bootstrap) for _ in range(self.connections)]
+        sent = 0
+        for _ in range(self.count // (self.connections * self.window)):
+            for connection in connections:
+                together = b"".join(self.requests[(sent + n) % len(self.requests)] for n in range(self.window))
+                sent += self.window
+                connection.socket.sendall(together)
+            for connection in connections:
+                for _ in range(self.window):
+                    self.check(connection.reply())
+        for connection in connections:
+            connection.socket.close()
+
+
+def loads() -> dict[str, Load]:
+    """The loads by name."""
+    now_ms = int(time.time() * 1000)
+    one = encode_batch([Record(b"", b"x" * 100)], now_ms=now_ms)
+    hundred = batches(8, 100, 100)
+
+    def produced(reply: bytes) -> None:
+        check_produced(_TOPIC, reply)
+
+    produces = [produce_request(_TOPIC, n % _PARTITIONS, one) for n in range(_PARTITIONS)]
+    commits = [_commit(f"group-{n % _GROUPS}", n) for n in range(64)]
+    versions = frames.encode_request(_API_VERSIONS, 0, 0, "bench", {})
+    names = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": False}
+    return {
+        "produce 1 record": Load(produces, produced, 600),
+        "produce 1 record, 4 under way": Load(produces, produced, 800, window=4),
+        "produce 1 record, 4 connections, 16 under way": Load(produces, produced, 1600, 4, 16),
+        "produce 100 records": Load([produce_request(_TOPIC, 0, data) for data in hundred], produced, 300),
+        "fetch 1 record": Load([_fetch(0, [1], 1)], _accept, 600),
+        "fetch 100 KB": Load([_fetch(0, [0], 1)], _accept, 600),
+        "fetch 1 MB": Load([_fetch(0, [0], 1 << 20)], _accept, 200),
+        "fetch 100 partitions": Load([_fetch(0, range(_PARTITIONS), 1 << 20)], _accept, 60),
+        "commit": Load(commits, _no_error, 600),
+        "commit, 8 connections": Load(commits, _no_error, 1600, connections=8),
+        "commit, 8 connections, 8 under way": Load(commits, _no_error, 1600, 8, 8),
+        "metadata": Load([frames.encode_request(_METADATA, 4, 0, "bench", names)], _accept, 100),
+        "api versions": Load([versions], _accept, 600),
+    }
+
+
+def _prepare(broker: Revision) -> None:
+    """Fills the topic, and has the broker take a commit: each of the first requests goes again until it is taken."""
+    one = encode_batch([Record(b"", b"x" * 100)], now_ms=int(time.time() * 1000))
+    made = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True}
+    connection = Connection(broker.bootstrap_servers)
+    connection.call(frames.encode_request(_METADATA, 4, 0, "bench", made))
+    _until_taken(connection, produce_request(_TOPIC, 1, one), lambda reply: check_produced(_TOPIC, reply))
+    for data in batches(10, 1000, 100):
+        check_produced(_TOPIC, connection.call(produce_request(_TOPIC, 0, data)))
+    connection.call(frames.encode_request(_FIND_COORDINATOR, 0, 0, "bench", {"key": "group-0"}))
+    for number in range(_GROUPS):
+        _until_taken(connection, _commit(f"group-{number}", 0), _no_error)
+
+
+def _until_taken(connection: Connection, request: bytes, check: Callable[[bytes], None]) -> None:
+    """Sends a request again and again. Raises what ``check`` raises when it is not taken in time."""
+    deadline = time.monotonic() + _READY_S
+    while True:
+        try:
+            return check(connection.call(request))
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_S)
+
+
+def _say(name: str, ratios: list[float]) -> str:
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{name} {middle:.3f} ({low:.3f} to {high:.3f})"
+
+
+def main(arguments: Sequence[str]) -> None:
+    other = Path(arguments[0]).resolve()
+    rounds = int(arguments[1]) if len(arguments) > 1 else 30
+    here = Path(__file__).resolve().parent.parent / "src"
+    chosen = {name: load for name, load in loads().items() if not arguments[2:] or name in arguments[2:]}
+    chance = random.Random(1)
+    with tempfile.TemporaryDirectory() as place:
+        sides = {
+            name: Revision(Path(place) / name, source)
+            for name, source in (("first", other), ("second", other), ("here", here))
+        }
+        try:
+            for broker in sides.values():
+                broker.start()
+                _prepare(broker)
+            time.sleep(_TRIM_S)
+            for name, broker in sides.items():
+                print(f"idle memory, {name}: {resident_bytes([broker.pid or 0]) / 1e6:.1f} MB", flush=True)
+            for name, load in chosen.items():
+                _compare(name, load, sides, rounds, chance)
+        finally:
+            for broker in sides.values():
+                broker.stop()
+
+
+def _compare(name: str, load: Load, sides: dict[str, Revision], rounds: int, chance: random.Random) -> None:
+    took: dict[str, list[int]] = {side: [] for side in sides}
+    for number in range(rounds + _WARM_UP):
+        for side in chance.sample(list(sides), len(sides)):
+            broker = sides[side]
+            before = broker.ran_ns()
+            load.run(broker.bootstrap_servers)
+            if number >= _WARM_UP:
+                took[side].append(broker.ran_ns() - before)
+    pairs = {
+        side: [mine / first for mine, first in zip(took[side], took["first"], strict=True)]
+        for side in ("here", "second")
+    }
+    each_us = statistics.median(took["first"]) / load.count / 1000
+    print(f"{name}: {_say('here', pairs['here'])}; {_say('itself', pairs['second'])}; {each_us:.1f} µs", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

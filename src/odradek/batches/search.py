@@ -1,0 +1,85 @@
+"""Records of one batch that meet a condition, found a step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from mmap import mmap
+from typing import NamedTuple
+
+from odradek.batches.check import STEP_RECORDS, Checked, decoded, end_step, records_in_steps, uvarint, walk
+from odradek.batches.compression import DEFAULT_MAX_BYTES
+from odradek.batches.header import LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer
+from odradek.batches.steps import Steps
+from odradek.core.errors import CorruptRecord
+
+_FIRST_RECORDS = 16
+"""Of the first step: what is looked for often stands at the beginning."""
+
+
+class Found(NamedTuple):
+    """A record. ``place``: its number in its batch; ``timestamp`` in ms."""
+
+    place: int
+    offset: int
+    timestamp: int
+    is_keyless: bool
+
+
+class Condition(NamedTuple):
+    """``of_one`` decides. ``of_some`` says whether one of several records may meet it, from what there is in them. The
+    deltas it gets are those in the batch, also where the batch's append time is every record's timestamp."""
+
+    of_one: Callable[[Found], bool]
+    of_some: Callable[[Checked], bool]
+
+
+def search(
+    data: Buffer, header: BatchHeader, condition: Condition, *, most: int = 1, max_bytes: int = DEFAULT_MAX_BYTES
+) -> Steps[list[Found]]:
+    """The first records, ``most`` at most, of the one batch in ``data`` that meet a condition.
+
+    Raises CorruptRecord. What stands behind the last one that is found is not looked at.
+    """
+    records = yield from records_in_steps(data, header, max_bytes)
+    at, left, singly = 0, header.record_count, _FIRST_RECORDS
+    if left * MIN_RECORD_BYTES > records.size:
+        raise CorruptRecord(f"{left} records cannot fit into {records.size} bytes at offset {header.base_offset}")
+    found: list[Found] = []
+    try:
+        while left:
+            start, before = at, left
+            at, left, deltas, keyless = yield from end_step(records, walk(records.data, at, left, singly))
+            singly = min(4 * singly, STEP_RECORDS)
+            if at > records.size:
+                raise IndexError(at)
+            times = decoded(deltas)
+            if condition.of_some(Checked(min(times), max(times), keyless)):
+                places = range(header.record_count - before, header.record_count - left)
+                for one in _records(records.data, start, places, header):
+                    if condition.of_one(one):
+                        found.append(one)
+                        if len(found) == most:
+                            return found
+                    if one.place % STEP_RECORDS == STEP_RECORDS - 1:
+                        yield None
+            yield None
+    except IndexError as error:
+        raise CorruptRecord(f"the records at offset {header.base_offset} are cut off") from error
+    if at != records.size:
+        raise CorruptRecord(f"{records.size - at} bytes behind the last record of the batch at {header.base_offset}")
+    return found
+
+
+def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) -> Iterator[Found]:
+    """The records at ``at``, which are known to be whole."""
+    append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+    for place in places:
+        size, at = uvarint(data, at)
+        following = at + (size >> 1)
+        delta, at = uvarint(data, at + 1, 10)
+        timestamp = header.base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
+        delta, at = uvarint(data, at)
+        if delta & 1:
+            raise CorruptRecord(f"offset delta {-(delta + 1 >> 1)}")
+        yield Found(place, header.base_offset + (delta >> 1), timestamp, uvarint(data, at)[0] == 1)
+        at = following

@@ -1,0 +1,90 @@
+"""Long work on records, divided into steps: a generator, and what it asks of its runner.
+
+A generator of ``Steps`` yields ``None`` where it may be interrupted. It yields a ``Claim`` before it keeps bytes beyond
+a step, a ``Map`` for a large piece of memory, and a ``Call`` for work that does not need the interpreter. The broker
+(broker/workers) grants memory from one budget for all, and runs calls in threads. ``finish`` does everything at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Claim(NamedTuple):
+    """``size`` bytes of memory are about to be used. The generator goes on when there is room for them."""
+
+    size: int
+
+
+class Map(NamedTuple):
+    """``size`` bytes of memory are wanted; the generator gets a ``mmap``. It is closed after the generator's end."""
+
+    size: int
+
+
+class Call(NamedTuple):
+    """A function to be called, in a thread if there is one; the generator gets its value, or its exception."""
+
+    function: Callable[[], Any]
+
+
+Step = Claim | Map | Call | None
+Steps = Generator[Step, Any, T]
+
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+
+
+def mapped(size: int) -> mmap.mmap:
+    """Memory that the system gives page by page, as it is written to. Raises OSError."""
+    return mmap.mmap(-1, size, **_PRIVATE)
+
+
+def finish(steps: Steps[T]) -> T:
+    """Runs a generator to its end at once."""
+    advance: Callable[[Any], Step] = steps.send
+    value: Any = None
+    while True:
+        try:
+            step = advance(value)
+        except StopIteration as end:
+            return cast(T, end.value)
+        advance, value = steps.send, None
+        try:
+            if isinstance(step, Map):
+                value = mapped(step.size)
+            elif isinstance(step, Call):
+                value = step.function()
+        except Exception as error:
+            advance, value = steps.throw, error
+
+
+def begin(steps: Steps[T]) -> T | Steps[T]:
+    """Runs the first step. Returns the generator's value if it ended, otherwise what is left of it."""
+    try:
+        step = next(steps)
+    except StopIteration as end:
+        return cast(T, end.value)
+    return _go_on(steps, step)
+
+
+def _go_on(steps: Steps[T], step: Step) -> Steps[T]:
+    advance: Callable[[Any], Step]
+    value: Any
+    while True:
+        try:
+            answer = yield step
+        except GeneratorExit:
+            steps.close()
+            raise
+        except Exception as error:
+            advance, value = steps.throw, error
+        else:
+            advance, value = steps.send, answer
+        try:
+            step = advance(value)
+        except StopIteration as end:
+            return cast(T, end.value)

@@ -1,0 +1,86 @@
+"""Settings as DescribeConfigs shows them: the value, and every place it may come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from odradek.broker.config import (
+    BrokerConfig,
+    ConfigKey,
+    Source,
+    broker_keys,
+    find_broker_key,
+    inert_broker_keys,
+    topic_default,
+    topic_keys,
+)
+from odradek.broker.config_inert import DYNAMIC, HIDDEN
+
+
+class Described(NamedTuple):
+    """One row of DescribeConfigs; ``synonyms`` are (name, value, source), strongest first."""
+
+    key: ConfigKey
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: tuple[tuple[str, str, Source], ...]
+
+
+def describe_broker(
+    broker: BrokerConfig, names: Iterable[str] | None = None, options: Mapping[str, str] | None = None
+) -> list[Described]:
+    """Every broker setting, or those of ``names`` that exist. ``options``: settings that options of the start made."""
+    keys = broker_keys() | inert_broker_keys()
+    chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
+    given = options or {}
+    described = []
+    for name in chosen:
+        if name in HIDDEN and not broker.is_set(name):
+            continue
+        synonyms, value = _synonyms(broker, _families().get(name, (name,)), name), broker.text(name)
+        if name in given:
+            value = given[name]
+            synonyms = ((name, value, Source.STATIC_BROKER), *(row for row in synonyms if row[2] is Source.DEFAULT))
+        source = synonyms[0][2] if synonyms else Source.DEFAULT
+        described.append(Described(keys[name], value, source, name not in DYNAMIC, synonyms))
+    return described
+
+
+def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable[str] | None = None) -> list[Described]:
+    """Every setting of a topic, or those of ``names`` that exist."""
+    keys = topic_keys()
+    chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
+    described = []
+    for name in chosen:
+        key = keys[name]
+        if name.startswith("internal.") and name not in own and names is None:
+            continue
+        twins = key.falls_back
+        synonyms = _synonyms(broker, twins, twins[0]) if twins else ()
+        if name in own:
+            synonyms = ((name, own[name], Source.TOPIC), *synonyms)
+        source = synonyms[0][2] if synonyms else Source.DEFAULT
+        value = own[name] if name in own else topic_default(broker, key)
+        described.append(Described(key, value, source, False, synonyms))
+    return described
+
+
+@cache
+def _families() -> dict[str, tuple[str, ...]]:
+    """The names under which a broker has one setting: in ms, in minutes, in hours."""
+    return {name: key.falls_back for key in topic_keys().values() if len(key.falls_back) > 1 for name in key.falls_back}
+
+
+def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[tuple[str, str, Source], ...]:
+    """Where the values of these names come from; as Kafka has it, nothing that stands before ``first`` itself."""
+    names = tuple(names)
+    found = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
+    for name in names:
+        default = find_broker_key(name).default
+        if default is not None:
+            found.append((name, default, Source.DEFAULT))
+    start = next((at for at, row in enumerate(found) if row[0] == first), len(found))
+    return tuple(found[start:])

@@ -1,0 +1,15 @@
+"""SaslHandshake 0 and 1: which mechanism a client logs in with. There is no login here, so none is offered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()}

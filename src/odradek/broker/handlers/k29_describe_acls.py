@@ -1,0 +1,31 @@
+"""DescribeAcls 1–3: who may do what. Without an authorizer there are no such rules.
+
+Versions: 2 flexible, 3 users as resources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.router import Hangup
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+NO_AUTHORIZER = "This broker has no authorizer, and so no ACLs: every client may do everything."
+UNKNOWN = 0
+"""Stands in a field for a value that the sender itself does not know; Kafka closes the connection of such a request."""
+
+
+def check_known(*codes: int) -> None:
+    """Raises Hangup."""
+    if UNKNOWN in codes:
+        raise Hangup("a request about ACLs that names an unknown type, pattern, operation or permission")
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    check_known(message.resource_type_filter, message.pattern_type_filter, message.operation, message.permission_type)
+    return {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER, "resources": ()}

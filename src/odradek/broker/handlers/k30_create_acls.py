@@ -1,0 +1,28 @@
+"""CreateAcls 1–3: rules about who may do what. Without an authorizer there is nothing that would keep them.
+
+Versions: 2 flexible, 3 users as resources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.handlers.k29_describe_acls import NO_AUTHORIZER, check_known
+from odradek.broker.long_replies import elements, reply
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
+    from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    results = elements(context, "results")
+    refused = {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER}
+    for rule in message.creations:
+        check_known(rule.resource_type, rule.resource_pattern_type, rule.operation, rule.permission_type)
+        results.add(refused)
+        yield None
+    return reply(context, {"results": results})

@@ -1,0 +1,28 @@
+"""DeleteAcls 1–3: takes rules back. Without an authorizer there are none.
+
+Versions: 2 flexible, 3 users as resources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.handlers.k29_describe_acls import NO_AUTHORIZER, check_known
+from odradek.broker.long_replies import elements, reply
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
+    from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    results = elements(context, "filter_results")
+    refused = {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER, "matching_acls": ()}
+    for rule in message.filters:
+        check_known(rule.resource_type_filter, rule.pattern_type_filter, rule.operation, rule.permission_type)
+        results.add(refused)
+        yield None
+    return reply(context, {"filter_results": results})

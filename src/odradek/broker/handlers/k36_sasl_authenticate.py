@@ -1,0 +1,22 @@
+"""SaslAuthenticate 0–2: a step of a login. There is no login here.
+
+Versions: 1 the lifetime of the session, 2 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.illegal_sasl_state,
+        "error_message": "This listener has no SASL: the client is served without logging in.",
+        "auth_bytes": b"",
+    }

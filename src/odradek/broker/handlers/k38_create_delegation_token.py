@@ -1,0 +1,36 @@
+"""CreateDelegationToken 1–3: a short-lived credential. Only a client that has logged in may have one.
+
+Versions: 2 flexible, 3 a token for another user.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+NEVER = -1
+_USER = "User"
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    owner = _USER, context.user
+    if context.version >= 3 and message.owner_principal_name:
+        owner = message.owner_principal_type or "", message.owner_principal_name
+    return {
+        "error_code": ErrorCode.delegation_token_request_not_allowed,
+        "principal_type": owner[0],
+        "principal_name": owner[1],
+        "token_requester_principal_type": _USER,
+        "token_requester_principal_name": context.user,
+        "issue_timestamp": NEVER,
+        "expiry_timestamp": NEVER,
+        "max_timestamp": NEVER,
+        "token_id": "",
+        "hmac": b"",
+    }

@@ -1,0 +1,16 @@
+"""ExpireDelegationToken 1 and 2: ends a token. Only a client that has logged in may do that. Version 2 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.handlers.k38_create_delegation_token import NEVER
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    return {"error_code": ErrorCode.delegation_token_request_not_allowed, "expiry_timestamp": NEVER}

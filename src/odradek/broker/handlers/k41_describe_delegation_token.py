@@ -1,0 +1,18 @@
+"""DescribeDelegationToken 1–3: which tokens there are. Only a client that has logged in may know.
+
+Versions: 2 flexible, 3 who asked for a token.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    return {"error_code": ErrorCode.delegation_token_request_not_allowed, "tokens": ()}

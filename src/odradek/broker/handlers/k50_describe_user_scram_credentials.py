@@ -1,0 +1,39 @@
+"""DescribeUserScramCredentials 0: users' SCRAM mechanisms and iterations. What proves who they are stays secret."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.long_replies import elements, reply
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.scheduler import Steps
+    from odradek.broker.server import BrokerServer
+    from odradek.wire.hot_log import Chunk
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+    asked = Counter(() if message.users else list(broker.catalog.users()))
+    for user in message.users or ():
+        asked[user.name] += 1
+        yield None
+    results = elements(context, "results")
+    for name, times in asked.items():
+        results.add({"user": name} | _described(broker, name, times))
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "error_message": "", "results": results})
+
+
+def _described(broker: BrokerServer, user: str, times: int) -> dict[str, Any]:
+    if times > 1:
+        text = "This user is asked for more than once."
+        return {"error_code": ErrorCode.duplicate_resource, "error_message": text, "credential_infos": ()}
+    credentials = broker.catalog.users().get(user)
+    if not credentials:
+        text = "This user has no SCRAM credentials."
+        return {"error_code": ErrorCode.resource_not_found, "error_message": text, "credential_infos": ()}
+    rows = [{"mechanism": kind, "iterations": kept.iterations} for kind, kept in credentials.items()]
+    return {"error_code": ErrorCode.none, "error_message": "", "credential_infos": rows}

@@ -1,0 +1,19 @@
+"""UnregisterBroker 0: forgets a broker that is gone for good. This one is the cluster, and it is here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    if message.broker_id != broker.node_id:
+        text = f"No broker with the id {message.broker_id} is registered."
+        return {"error_code": ErrorCode.broker_id_not_registered, "error_message": text}
+    text = "This broker is the only one of its cluster, and running: it stays registered."
+    return {"error_code": ErrorCode.invalid_request, "error_message": text}

@@ -1,0 +1,46 @@
+"""AddRaftVoter 0 and 1: one more node that keeps the metadata log. Here one node keeps it, and stays alone.
+
+Version 1: whether to answer before the change is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.handlers.k55_describe_quorum import LISTENER
+from odradek.catalog.features import KRAFT
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+def check_voter(broker: BrokerServer, message: Any) -> None:
+    """Raises KafkaError where a request names another cluster, or nothing that could be a voter."""
+    if message.cluster_id not in (None, broker.cluster_id):
+        text = f"This is the cluster {broker.cluster_id}, not {message.cluster_id}."
+        raise KafkaError(ErrorCode.inconsistent_cluster_id, text)
+    if message.voter_id < 0 or message.voter_directory_id is None:
+        raise KafkaError(ErrorCode.invalid_request, "A voter has an id, which is not negative, and a directory id.")
+
+
+def check_voters_change(broker: BrokerServer) -> None:
+    """Raises KafkaError unless the quorum is one whose voters may change."""
+    if not broker.catalog.features().get(KRAFT):
+        raise KafkaError(ErrorCode.unsupported_version, f"Voters cannot change while {KRAFT} is 0.")
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    try:
+        check_voter(broker, message)
+        if all(listener.name != LISTENER for listener in message.listeners):
+            raise KafkaError(ErrorCode.invalid_request, f"A voter has a listener {LISTENER}.")
+        check_voters_change(broker)
+    except KafkaError as error:
+        return {"error_code": error.code, "error_message": error.message}
+    if message.voter_id == broker.node_id:
+        text = f"{message.voter_id} is a voter already."
+        return {"error_code": ErrorCode.duplicate_voter, "error_message": text}
+    text = "The new voter was not reached: this broker keeps its metadata log alone."
+    return {"error_code": ErrorCode.request_timed_out, "error_message": text}

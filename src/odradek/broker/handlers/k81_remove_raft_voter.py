@@ -1,0 +1,22 @@
+"""RemoveRaftVoter 0: one node less that keeps the metadata log. Here one node keeps it, and the last one stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.handlers.k80_add_raft_voter import check_voter, check_voters_change
+from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.router import Context
+    from odradek.broker.server import BrokerServer
+
+
+def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+    try:
+        check_voter(broker, message)
+        check_voters_change(broker)
+    except KafkaError as error:
+        return {"error_code": error.code, "error_message": error.message}
+    text = f"{message.voter_id} is no voter that can be removed."
+    return {"error_code": ErrorCode.voter_not_found, "error_message": text}

@@ -1,0 +1,164 @@
+"""Snapshots of the catalogue: files beside its log that stand for all of the log before them.
+
+A snapshot is Kafka's: ``OFFSET-EPOCH.checkpoint``, where the offset is that of the first record it does not hold. Its
+first and last record are control records, a header and a footer. Between them are the records that build the catalogue.
+A snapshot without a footer, or with a wrong checksum, is not whole. A start ignores it.
+
+It is written under another name, synced and then renamed, so a crash leaves a whole one or none.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.batches.encode import encode_batch, pack_record, seal_batch
+from odradek.batches.header import crc_is_valid, scan
+from odradek.batches.rows import batch_rows
+from odradek.broker.deferred import Deferred
+from odradek.broker.scheduler import Steps
+from odradek.core.effects import Record
+from odradek.core.errors import CorruptRecord
+from odradek.storage.files import Files
+
+SUFFIX = ".checkpoint"
+PARTIAL_SUFFIX = SUFFIX + ".part"
+DELETED_SUFFIX = SUFFIX + ".deleted"
+HEADER, FOOTER = 3, 4
+_NAME = r"(\d{20})-(\d{10})\.checkpoint"
+_CONTROL_KEY = struct.Struct(">hh")
+_HEADER = struct.Struct(">hqB")
+_FOOTER = struct.Struct(">hB")
+_PLACE, _EPOCH = struct.Struct(">q"), struct.Struct(">i")
+EPOCH = 0
+"""The leader epoch of the metadata log, which has one leader only."""
+RECORDS_A_BATCH = 200
+_HEAD_BYTES = 256
+
+InThread = Callable[[Callable[[], None]], "Deferred[BaseException | None]"]
+"""Runs a job outside the event loop's thread; the promise has what the job raised."""
+
+
+class Snapshot(NamedTuple):
+    """``end_offset``: that of the first record behind it. ``timestamp_ms``: when the last record in it was written."""
+
+    path: Path
+    end_offset: int
+    timestamp_ms: int
+    size: int
+
+
+class KeylessRecord:
+    """A record without a key, as Kafka's controller writes them."""
+
+    __slots__ = ("timestamp_ms", "value")
+    key = None
+
+    def __init__(self, value: bytes | None, timestamp_ms: int | None = None) -> None:
+        self.value = value
+        self.timestamp_ms = timestamp_ms
+
+
+def find(directory: Path, files: Files) -> list[tuple[int, int, Path]]:
+    """End offset, epoch and path of each snapshot, rising; removes what was never finished or is to go."""
+    found = []
+    for name in files.list(directory):
+        if name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
+            files.remove(directory / name)
+        elif matched := re.fullmatch(_NAME, name):
+            found.append((int(matched[1]), int(matched[2]), directory / name))
+    return sorted(found)
+
+
+def write(
+    directory: Path,
+    files: Files,
+    values: Iterable[bytes],
+    *,
+    end_offset: int,
+    timestamp_ms: int,
+    now_ms: int,
+    in_thread: InThread,
+) -> Steps[Snapshot]:
+    """Writes a snapshot in steps, and syncs it where ``in_thread`` says. Raises OSError."""
+    path = directory / f"{end_offset:020d}-{EPOCH:010d}{SUFFIX}"
+    partial = path.with_name(path.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
+    file = files.open(partial, create=True)
+    file.truncate(0)
+    offset = size = 0
+    for batch, count in _batches(values, timestamp_ms, now_ms):
+        file.append([_PLACE.pack(offset), batch[8:12], _EPOCH.pack(EPOCH), batch[16:]])
+        offset += count
+        size += len(batch)
+        yield None
+
+    def finish() -> None:
+        file.sync()
+        file.close()
+        files.rename(partial, path)
+        files.sync_dir(directory)
+
+    failure = yield in_thread(finish)
+    if failure is not None:
+        raise failure
+    return Snapshot(path, end_offset, timestamp_ms, size)
+
+
+def _batches(values: Iterable[bytes], timestamp_ms: int, now_ms: int) -> Iterator[tuple[bytes, int]]:
+    """The batches, as if each were the first, and how many records each has."""
+    yield _control(HEADER, _HEADER.pack(0, timestamp_ms, 0), now_ms), 1
+    packed: list[bytes] = []
+    count = 0
+    for value in values:
+        packed += pack_record(KeylessRecord(value), count)
+        count += 1
+        if count == RECORDS_A_BATCH:
+            yield seal_batch(packed, count, now_ms=now_ms), count
+            packed, count = [], 0
+    if count:
+        yield seal_batch(packed, count, now_ms=now_ms), count
+    yield _control(FOOTER, _FOOTER.pack(0, 0), now_ms), 1
+
+
+def _control(kind: int, value: bytes, now_ms: int) -> bytes:
+    return encode_batch([Record(_CONTROL_KEY.pack(0, kind), value)], now_ms=now_ms, control=True)
+
+
+def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
+    """When the last record in a snapshot was written, and the values of all; ``None`` if it is not whole.
+
+    Raises OSError.
+    """
+    data = memoryview(files.view(path))
+    try:
+        batches = list(scan(data))
+        if not all(crc_is_valid(data, pos, header) for pos, header in batches):
+            return None
+        control = [(pos, header) for pos, header in batches if header.is_control]
+        first, last = (row for pos, header in control for row in batch_rows(data, pos, header))
+        timestamp_ms = _HEADER.unpack(first.value or b"")[1]
+        kinds = [_CONTROL_KEY.unpack(row.key or b"")[1] for row in (first, last)]
+    except (CorruptRecord, struct.error, ValueError):
+        return None
+    end = batches[-1][0] + batches[-1][1].size_in_bytes
+    if kinds != [HEADER, FOOTER] or control != [batches[0], batches[-1]] or end != len(data):
+        return None
+    rows = (row for pos, header in batches[1:-1] for row in batch_rows(data, pos, header))
+    return timestamp_ms, (row.value or b"" for row in rows)
+
+
+def read_timestamp(path: Path, files: Files) -> int:
+    """When the last record in a snapshot was written; -1 if it does not say so. Raises OSError."""
+    file = files.open(path)
+    try:
+        data = file.pread(0, _HEAD_BYTES)
+    finally:
+        file.close()
+    try:
+        (row,) = (row for pos, header in list(scan(data))[:1] for row in batch_rows(data, pos, header))
+        return int(_HEADER.unpack(row.value or b"")[1])
+    except (CorruptRecord, struct.error, ValueError):
+        return -1

@@ -1,0 +1,134 @@
+"""Memory for requests that have not arrived whole: one bound for all connections (``queued.max.request.bytes``).
+
+A request occupies what has been received of it. Above the bound, connections that receive a large request stop
+reading. One of them, the first that had to wait, goes on all the same, so the bound may be exceeded by one request.
+While connections wait, one whose request has not grown for ``STALL_S`` is closed: a client that sends half of a
+request must not keep others from sending theirs.
+
+Requests up to ``SMALL_REQUEST_BYTES`` are not counted, so heartbeats and commits always get through.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger("odradek.broker")
+
+SMALL_REQUEST_BYTES = 64 << 10
+STALL_S = 10.0
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Receiver(Protocol):
+    """A connection, as far as its memory is concerned."""
+
+    client_host: str
+
+    def receive_more(self) -> None:
+        """Reads on."""
+
+    def abort(self) -> None:
+        """Closes the connection at once."""
+
+
+class _Held:
+    __slots__ = ("grew_s", "size")
+
+    def __init__(self, size: int, now_s: float) -> None:
+        self.size = size
+        self.grew_s = now_s
+
+
+class RequestMemory:
+    """The bytes that connections hold of unfinished requests, at most ``limit`` and one request; up to 0: no limit."""
+
+    def __init__(
+        self,
+        limit: int,
+        call_later: Callable[[float, Callable[[], None]], TimerHandle],
+        clock: Callable[[], float],
+        on_freed: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """``on_freed`` gets the bytes of each request that is held no longer."""
+        self._on_freed = on_freed
+        self._limit = limit
+        self._call_later = call_later
+        self._clock = clock
+        self._held: dict[Receiver, _Held] = {}
+        self._waiting: dict[Receiver, None] = {}  # in the order in which they had to wait
+        self._used = 0
+        self._timer: TimerHandle | None = None
+
+    @property
+    def used(self) -> int:
+        """Bytes held now."""
+        return self._used
+
+    def hold(self, receiver: Receiver, size: int) -> bool:
+        """Notes that a connection holds ``size`` bytes of an unfinished request. Returns whether it may read on."""
+        if size <= SMALL_REQUEST_BYTES:
+            self.release(receiver)
+            return True
+        held = self._held.get(receiver)
+        if held is None:
+            held = self._held[receiver] = _Held(0, 0.0)
+        self._used += size - held.size
+        held.size, held.grew_s = size, self._clock()
+        if self._limit <= 0 or self._used <= self._limit:
+            return True
+        self._waiting.setdefault(receiver)
+        self._watch()
+        return next(iter(self._waiting)) is receiver
+
+    def release(self, receiver: Receiver) -> None:
+        """The request is whole, or its connection has gone."""
+        held = self._held.pop(receiver, None)
+        if held is None:
+            return
+        self._used -= held.size
+        self._on_freed(held.size)
+        was_first = bool(self._waiting) and next(iter(self._waiting)) is receiver
+        self._waiting.pop(receiver, None)
+        if self._used <= self._limit:
+            waiting, self._waiting = self._waiting, {}
+            for other in waiting:
+                other.receive_more()
+        elif was_first:
+            self._wake_first()
+
+    def _wake_first(self) -> None:
+        if self._waiting:
+            first = next(iter(self._waiting))
+            self._held[first].grew_s = self._clock()
+            first.receive_more()
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._timer = self._call_later(STALL_S, self._close_stalled)
+
+    def _close_stalled(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            return
+        first = next(iter(self._waiting))
+        before_s = self._clock() - STALL_S
+        stalled = [
+            receiver
+            for receiver, held in self._held.items()
+            if held.grew_s <= before_s and (receiver is first or receiver not in self._waiting)
+        ]
+        for receiver in stalled:
+            log.info(
+                "closing the connection of %s: %d bytes of a request have waited %.0f s for the rest, "
+                "and the memory for requests is used up (queued.max.request.bytes=%d)",
+                receiver.client_host, self._held[receiver].size, STALL_S, self._limit,
+            )  # fmt: skip
+            self.release(receiver)
+            receiver.abort()
+        if self._waiting:
+            self._watch()

@@ -1,0 +1,241 @@
+"""Shares of the event loop: who is served next, and for how long.
+
+One loop serves all connections, so work on it is divided into shares. The loop looks at its
+sockets between two rounds of shares; a request that arrives meanwhile waits for one round at most.
+
+* A connection that has requests left at the end of its share joins the queue and does not read from its socket.
+* A handler that has much to do returns a generator. A ``Task`` runs it, a share at a time.
+* A share takes a millisecond while others wait in the queue, else what is left of the turn.
+* Each entry of the queue gets one share in a round. A round ends after ``TURN_S`` and goes on after the next look at
+  the sockets, where it stopped.
+
+A generator yields ``None`` where it may be interrupted, or a ``Deferred`` whose value it needs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from time import perf_counter
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from odradek.broker.deferred import Deferred
+
+log = logging.getLogger("odradek.broker")
+
+T = TypeVar("T")
+Steps = Generator["Deferred[Any] | None", Any, T]
+
+TURN_S = 0.005
+"""Seconds that one round of shares may take before the loop looks at its sockets."""
+SHARE_S = 0.001
+"""Seconds of one share while others wait in the queue. The step that is running at its end is finished."""
+
+
+class Runnable(Protocol):
+    """Something that takes shares of the loop."""
+
+    def run_share(self, until_s: float) -> bool:
+        """Works until ``until_s`` by the scheduler's clock. Returns whether there is work left. Must not raise."""
+
+
+class Scheduler:
+    """The queue of everything that has work left. ``call_soon`` is the event loop's."""
+
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self.clock = clock
+        self._call_soon = call_soon
+        self._queue: deque[Runnable] = deque()
+        self._round_due = False
+        self._began_s = 0.0
+        self._spent_s = 0.0
+        self._turn_end_due = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in the queue."""
+        return bool(self._queue)
+
+    def add(self, runnable: Runnable) -> None:
+        """Queues it for a share in the next round. It must not be in the queue yet."""
+        self._queue.append(runnable)
+        if not self._round_due:
+            self._round_due = True
+            self._call_soon(self._run_round)
+
+    def start(self, steps: Steps[T]) -> Deferred[T]:
+        """Runs a generator in shares. The promise holds its return value, or the exception that it raised."""
+        task: Task[T] = Task(self, steps)
+        self.add(task)
+        return task.promise
+
+    def begin_share(self) -> float:
+        """When a share ends that begins now, outside of a round; 0 if the turn is used up."""
+        self._began_s = began_s = self.clock()
+        left_s = TURN_S - self._spent_s
+        if left_s <= 0:
+            return 0.0
+        return began_s + (left_s if not self._queue or left_s < SHARE_S else SHARE_S)
+
+    def end_share(self) -> None:
+        """Counts the time since ``begin_share`` towards the turn.
+
+        The loop does not say when a turn ends. A callback does, but it costs a look at the sockets, so it is asked for
+        only when half of a turn has been spent, in however many turns.
+        """
+        self._spent_s += self.clock() - self._began_s
+        if self._spent_s > TURN_S / 2 and not self._turn_end_due:
+            self._turn_end_due = True
+            self._call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_end_due = False
+        self._spent_s = 0.0
+
+    def stop(self) -> None:
+        """Forgets everything in the queue; generators are closed where they stand."""
+        while self._queue:
+            runnable = self._queue.popleft()
+            if isinstance(runnable, Task):
+                runnable.abandon()
+
+    def _run_round(self) -> None:
+        """Gives each entry of the queue one share, as long as the turn lasts."""
+        queue, clock = self._queue, self.clock
+        now_s = clock()
+        ends_s = now_s + TURN_S
+        left = len(queue)
+        while queue and left > 0 and now_s < ends_s:
+            runnable = queue.popleft()
+            left -= 1
+            if runnable.run_share(now_s + SHARE_S if queue else ends_s):
+                queue.append(runnable)
+            now_s = clock()
+        self._round_due = bool(queue)
+        if queue:
+            self._call_soon(self._run_round)
+
+
+class Task(Generic[T]):
+    """A generator that is run in shares. ``promise`` holds its return value, or the exception that it raised.
+
+    ``must_finish()`` says whether ``abandon`` leaves it running. ``on_share(seconds)`` is called after each share.
+    """
+
+    __slots__ = ("_must_finish", "_next", "_on_share", "_running", "_scheduler", "_steps", "promise")
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        steps: Steps[T],
+        *,
+        must_finish: Callable[[], bool] | None = None,
+        on_share: Callable[[float], None] | None = None,
+    ) -> None:
+        self.promise: Deferred[T] = Deferred()
+        self._scheduler = scheduler
+        self._steps: Steps[T] | None = steps
+        self._must_finish = must_finish
+        self._on_share = on_share
+        self._running = False
+        self._next: Any = None  # what the generator gets when it goes on
+
+    def run_share(self, until_s: float) -> bool:
+        started_s = self._scheduler.clock()
+        self._running = True
+        has_more = self._advance(until_s)
+        self._running = False
+        if self._on_share is not None:
+            self._on_share(self._scheduler.clock() - started_s)
+        return has_more
+
+    def abandon(self) -> None:
+        """Closes the generator where it stands, unless it must finish. The promise stays open then."""
+        steps = self._steps
+        if steps is not None and not self._running and not (self._must_finish is not None and self._must_finish()):
+            self._steps = None
+            steps.close()
+
+    def _advance(self, until_s: float) -> bool:
+        steps, clock = self._steps, self._scheduler.clock
+        if steps is None:
+            return False
+        value, self._next = self._next, None
+        result: Any
+        try:
+            while True:
+                awaited = steps.send(value)
+                value = None
+                if awaited is not None:
+                    if not awaited.resolved:
+                        awaited.then(self._resume)
+                        return False
+                    value = awaited.value
+                if clock() >= until_s:
+                    self._next = value
+                    return True
+        except StopIteration as end:
+            result = end.value
+        except Exception as error:
+            result = error
+        self._steps = None
+        self.promise.resolve(result)
+        return False
+
+    def _resume(self, value: Any) -> None:
+        if self._steps is not None:
+            self._next = value
+            self._scheduler.add(self)
+
+
+class Callbacks:
+    """Callbacks that are due, such as the ends of a thousand sessions. What the turn has no time for is done in shares.
+
+    They are called in the order in which they came.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._queue: deque[Callable[[], None]] = deque()
+
+    def run(self, callback: Callable[[], None]) -> None:
+        """Calls back now, or in a share of a later turn."""
+        scheduler = self._scheduler
+        if not self._queue and scheduler.begin_share():
+            try:
+                callback()
+            finally:
+                scheduler.end_share()
+            return
+        self._queue.append(callback)
+        if len(self._queue) == 1:
+            scheduler.add(self)
+
+    def run_share(self, until_s: float) -> bool:
+        queue, clock = self._queue, self._scheduler.clock
+        while queue:
+            try:
+                queue[0]()
+            except Exception:
+                log.exception("a timer failed")
+            queue.popleft()
+            if clock() >= until_s:
+                break
+        return bool(queue)
+
+
+def finish(steps: Steps[T]) -> T:
+    """Runs a generator to its end at once, where nothing else waits: at start, and in tests.
+
+    Raises RuntimeError if it waits for a promise that is not resolved.
+    """
+    value: Any = None
+    while True:
+        try:
+            awaited = steps.send(value)
+        except StopIteration as end:
+            return cast(T, end.value)
+        value = None if awaited is None else awaited.value

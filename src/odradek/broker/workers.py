@@ -1,0 +1,158 @@
+"""Threads and memory for work that takes too long for the event loop (see batches/steps).
+
+Compressed records are unpacked to many times their size, so what unpacked records occupy is bounded for all requests
+together. A claim waits until there is room for it, in the order of claims. Claims of up to ``SMALL_CLAIM_BYTES`` have a
+budget of their own, so that a large batch does not hold up ordinary ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from mmap import mmap
+from typing import Any, TypeVar, cast
+
+from odradek.batches.compression import DEFAULT_MAX_BYTES, STEP_BYTES
+from odradek.batches.steps import Call, Claim, Map, Step, Steps, mapped
+from odradek.broker.deferred import Deferred
+
+T = TypeVar("T")
+
+LARGE_MEMORY_BYTES = DEFAULT_MAX_BYTES
+SMALL_MEMORY_BYTES = 64 << 20
+SMALL_CLAIM_BYTES = 16 << 20
+THREADS = 2
+OUTLIVING_BYTES = 64 << 20
+"""Of requests that go on though their client has gone."""
+
+
+class Memory:
+    """``size`` bytes, given to claims in their order. A claim for more than all gets all."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.used = 0
+        self._waiting: deque[Claimed] = deque()
+
+    def claim(self, size: int) -> Claimed:
+        claimed = Claimed(self, min(size, self.size))
+        self._waiting.append(claimed)
+        self._grant()
+        return claimed
+
+    def withdraw(self, claimed: Claimed) -> None:
+        if claimed.granted.resolved:
+            self.used -= claimed.size
+        else:
+            self._waiting.remove(claimed)
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting and self.used + self._waiting[0].size <= self.size:
+            claimed = self._waiting.popleft()
+            self.used += claimed.size
+            claimed.granted.resolve(None)
+
+
+class Claimed:
+    """A part of a memory. ``granted`` is resolved when it may be used."""
+
+    __slots__ = ("_memory", "granted", "size")
+
+    def __init__(self, memory: Memory, size: int) -> None:
+        self._memory = memory
+        self.size = size
+        self.granted: Deferred[None] = Deferred()
+
+    def release(self) -> None:
+        self._memory.withdraw(self)
+
+
+class Workers:
+    """Made with the first work that needs them. ``call_soon_threadsafe`` is the event loop's."""
+
+    def __init__(self, call_soon_threadsafe: Callable[..., object]) -> None:
+        self.large = Memory(LARGE_MEMORY_BYTES)
+        self.small = Memory(SMALL_MEMORY_BYTES)
+        self.outliving = 0
+        self._call_soon_threadsafe = call_soon_threadsafe
+        self._threads = ThreadPoolExecutor(THREADS, "odradek-worker")
+
+    def run(self, steps: Steps[T]) -> Generator[Deferred[Any] | None, Any, T]:
+        """Runs ``steps`` for the scheduler. What they have claimed is given back when they end or are closed."""
+        claims: list[Claimed] = []
+        maps: list[mmap] = []
+        running: Deferred[Future[Any]] | None = None
+        advance: Callable[[Any], Step] = steps.send
+        value: Any = None
+        try:
+            while True:
+                try:
+                    step = advance(value)
+                except StopIteration as end:
+                    return cast(T, end.value)
+                advance, value = steps.send, None
+                try:
+                    if isinstance(step, Call):
+                        running = self._call(step.function)
+                        done = yield running
+                        running = None
+                        value = done.result()
+                    elif isinstance(step, Claim | Map):
+                        memory = self.small if step.size <= SMALL_CLAIM_BYTES else self.large
+                        claims.append(memory.claim(step.size))
+                        yield claims[-1].granted
+                        if isinstance(step, Map):
+                            value = mapped(step.size)
+                            maps.append(value)
+                    else:
+                        yield None
+                except Exception as error:
+                    advance, value = steps.throw, error
+        finally:
+            steps.close()
+            if running is None:
+                self._give_back(claims, maps)
+            else:  # a thread still uses them
+                running.then(lambda _: self._give_back(claims, maps))
+
+    def stop(self) -> None:
+        """Work that no thread has begun is not done any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _give_back(self, claims: list[Claimed], maps: list[mmap]) -> None:
+        if sum(map(len, maps)) <= STEP_BYTES:
+            _close(maps)
+            _release(claims)
+        else:  # the system takes a while to clear away large ones
+            self._call(partial(_close, maps)).then(lambda _: _release(claims))
+
+    def _call(self, function: Callable[[], Any]) -> Deferred[Future[Any]]:
+        promise: Deferred[Future[Any]] = Deferred()
+
+        def report(done: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._call_soon_threadsafe(promise.resolve, done)
+
+        try:
+            self._threads.submit(function).add_done_callback(report)
+        except RuntimeError as error:  # the broker stops
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            promise.resolve(failed)
+        return promise
+
+
+def _close(maps: list[mmap]) -> None:
+    while maps:
+        with suppress(BufferError):  # then it is closed with what still shows it
+            maps.pop().close()
+
+
+def _release(claims: list[Claimed]) -> None:
+    for claimed in claims:
+        claimed.release()
+    claims.clear()

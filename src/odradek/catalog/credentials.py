@@ -1,0 +1,72 @@
+"""SCRAM credentials of users: what logins would be checked against, once there are logins (RFC 5802)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odradek.core.errors import ErrorCode, KafkaError
+
+SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
+HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+"""Mechanism → its hash."""
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16_384
+MAX_SECRET_BYTES = 1024
+"""Of a salt, and of a salted password: sixteen times as much as the longest hash has."""
+
+
+class Credential(NamedTuple):
+    """What a broker keeps of a password. Its secrets are not shown."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"Credential(iterations={self.iterations})"
+
+
+class AlterCredential(NamedTuple):
+    """Sets or, with ``None``, takes back a user's credential for one mechanism."""
+
+    user: str
+    mechanism: int
+    credential: Credential | None
+
+
+Users = dict[str, dict[int, Credential]]
+"""User → mechanism → credential."""
+
+
+def check_size(salt: bytes, salted_password: bytes) -> None:
+    """Raises KafkaError."""
+    if not salted_password:
+        raise KafkaError(ErrorCode.unacceptable_credential, "The salted password is empty.")
+    if max(len(salt), len(salted_password)) > MAX_SECRET_BYTES:
+        text = f"A salt and a salted password have at most {MAX_SECRET_BYTES} bytes."
+        raise KafkaError(ErrorCode.unacceptable_credential, text)
+
+
+def check(users: Users, request: AlterCredential) -> None:
+    """Raises KafkaError where Apache Kafka would refuse the change."""
+    if not request.user:
+        raise KafkaError(ErrorCode.unacceptable_credential, "The user's name is empty.")
+    if request.mechanism not in HASHES:
+        raise KafkaError(ErrorCode.unsupported_sasl_mechanism, f"There is no SCRAM mechanism {request.mechanism}.")
+    if request.credential is None:
+        if request.mechanism not in users.get(request.user, {}):
+            raise KafkaError(ErrorCode.resource_not_found, "The user has no credential for this mechanism.")
+    elif not MIN_ITERATIONS <= request.credential.iterations <= MAX_ITERATIONS:
+        text = f"A credential has {MIN_ITERATIONS} to {MAX_ITERATIONS} iterations, not {request.credential.iterations}."
+        raise KafkaError(ErrorCode.unacceptable_credential, text)
+
+
+def put(users: Users, user: str, mechanism: int, credential: Credential | None) -> None:
+    """Makes a change that the log holds. A user's credentials are replaced: images of the catalogue refer to them."""
+    kept = {name: each for name, each in users.get(user, {}).items() if name != mechanism}
+    if credential is not None:
+        kept[mechanism] = credential
+    if kept:
+        users[user] = kept
+    else:
+        users.pop(user, None)

@@ -1,0 +1,86 @@
+"""The whole catalogue at one moment, as records. A snapshot of its log holds these records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from odradek.catalog import features, records
+from odradek.catalog.credentials import Credential
+from odradek.catalog.records import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicId,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
+from odradek.catalog.shard import Entity, Partition, Shard, Topic
+
+
+@dataclass(slots=True, frozen=True)
+class Image:
+    """Later changes of the shard replace what is in here; they do not alter it."""
+
+    topics: tuple[Topic, ...]
+    configs: Mapping[tuple[int, str], Mapping[str, str]]
+    quotas: Mapping[Entity, Mapping[str, float]]
+    users: Mapping[str, Mapping[int, Credential]]
+    features: Mapping[str, int]
+    next_producer_id: int
+    unknown: tuple[bytes, ...]
+    broker_id: int
+    directory: TopicId
+
+    @classmethod
+    def of(cls, shard: Shard) -> Image:
+        """Not while topics are staged: they are neither in the image nor in the records behind it."""
+        return cls(
+            tuple(shard.topics.values()),
+            dict(shard.configs),
+            dict(shard.quotas),
+            dict(shard.users),
+            dict(shard.features),
+            shard.next_producer_id,
+            tuple(shard.unknown),
+            shard.brokers[0],
+            shard.directory,
+        )
+
+    def values(self) -> Iterator[bytes]:
+        """The values of the records, in the order of Kafka's snapshots."""
+        for record in self._records():
+            yield records.encode(record)
+        yield from self.unknown
+
+    def _records(self) -> Iterator[MetadataRecord]:
+        for name in sorted(self.features.keys() | features.AT_FIRST):
+            yield FeatureLevelRecord(name, self.features.get(name, 0))
+        for topic in self.topics:
+            yield TopicRecord(topic.name, topic.id)
+            for partition in topic.partitions:
+                yield self._partition_record(topic, partition)
+        for (kind, name), settings in self.configs.items():
+            for key, value in settings.items():
+                yield ConfigRecord(kind, name, key, value)
+        for entity, quotas in self.quotas.items():
+            for key, limit in quotas.items():
+                yield ClientQuotaRecord(entity, key, limit)
+        yield ProducerIdsRecord(self.broker_id, -1, self.next_producer_id)
+        for user, credentials in self.users.items():
+            for mechanism, credential in credentials.items():
+                yield UserScramCredentialRecord(user, mechanism, credential)
+
+    def _partition_record(self, topic: Topic, partition: Partition) -> PartitionRecord:
+        return PartitionRecord(
+            partition.index,
+            topic.id,
+            partition.replicas,
+            partition.isr,
+            partition.leader,
+            partition.leader_epoch,
+            directories=(self.directory,) * len(partition.replicas),
+        )

@@ -1,0 +1,117 @@
+"""How far ``odradek pipeline ingest`` is, on stderr: a bar for people, lines of JSON for programs, or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from odradek.cli.terminal import CommandError, bar_columns, error_console, json_line, warning_lines
+
+if TYPE_CHECKING:
+    from odradek.pipelines.lake import Added
+    from odradek.pipelines.run_progress import RunProgress, Snapshot, Watch
+
+KINDS = ("auto", "json", "none")
+_EVERY_S = 1.0
+
+
+def check_kind(kind: str) -> None:
+    """Raises CommandError."""
+    if kind not in KINDS:
+        raise CommandError(f"--progress {kind}: choose one of {', '.join(KINDS)}")
+
+
+@contextmanager
+def shown(kind: str, unread: int, *, has_end: bool) -> Iterator[Watch | None]:
+    """What a run is to tell how far it is; None where nothing is shown. ``unread``: the offsets that wait."""
+    from odradek.pipelines.run_progress import RunProgress
+
+    progress = RunProgress(unread, has_end=has_end)
+    if kind == "json":
+        yield Lines(progress)
+    elif kind == "auto" and sys.stderr.isatty():
+        with _bar(progress, unread if has_end else None) as watch:
+            yield watch
+    else:
+        yield None
+
+
+class Lines:
+    """Prints a line of JSON for each batch, and one a second at most while a batch is read."""
+
+    def __init__(self, progress: RunProgress, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress = progress
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._printed_s = clock()
+
+    def passed(self, offsets: int) -> None:
+        """As ``Watch``."""
+        self._progress.passed(offsets)
+        with self._lock:
+            if self._clock() - self._printed_s >= _EVERY_S:
+                self._print()
+
+    def added(self, added: Added, offsets: int, lag: int | None) -> None:
+        """As ``Watch``."""
+        self._progress.added(added, offsets, lag)
+        with self._lock:
+            self._print()
+
+    def _print(self) -> None:
+        self._printed_s = self._clock()
+        warning_lines(json_line(rounded(self._progress.snapshot())))
+
+
+def rounded(found: Snapshot) -> dict[str, int | float | None]:
+    """As JSON shows it."""
+    return {
+        name: round(value, 1) if isinstance(value, float) else value
+        for name, value in dataclasses.asdict(found).items()
+    }
+
+
+@contextmanager
+def _bar(progress: RunProgress, total: int | None) -> Iterator[Watch]:
+    from rich.progress import Progress, ProgressColumn, Task
+    from rich.text import Text
+
+    class Lag(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"lag {task.fields['lag']:,}", style="dim")
+
+    # Lines that the command prints meanwhile stand above the bar, unless they go to a file.
+    to_terminal = sys.stdout.isatty()
+    columns = (*bar_columns("records"), Lag())
+    console = error_console()
+    with Progress(*columns, console=console, transient=True, redirect_stdout=to_terminal) as bar:
+        task = bar.add_task("reading", total=total, lag=progress.snapshot().lag)
+
+        def show() -> None:
+            found = progress.snapshot()
+            bar.update(task, completed=found.records, lag=found.lag)
+
+        yield _Shown(progress, show)
+
+
+class _Shown:
+    """Tells the counts, then shows them."""
+
+    def __init__(self, progress: RunProgress, show: Callable[[], None]) -> None:
+        self._progress = progress
+        self._show = show
+
+    def passed(self, offsets: int) -> None:
+        """As ``Watch``."""
+        self._progress.passed(offsets)
+        self._show()
+
+    def added(self, added: Added, offsets: int, lag: int | None) -> None:
+        """As ``Watch``."""
+        self._progress.added(added, offsets, lag)
+        self._show()

@@ -1,0 +1,90 @@
+"""A producer looks up the topic that it sends to: the broker may create it, as it does for Java's producer."""
+
+from __future__ import annotations
+
+from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster
+from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+
+DESCRIBE_CONFIGS = 32
+AUTO_CREATE = "auto.create.topics.enable"
+_BROKER = 4
+
+
+async def partition_count(cluster: Cluster, topic: str, max_block_ms: int) -> int:
+    """How many partitions the topic has, which the broker creates if it is missing and ``allow_auto_create_topics``.
+
+    A broker says UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE while it creates a topic: the lookup is repeated
+    until ``max_block_ms`` passes (RequestTimedOut). Raises UnknownTopic where no creation can come: it is not allowed,
+    or every broker has auto.create.topics.enable=false.
+    """
+    if not cluster.config.allow_auto_create_topics:
+        try:
+            found = await cluster.topics([topic], cluster.deadline(max_block_ms))
+        except UnknownTopic as error:
+            raise UnknownTopic(
+                f"unknown topic {topic}: {_create(topic)}, or let the broker create it: allow_auto_create_topics=true"
+                f" for this producer, {AUTO_CREATE}=true for the broker"
+            ) from error
+        return len(found[topic].partitions)
+    return await _created(cluster, topic, max_block_ms)
+
+
+async def _created(cluster: Cluster, topic: str, max_block_ms: int) -> int:
+    deadline, grace = cluster.deadline(max_block_ms), cluster.deadline(min(UNKNOWN_TOPIC_GRACE_MS, max_block_ms))
+    is_missing = is_checked = False
+
+    async def attempt() -> int:
+        nonlocal is_missing, is_checked
+        is_missing = False
+        code = (await cluster.refresh([topic])).get(topic)
+        known = cluster.known_topic(topic)
+        if code is None and known is not None:
+            return len(known.partitions)
+        is_missing = code in (None, ErrorCode.unknown_topic_or_partition)
+        if code is not None and not is_missing:
+            raise error_for(code, f"topic {topic}")
+        if grace.passed and not is_checked:
+            is_checked = True
+            if await _is_creation_off(cluster):
+                raise UnknownTopic(
+                    f"unknown topic {topic}: the broker creates no topics ({AUTO_CREATE}=false); {_create(topic)}, or"
+                    f" set {AUTO_CREATE}=true for the broker"
+                )
+        raise KafkaError(ErrorCode.leader_not_available, f"unknown topic {topic}")
+
+    try:
+        return await cluster.retrying("looking the topic up", attempt, deadline)
+    except RequestTimedOut as error:
+        if not is_missing:
+            raise
+        raise RequestTimedOut(
+            f"unknown topic {topic}: the broker did not create it within max_block_ms={max_block_ms}"
+            f" ({AUTO_CREATE} may be false there); {_create(topic)}"
+        ) from error
+
+
+async def _is_creation_off(cluster: Cluster) -> bool:
+    """Whether every broker says that it creates no topics. A broker that does not tell might."""
+    nodes = cluster.nodes()
+    for node in nodes:
+        resource = {
+            "resource_type": _BROKER,
+            "resource_name": str(node.node_id),
+            "configuration_keys": [AUTO_CREATE],
+        }
+        try:
+            connection = await cluster.connection(node.node_id)
+            reply = await connection.call(
+                DESCRIBE_CONFIGS,
+                {"resources": [resource], "include_synonyms": False, "include_documentation": False},
+            )
+        except OdradekError:
+            return False
+        if not any(one.name == AUTO_CREATE and one.value == "false" for row in reply.results for one in row.configs):
+            return False
+    return bool(nodes)
+
+
+def _create(topic: str) -> str:
+    return f"create it with `odradek topics create {topic} --partitions N -b HOST:PORT`"

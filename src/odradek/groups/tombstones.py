@@ -1,0 +1,90 @@
+"""The end of groups and of their offsets in the log: many tombstones, packed while they are gathered.
+
+A deleted group may have tens of thousands of offsets, and their tombstones stand in one batch, which is written at
+once. So the slow part comes before: ``add_offsets`` packs a few of them, between which others are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.core.effects import Record
+from odradek.core.records import group_key, offset_key_prefix
+from odradek.core.varints import uvarint
+from odradek.groups.commit_plan import DELTA_BYTES, DELTA_STEPS, offset_deltas
+
+_NO_VALUE_NO_HEADERS = b"\1\0"
+_FIXED_BYTES = 2  # of a record, in front of its offset delta: attributes, and the delta of its time
+_PARTITION_BYTES = 4
+
+Row = tuple[str, str | None, Sequence[int]]
+"""Group, topic, partitions; without a topic, the tombstone is that of the classic group itself."""
+
+
+class Tombstones:
+    """Tombstones of offsets and of classic groups, in the order in which they were added; a ``core.effects.Block``."""
+
+    __slots__ = ("_middles", "most_bytes", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._middles: list[bytes] = []  # what stands in each record behind its offset delta
+        self.most_bytes = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._middles)
+
+    def add_offsets(self, group_id: str, topic: str, partitions: Sequence[int]) -> None:
+        prefix = offset_key_prefix(group_id, topic)
+        size = len(prefix) + _PARTITION_BYTES
+        head = uvarint(size << 1) + prefix
+        self._middles += [
+            head + partition.to_bytes(_PARTITION_BYTES, "big", signed=True) + _NO_VALUE_NO_HEADERS
+            for partition in partitions
+        ]
+        self.rows.append((group_id, topic, partitions))
+        self.most_bytes += len(partitions) * _most_bytes(len(head) + _PARTITION_BYTES)
+        offset_deltas(self.count, self.count)  # a table that is made once grows here, not when the batch is written
+
+    def add_group(self, group_id: str) -> None:
+        key = group_key(group_id)
+        head = uvarint(len(key) << 1) + key
+        self._middles.append(head + _NO_VALUE_NO_HEADERS)
+        self.rows.append((group_id, None, ()))
+        self.most_bytes += _most_bytes(len(head))
+
+    def records(self) -> list[Record]:
+        made: list[Record] = []
+        for group_id, topic, partitions in self.rows:
+            if topic is None:
+                made.append(Record(group_key(group_id), None))
+            else:
+                prefix = offset_key_prefix(group_id, topic)
+                made += [
+                    Record(prefix + partition.to_bytes(_PARTITION_BYTES, "big", signed=True), None)
+                    for partition in partitions
+                ]
+        return made
+
+    def pack(self, first: int) -> list[bytes]:
+        middles, count = self._middles, len(self._middles)
+        end = first + count
+        sizes = set(map(len, middles))
+        parts: list[bytes] = [b""] * (3 * count)
+        at = first
+        for size, step in enumerate((*DELTA_STEPS, end), 1):
+            until = min(step, end)
+            if at < until:
+                heads = {rest: uvarint((_FIXED_BYTES + size + rest) << 1) + b"\0\0" for rest in sizes}
+                some = map(len, middles[at - first : until - first])
+                parts[3 * (at - first) : 3 * (until - first) : 3] = map(heads.__getitem__, some)
+                at = until
+        parts[1::3] = offset_deltas(first, end)
+        parts[2::3] = middles
+        return parts
+
+
+def _most_bytes(head_bytes: int) -> int:
+    """What a record takes at most; ``head_bytes``: its key, and the length of it."""
+    return _FIXED_BYTES + DELTA_BYTES + head_bytes + len(_NO_VALUE_NO_HEADERS)

@@ -1,0 +1,184 @@
+"""What Avro schemas, and values written with them, may cost: types, their nesting, and how deep values go.
+
+A short schema may name a type twice in the next one, and that twice in the one after it: expanded, that is more columns
+than any memory holds. A value of a type that holds itself may go as deep as it is long, and fastavro, which calls
+itself for each level in C, then ends the process. An array of items that take no bytes may have 2^60 of them in nine
+bytes. All three are refused here. Schemas are those that ``fastavro.parse_schema`` returns, with names in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from odradek.core.errors import ConfigError
+from odradek.core.json_depth import NestedTooDeep
+
+MAX_TYPES = 10_000
+MAX_DEPTH = 100
+MAX_VALUE_DEPTH = 256
+
+_FIXED_BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_VARINTS = ("int", "long", "enum")
+_LENGTHS = ("bytes", "string")
+
+
+class Shape:
+    """A schema's types by their names, and whether one of them holds itself. Raises ConfigError beyond the bounds."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+        self.named: dict[str, Any] = {}
+        self.is_recursive = False
+        self._walk()
+        self._check_arrays()
+
+    def _walk(self) -> None:
+        """Goes through the types with each name expanded, but within itself."""
+        left: list[tuple[Any, tuple[str, ...], int]] = [(self.schema, (), 0)]
+        count = 0
+        while left:
+            schema, within, depth = left.pop()
+            count += 1
+            if count > MAX_TYPES:
+                raise ConfigError(f"the schema has more than {MAX_TYPES:,} types, where each is used")
+            if depth > MAX_DEPTH:
+                raise ConfigError(f"the schema's types are nested deeper than {MAX_DEPTH} levels")
+            if isinstance(schema, str) and schema in self.named:
+                schema = self.named[schema]
+            if isinstance(schema, dict) and (name := schema.get("name")) is not None:
+                if name in within:
+                    self.is_recursive = True
+                    continue
+                self.named[name] = schema
+                within = (*within, name)
+            # The last one is taken first: names are met in the order in which they are defined.
+            left += [(part, within, depth + 1) for part in reversed(list(_parts(schema)))]
+
+    def _check_arrays(self) -> None:
+        least: dict[int, int] = {}
+        for schema in _all(self.schema):
+            if isinstance(schema, dict) and schema.get("type") == "array" and not self._bytes(schema["items"], least):
+                raise ConfigError("the schema has an array of items that take no bytes")
+
+    def _bytes(self, schema: Any, known: dict[int, int]) -> int:
+        """The fewest that a value takes. A type within itself counts none: what leads there takes one at least."""
+        if isinstance(schema, list):
+            return 1
+        if isinstance(schema, str):
+            return self._bytes(self.named[schema], known) if schema in self.named else _FIXED_BYTES.get(schema, 1)
+        if id(schema) in known:
+            return known[id(schema)]
+        known[id(schema)] = 0
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            least = min(1, sum(self._bytes(item["type"], known) for item in schema["fields"]))
+        elif kind == "fixed":
+            least = int(schema["size"])
+        elif kind in ("array", "map", "enum"):
+            least = 1
+        else:
+            least = self._bytes(kind, known)
+        known[id(schema)] = least
+        return least
+
+    def check_value(self, data: bytes, at: int) -> None:
+        """Of a schema that holds itself: how deep the value at ``at`` goes. Raises NestedTooDeep; what is no value of
+        the schema is left to who decodes it."""
+        left: list[tuple[Any, int, int]] = [(self.schema, 0, 1)]
+        try:
+            while left:
+                schema, depth, times = left.pop()
+                if depth > MAX_VALUE_DEPTH:
+                    raise NestedTooDeep(MAX_VALUE_DEPTH)
+                if times > 1:
+                    left.append((schema, depth, times - 1))
+                at = self._step(schema, depth, data, at, left)
+        except IndexError:
+            return
+
+    def _step(self, schema: Any, depth: int, data: bytes, at: int, left: list[tuple[Any, int, int]]) -> int:
+        """Over what one type takes itself; what it holds goes to ``left``. Returns the position behind it."""
+        if isinstance(schema, list):
+            number, at = _long(data, at)
+            left.append((schema[number], depth + 1, 1))
+            return at
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if isinstance(kind, str) and kind in self.named:
+            left.append((self.named[kind], depth, 1))
+        elif isinstance(kind, dict | list):
+            left.append((kind, depth, 1))
+        elif kind in ("record", "error"):
+            left += [(item["type"], depth + 1, 1) for item in reversed(schema["fields"])]
+        elif kind in ("array", "map"):
+            count, at = _long(data, at)
+            if count < 0:
+                count, (_, at) = -count, _long(data, at)
+            if count and at < len(data):
+                left.append((schema, depth, 1))  # the next block
+                left.append((schema["items"] if kind == "array" else _Pair(schema["values"]), depth + 1, count))
+        elif isinstance(schema, _Pair):
+            at = _behind_bytes(data, at)
+            left.append((schema["values"], depth, 1))
+        elif kind in _LENGTHS:
+            at = _behind_bytes(data, at)
+        elif kind in _VARINTS:
+            at = _long(data, at)[1]
+        else:
+            at += schema["size"] if kind == "fixed" else _FIXED_BYTES[kind]
+            if at > len(data):
+                raise IndexError("the value has no end")
+        return at
+
+
+class _Pair(dict[str, Any]):
+    """A key and a value of a map."""
+
+    def __init__(self, values: Any) -> None:
+        super().__init__(type="pair", values=values)
+
+
+def _parts(schema: Any) -> Iterator[Any]:
+    """The types that stand in one."""
+    if isinstance(schema, list):
+        yield from schema
+    elif isinstance(schema, Mapping):
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            yield kind
+        elif kind in ("record", "error"):
+            yield from (item["type"] for item in schema["fields"])
+        elif kind in ("array", "map"):
+            yield schema["items" if kind == "array" else "values"]
+        elif kind not in _FIXED_BYTES and kind not in (*_VARINTS, *_LENGTHS, "fixed"):
+            yield kind
+
+
+def _all(schema: Any) -> Iterator[Any]:
+    """Each type where it is written."""
+    left = [schema]
+    while left:
+        schema = left.pop()
+        yield schema
+        left += [part for part in _parts(schema) if not isinstance(part, str)]
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    """A number of Avro's; raises IndexError at the end, and for one of more than ten bytes."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise IndexError("a number has no end")
+
+
+def _behind_bytes(data: bytes, at: int) -> int:
+    size, at = _long(data, at)
+    if size < 0 or size > len(data) - at:
+        raise IndexError("a text has no end")
+    return at + size

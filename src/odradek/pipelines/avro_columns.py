@@ -1,0 +1,262 @@
+"""Avro values to columns of numbers and places: a numba kernel, over the table of nodes of ``json_columns.py``.
+
+It reads values whose writer's schema is the reader's. Whatever is not plainly such a value it refuses: ``avro.py`` then
+reads it by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from odradek.batches.decode import _compiled
+from odradek.pipelines.json_columns import (
+    _I64S,
+    _OFFSETS,
+    _RO,
+    _U8S,
+    BASE,
+    CHILD,
+    DONE,
+    FULL,
+    HIGH,
+    HINT,
+    INNER,
+    KIND,
+    LOW,
+    MAP,
+    NEXT,
+    NULL,
+    STRUCT,
+    VALUE,
+    _pointer,
+    _refuse,
+)
+from odradek.pipelines.json_scan import _BYTES, _I64, _INTS, _PAIR, _TENS, _past_character
+
+# Kinds of leaves. INT: a number between LOW and HIGH. LONG: one that is multiplied by HIGH. FIXED: HIGH bytes. DECIMAL:
+# LOW digits, in HIGH bytes, or -1. ENUM: a number below HIGH.
+BOOL, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, FIXED, DECIMAL, ENUM = range(100, 110)
+NULLABLE = HINT
+NOT_NULL, NULL_FIRST, NULL_SECOND = range(3)
+"""NULLABLE: whether a value is one of a union with null, and where null is in it."""
+MAX_KEYS = 32
+"""Of a map; more are left to ``avro.py``, since each is compared with those before it."""
+
+
+@_compiled(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
+def _long(data: Any, at: int, end: int) -> Any:
+    """A number, the position behind it, and whether it is one."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while at < end and shift < np.uint64(70):
+        byte = np.uint64(data[at])
+        at += 1
+        if shift == np.uint64(63) and byte > np.uint64(1):
+            break
+        value |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at, 1
+        shift += np.uint64(7)
+    return 0, at, 0
+
+
+@_compiled(_PAIR(_BYTES, _I64, _I64))
+def _span(data: Any, at: int, end: int) -> Any:
+    """Bytes that their length stands before: where they begin, and that length; -1 where they are not there."""
+    size, at, found = _long(data, at, end)
+    return at, size if found and 0 <= size <= end - at else -1
+
+
+@_compiled(types.boolean(_BYTES, _I64, _I64))
+def _is_text(data: Any, at: int, end: int) -> Any:
+    while at < end:
+        if data[at] < 0x80:
+            at += 1
+        else:
+            at = _past_character(data, at, end)
+            if at < 0:
+                return False
+    return True
+
+
+@_compiled(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
+def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
+    """What stands at ``at``: the position behind it (-1: refused), what its slot and its length become, and a third
+    number that is always VALUE."""
+    kind, low, high = nodes[node + KIND], nodes[node + LOW], nodes[node + HIGH]
+    if kind in (INT, LONG, ENUM):
+        value, at, found = _long(data, at, end)
+        if kind == LONG:
+            limit = np.int64((1 << 63) - 1) // high
+            return (at if found and -limit <= value <= limit else -1), value * high, 0, VALUE
+        return (at if found and low <= value <= high else -1), value, 0, VALUE
+    if kind in (BYTES, STRING):
+        begin, size = _span(data, at, end)
+        if size < 0 or (kind == STRING and not _is_text(data, begin, begin + size)):
+            return -1, 0, 0, VALUE
+        return begin + size, begin, size, VALUE
+    if kind == BOOL:
+        return (at + 1 if at < end and data[at] <= 1 else -1), np.int64(data[at]) if at < end else 0, 0, VALUE
+    if kind == FIXED:
+        return (at + high if high <= end - at else -1), at, high, VALUE
+    if kind == DECIMAL:
+        size = high
+        if size < 0:
+            at, size = _span(data, at, end)
+        if not 0 < size <= 8 or size > end - at:
+            return -1, 0, 0, VALUE
+        value = np.int64(data[at])
+        value = value - 256 if value > 127 else value
+        for i in range(at + 1, at + size):
+            value = (value << 8) | np.int64(data[i])
+        limit = np.int64(_TENS[min(low, 18)])
+        return (at + size if -limit < value < limit else -1), value, 0, VALUE
+    size = 4 if kind == FLOAT else 8
+    if size > end - at:
+        return -1, 0, 0, VALUE
+    value = 0
+    for i in range(size):
+        value |= np.int64(data[at + i]) << (8 * i)
+    return at + size, value, 0, VALUE
+
+
+@_compiled(types.boolean(_BYTES, _INTS, _INTS, _I64, _I64))
+def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
+    """Whether the key at ``at`` is one of those from ``begin``."""
+    for other in range(begin, at):
+        if lengths[other] == lengths[at]:
+            i = 0
+            while i < lengths[at] and data[slots[other] + i] == data[slots[at] + i]:
+                i += 1
+            if i == lengths[at]:
+                return True
+    return False
+
+
+@_compiled(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
+def _block(data: Any, at: int, end: int) -> Any:
+    """How many elements a block has, the position behind that, and whether that is a number."""
+    count, at, found = _long(data, at, end)
+    if found and count < 0:
+        at, found = _long(data, at, end)[1:]
+        count = -count
+    return count, at, 1 if found and count >= 0 else 0
+
+
+@_compiled(_I64(_BYTES, _I64, _I64, _I64, _I64, _INTS, _INTS, _BYTES))
+def _key(  # noqa: PLR0917  kernels take flat arrays
+    data: Any, at: int, end: int, first: int, place: int, slots: Any, lengths: Any, states: Any
+) -> Any:
+    """Behind the key of a map that goes to ``place``; those before it begin at ``first``. -1 where it is refused."""
+    begin, size = _span(data, at, end)
+    if size < 0 or place - first >= MAX_KEYS or not _is_text(data, begin, begin + size):
+        return -1
+    slots[place], lengths[place], states[place] = begin, size, VALUE
+    return -1 if _is_among(data, slots, lengths, first, place) else begin + size
+
+
+@_compiled(types.void(_INTS, _I64, _I64, _I64, _I64, _I64, _I64))
+def _push(  # noqa: PLR0917  as above
+    stack: Any, at: int, node: int, index: int, following: int, left: int, begun: int
+) -> None:
+    stack[at], stack[at + 1], stack[at + 2] = node, index, following
+    stack[at + 3], stack[at + 4] = left, begun
+
+
+@_compiled(_I64(_INTS, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS))
+def _read_one(  # noqa: PLR0917  kernels take flat arrays
+    nodes: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
+    slots: Any, lengths: Any, states: Any, stack: Any,
+) -> Any:  # fmt: skip
+    """One value. DONE; -1 where it is refused; FULL where a domain is."""
+    depth = 0
+    node, index, following, left, begun = -1, row, 0, 0, 0  # what is open; before all, nothing
+    child, inner = 0, row
+    while True:
+        # The value of ``child``, number ``inner`` of its domain, stands here.
+        is_null = False
+        if nodes[child + NULLABLE] != NOT_NULL:
+            branch, at, found = _long(data, at, end)
+            if not found or branch < 0 or branch > 1:
+                return -1
+            is_null = (branch == 0) == (nodes[child + NULLABLE] == NULL_FIRST)
+        place = nodes[child + BASE] + inner
+        kind = nodes[child + KIND]
+        if is_null:
+            states[place] = NULL
+        elif kind > MAP:
+            at, slots[place], lengths[place], states[place] = _leaf(nodes, child, data, at, end)
+            if at < 0:
+                return -1
+        else:
+            states[place] = VALUE
+            _push(stack, 5 * depth, node, index, following, left, begun)
+            depth += 1
+            node, index, left = child, inner, 0
+            following = nodes[node + CHILD]
+            begun = 0 if kind == STRUCT else counts[nodes[node + INNER]]
+        # What comes next: a field, an element, or what was around.
+        while True:
+            if node < 0:
+                return DONE if at == end else -1
+            if nodes[node + KIND] == STRUCT:
+                if following >= 0:
+                    child, inner = following, index
+                    following = nodes[child + NEXT]
+                    if following == nodes[node + CHILD]:
+                        following = -1
+                    break
+            else:
+                if left == 0:
+                    left, at, found = _block(data, at, end)
+                    if not found:
+                        return -1
+                if left > 0:
+                    left -= 1
+                    inner = counts[nodes[node + INNER]]
+                    if inner >= capacities[nodes[node + INNER]]:
+                        return FULL
+                    counts[nodes[node + INNER]] = inner + 1
+                    child = nodes[node + CHILD]
+                    if nodes[node + KIND] == MAP:
+                        base = nodes[child + BASE]
+                        at = _key(data, at, end, base + begun, base + inner, slots, lengths, states)
+                        if at < 0:
+                            return -1
+                        child = nodes[child + NEXT]
+                    break
+                lengths[nodes[node + BASE] + index] = counts[nodes[node + INNER]] - begun
+            depth -= 1
+            base = 5 * depth
+            node, index, following = stack[base], stack[base + 1], stack[base + 2]
+            left, begun = stack[base + 3], stack[base + 4]
+
+
+@_compiled(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
+def read_columns(  # noqa: PLR0917  as above
+    node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
+    slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
+) -> Any:  # fmt: skip
+    """As ``json_columns.read_columns``; before each value stand as many bytes as ``skipped`` has, a zero first."""
+    nodes = _pointer(node_table)
+    before = counts.copy()
+    for row in range(len(offsets) - 1):
+        if marks[row]:
+            continue
+        before[:] = counts
+        at, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        said = -1
+        if len(skipped) == 0 or (end - at >= len(skipped) and data[at] == 0):
+            said = _read_one(
+                nodes, _pointer(data), at + len(skipped), end, row, _pointer(counts), _pointer(capacities),
+                _pointer(slots), _pointer(lengths), _pointer(states), _pointer(stack),
+            )  # fmt: skip
+        if said == DONE:
+            continue
+        full = _refuse(nodes, said, row, before, counts, capacities, marks, lengths, states)
+        if full:
+            return full
+    return DONE

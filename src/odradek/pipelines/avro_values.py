@@ -1,0 +1,84 @@
+"""Avro values to Arrow columns, in a worker: by a kernel where writer and reader have one schema, else by fastavro.
+
+A driver makes readers, too, and reads nothing with them, so the kernels are loaded when values are read.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.pipelines.avro import HEADER, Decoder, in_micros
+from odradek.pipelines.decoders import ValueReader
+
+if TYPE_CHECKING:
+    from odradek.pipelines.value_columns import Plan, Texts
+
+
+class AvroReader(ValueReader):
+    """Values of one schema, maybe written with older ones."""
+
+    def __init__(self, schema: str, framing: str = "none", writer_schemas: Mapping[int, str] | None = None) -> None:
+        self.decoder = Decoder(schema, framing, writer_schemas)
+        self.type = _named_as_by_spark(in_micros(self.decoder.decoded))
+        self._header = HEADER if framing == "confluent" else 0
+        self._same = self.decoder.same_writers()
+        self.slowly = 0
+        """How many values were read one by one."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        decoder = self.decoder
+        return type(self), (decoder.schema, str(decoder.framing), decoder.writer_schemas)
+
+    @functools.cached_property
+    def _plan(self) -> Plan | None:
+        from odradek.pipelines.avro_plans import plan_of
+
+        return plan_of(self.decoder.timed, self.type, self._header)
+
+    def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+        from odradek.pipelines.value_columns import REFUSED, Texts, put
+
+        if self._plan is None:
+            self.slowly += len(values) - values.null_count
+            read, errors = self.decoder.decode(values)
+            return read.cast(self.type), errors if errors.null_count < len(errors) else None
+        data = Texts.of(values)
+        if self._same is not None:
+            self._leave_others(data, self._same)
+        read = self._plan.read(data).array(0)
+        refused = np.flatnonzero(data.marks == REFUSED)
+        if not len(refused):
+            return read, None
+        self.slowly += len(refused)
+        found, wrong = self.decoder.decode(values.take(pa.array(refused)))
+        if found.null_count < len(found):
+            read = put(read, refused.tolist(), found.cast(self.type))
+        if wrong.null_count == len(wrong):
+            return read, None
+        return read, put(pa.nulls(len(values), pa.string()), refused.tolist(), wrong)
+
+    def _leave_others(self, data: Texts, same: list[int]) -> None:
+        """Values whose writer had another schema are not for the kernel."""
+        from odradek.pipelines.value_columns import REFUSED
+
+        starts = data.offsets[:-1].astype(np.int64)
+        rows = np.flatnonzero((np.diff(data.offsets) >= self._header) & (data.marks == 0))
+        ids = np.zeros(len(rows), np.int64)
+        for byte in range(1, self._header):
+            ids = ids << 8 | data.data[starts[rows] + byte]
+        data.marks[rows[~np.isin(ids, same)]] = REFUSED
+
+
+def _named_as_by_spark(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _named_as_by_spark(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), _named_as_by_spark(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _named_as_by_spark(kind.value_type)))
+    return kind

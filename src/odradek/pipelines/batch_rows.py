@@ -1,0 +1,171 @@
+"""The rows of a batch, and who writes them: Spark from its rows, or its workers straight from the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from odradek.core.errors import ConfigError
+from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.pipelines.decoders import Decoder
+from odradek.pipelines.places import Place
+from odradek.pipelines.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
+from odradek.pipelines.table_folders import UNREADABLE, TableFolder, folder_of
+from odradek.pipelines.table_writer import TableWriter
+from odradek.pipelines.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad
+from odradek.pipelines.values import BadRecords
+from odradek.spark.options import ReadOptions
+from odradek.spark.plan import Piece, Range, split
+from odradek.spark.tasks import SMALL_TASK_BYTES, pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_READERS = 16
+# So few offsets are one task, whatever they take: to ask for a sample of them would take longer.
+_FEW_OFFSETS = 1000
+
+
+class BatchRows(Protocol):
+    """The rows of one batch. ``in_place``: whether they are written to where they stay, under names of their own."""
+
+    in_place: bool
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns."""
+        ...
+
+    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        """Writes the rows below a place; returns the files that the driver has found, and that hold all of them.
+
+        Raises FilesNotSeen, RangesNotRead, BadRecords, StorageError.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SparkRows:
+    """Rows that Spark writes. ``check`` gets what was written, to be read."""
+
+    frame: DataFrame
+    check: Callable[[DataFrame], None] | None = None
+    in_place = False
+
+    @property
+    def schema(self) -> StructType:
+        return self.frame.schema
+
+    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        found = [file for file in write_counted(self.frame, place, partition_by) if file.rows]
+        if self.check is not None:
+            self.check(self.frame.sparkSession.read.schema(self.frame.schema).parquet(place.spark_uri))
+        return found
+
+
+@dataclass(frozen=True)
+class RangeRows:
+    """Rows of ranges that Spark's workers read, decode and write, each task its own.
+
+    ``ids`` and ``epochs``: of the topics and the leaders, as they were when the ranges were planned. ``task_bytes``:
+    how much of a topic, as stored, a task reads; ``most``: how many tasks there may be. ``told`` gets what the tasks
+    report once all of it was found.
+    """
+
+    spark: SparkSession
+    options: ReadOptions
+    decoder: Decoder
+    schema: StructType
+    planned: Sequence[Range]
+    ids: Mapping[str, UUID | None]
+    epochs: Mapping[TopicPartition, int]
+    task_bytes: int
+    most: int | None = None
+    fail_on_bad: bool = False
+    told: Callable[[Sequence[TaskReport]], None] = lambda reports: None
+    in_place = True
+
+    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        folder = folder_of(place)
+        writer = TableWriter(self.options, self.decoder, folder, prefix, tuple(partition_by))
+        tasks = self._tasks()
+        reports: list[TaskReport] = []
+        if tasks:
+            reports = self.spark.sparkContext.parallelize(tasks, len(tasks)).map(writer.write).collect()
+        check_ranges(self.planned, reports)
+        found = found_files(folder, reports)
+        bad = first_bad(reports) if self.fail_on_bad else None
+        if bad is not None:
+            for file in found:
+                folder.delete(file.name)
+            raise BadRecords(bad_record(bad))
+        self.told(reports)
+        return found
+
+    def _tasks(self) -> list[list[Piece]]:
+        def piece(item: Range) -> Piece:
+            return Piece(*item, self.ids.get(item.partition.topic), self.epochs.get(item.partition, NO_EPOCH))
+
+        options = self.options
+        if options.min_partitions is not None or options.max_records_per_partition is not None:
+            cut = split(self.planned, options.min_partitions, options.max_records_per_partition)
+            return [[piece(item)] for item in cut]
+        slots = self.spark.sparkContext.defaultParallelism
+        sizes = bytes_per_offset(self.options, self.planned, SMALL_TASK_BYTES)
+        packed = pack(self.planned, sizes, self.task_bytes, slots, self.most)
+        return [[piece(item) for item in task] for task in packed]
+
+
+def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], budget: int) -> Mapping[TopicPartition, float]:
+    """What an offset of each range takes as stored, by samples; nothing is asked for where all are few."""
+    if sum(item.size for item in planned) <= _FEW_OFFSETS:
+        return {}
+    from odradek.spark.lookups import Lookups
+
+    lookups = Lookups(options)
+    try:
+        return lookups.bytes_per_offset(planned, budget)
+    finally:
+        lookups.close()
+
+
+def found_files(folder: TableFolder, reports: Sequence[TaskReport]) -> list[StagedFile]:
+    """The files that tasks report, as the driver sees them. Raises FilesNotSeen for the first that it does not."""
+    wanted = [(report, file) for report in reports for file in report.files]
+    with ThreadPoolExecutor(_READERS if folder.scheme != "file" else 1) as readers:
+        return list(readers.map(lambda one: _found(folder, *one), wanted))
+
+
+def _found(folder: TableFolder, report: TaskReport, file: FileReport) -> StagedFile:
+    wanted = f"{file.rows:,} rows in {file.size:,} bytes"
+    path = f"{folder.uri}/{file.name}"
+    try:
+        size, footer = folder.footer(file.name)
+    except FileNotFoundError as error:
+        raise FilesNotSeen(not_seen(path, report.host, wanted, "")) from error
+    except UNREADABLE as error:
+        raise FilesNotSeen(not_seen(path, report.host, wanted, " ".join(str(error).split()))) from error
+    if (size, footer.num_rows) != (file.size, file.rows):
+        found = f"{footer.num_rows:,} rows in {size:,} bytes"
+        raise FilesNotSeen(not_seen(path, report.host, wanted, found))
+    return staged_file(file.name, size, footer)
+
+
+def bad_record(bad: BadValue) -> str:
+    """The line for a value that could not be read, where that ends the query."""
+    return f"{bad.topic}-{bad.partition}, offset {bad.offset}: its value cannot be read: {bad.error}"
+
+
+def check_decoder(decoder: Decoder, schema: StructType) -> None:
+    """Raises ConfigError where workers would write other columns than Spark does."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    ours = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(decoder.schema)]
+    theirs = [(field.name, field.dataType.simpleString()) for field in schema]
+    if ours != theirs:
+        other = next((pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]), (ours[-1], theirs[-1]))
+        raise ConfigError(f"workers would write a column {other[0]}, Spark {other[1]}: choose --writer spark")

@@ -1,0 +1,145 @@
+"""Raw records to the columns of a table, in Arrow: what ``values.Values.table`` makes through Spark, in the worker.
+
+A decoder is made on the driver, travels to the workers in a pickle, and turns each RecordBatch of the source (``key``,
+``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, maybe ``headers``; other columns are passed over) into
+one of its ``schema``. Columns, their order, types and nulls are those of the Spark path.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import pyarrow as pa
+
+from odradek.core.errors import ConfigError
+from odradek.pipelines.staging import ERROR
+from odradek.pipelines.values import RAW, RECORD_COLUMNS, ValueFormat, Values
+
+HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+_RECORD_TYPES = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "key": pa.binary(),
+    "headers": HEADERS_TYPE,
+}
+
+
+class Decoder(ABC):
+    """Turns records into rows of a table. ``schema`` is that of the table; a pickle of a decoder is small."""
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """As many rows as records, in their order. Where the schema has the column ``error``, it is not null exactly
+        for the values that could not be read."""
+
+
+def decoder_for(values: Values, time_zone: str = "UTC") -> Decoder:
+    """The decoder for what ``values`` asks for. ``time_zone``: that of the session (``spark.sql.session.timeZone``),
+    in which a time of JSON without a zone is read.
+
+    For JSON with a schema it needs a running Spark, which reads DDL. Raises ConfigError.
+    """
+    values.check()
+    names = (*RECORD_COLUMNS, *(["headers"] if values.headers else []))
+    match values.format:
+        case ValueFormat.RAW:
+            return RawDecoder(names)
+        case ValueFormat.JSON:
+            from odradek.pipelines.json_values import JsonReader
+
+            return ValueDecoder(names, JsonReader.of(values.schema, time_zone), values)
+        case ValueFormat.AVRO:
+            from odradek.pipelines.avro_values import AvroReader
+
+            assert values.schema is not None
+            return ValueDecoder(names, AvroReader(values.schema, values.framing, values.writer_schemas), values)
+
+
+class RawDecoder(Decoder):
+    """Values stay the bytes that they are."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self.schema = pa.schema([*_record_fields(names), pa.field("value", pa.binary())])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._names,)
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(_columns(batch, self.schema), schema=self.schema)
+
+
+class ValueReader(ABC):
+    """Reads the values of a format. Pickled by what it was made from."""
+
+    type: pa.DataType
+
+    @abstractmethod
+    def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+        """Values and errors of a column of bytes. Where a value could not be read it is null and its error is not;
+        None where there are no errors at all."""
+
+
+class ValueDecoder(Decoder):
+    """Values are read; ``flat``: their fields become columns. ``raw`` has the bytes of those that could not be."""
+
+    def __init__(self, names: tuple[str, ...], reader: ValueReader, values: Values) -> None:
+        self._names = names
+        self._reader = reader
+        self._settings = values
+        self._record_schema = pa.schema(_record_fields(names))
+        shown = [pa.field("value", reader.type)]
+        if values.flat:
+            shown = _flat_fields(reader.type, names)
+        last = [pa.field(RAW, pa.binary()), pa.field(ERROR, pa.string())]
+        ours = list(self._record_schema)
+        self.schema = pa.schema([*shown, *ours, *last] if values.flat else [*ours, *shown, *last])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._names, self._reader, self._settings)
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        raw = batch.column("value")
+        read, errors = self._reader.read(raw)
+        kept = _columns(batch, self._record_schema)
+        shown = read.flatten() if self._settings.flat else [read]
+        if not self._settings.keep_raw:
+            raw = pa.nulls(len(batch), pa.binary()) if errors is None else _where(errors.is_valid(), raw)
+        if errors is None:
+            errors = pa.nulls(len(batch), pa.string())
+        columns = [*shown, *kept] if self._settings.flat else [*kept, *shown]
+        return pa.RecordBatch.from_arrays([*columns, raw, errors], schema=self.schema)
+
+
+def _where(mask: pa.Array, values: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.if_else(mask, values, pa.scalar(None, values.type))
+
+
+def _record_fields(names: tuple[str, ...]) -> list[pa.Field]:
+    return [pa.field(name, _RECORD_TYPES[name]) for name in names]
+
+
+def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    found = [batch.column(field.name) for field in schema]
+    return [one if one.type == field.type else one.cast(field.type) for one, field in zip(found, schema, strict=True)]
+
+
+def _flat_fields(kind: pa.DataType, names: tuple[str, ...]) -> list[pa.Field]:
+    """Raises ConfigError for a field whose name is taken."""
+    if not pa.types.is_struct(kind):
+        raise ConfigError("flat columns need fields: the schema is that of a single value, not of a record")
+    fields = list(kind)
+    lowered = [field.name.lower() for field in fields]
+    taken = sorted(set(lowered) & {*names, RAW, ERROR})
+    if taken:
+        raise ConfigError(f"flat columns: a field {taken[0]!r} would take the place of the record's own column")
+    if len(set(lowered)) != len(lowered):
+        raise ConfigError("flat columns: the schema names a field twice (Spark tells no capitals)")
+    return fields

@@ -1,0 +1,427 @@
+"""JSON texts to columns of numbers and places: the numba kernels. ``json_values.py`` makes Arrow arrays of them.
+
+The kernel walks each text once and writes what the schema names. It refuses a text as soon as that is not plainly a
+value of the schema, leaves no trace of it, and goes on with the next one: whether a refused text is odd or wrong is
+found out by ``json_rows.py``, one by one. So the kernel may refuse too much, and never accepts too much.
+
+A schema is a table of nodes. Nodes that have as many values as there are texts are in domain 0; what is in an array or
+a map is in a domain of its own, which grows by one for each element. Each node owns a run of ``slots``, ``lengths`` and
+``states``, from its BASE, as long as its domain's capacity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from odradek.batches.decode import _compiled
+from odradek.pipelines.json_scan import (
+    _BACKSLASH,
+    _BYTES,
+    _CLOSE,
+    _CLOSE_LIST,
+    _COLON,
+    _COMMA,
+    _I64,
+    _INTS,
+    _LONG,
+    _MINUS,
+    _NEGATIVE,
+    _NO_DATE,
+    _NO_TIME,
+    _OPEN,
+    _OPEN_LIST,
+    _PAIR,
+    _QUOTE,
+    _TENS,
+    _U64,
+    _WITH_FRACTION,
+    MAX_NAME,
+    MAX_SKIPPED_DEPTH,
+    _date,
+    _double_bits,
+    _hex4,
+    _number,
+    _past_blanks,
+    _past_string,
+    _past_value,
+    _past_word,
+    _timestamp,
+)
+
+# Columns of the table of nodes.
+KIND, DOMAIN, LOW, HIGH, CHILD, NEXT, NAME, NAME_SIZE, BASE, INNER, HINT, COUNT = range(12)
+NODE_FIELDS = 12
+"""A node is known by the place of its first field. COUNT: how many there are, in the first one."""
+# Kinds.
+STRUCT, LIST, MAP, BOOL, INT, DOUBLE, FLOAT, STRING, DATE, TIMESTAMP, DECIMAL, ODD = range(12)
+"""ODD: values of this kind are left to ``json_rows.py``, all but null."""
+# States of a slot: nothing was met, a value, JSON's null, a string that holds escapes.
+ABSENT, VALUE, NULL, ESCAPED = range(4)
+DONE, FULL = 0, 1
+_N = 110
+_RO = types.Array(types.uint8, 1, "C", readonly=True)
+_I64S = types.int64[::1]
+_I32S = types.int32[::1]
+_OFFSETS = types.Array(types.int32, 1, "C", readonly=True)
+_U8S = types.uint8[::1]
+
+SKIPPED = MAX_SKIPPED_DEPTH
+"""How many bytes of memory the kernel wants for what it passes over."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+def _pointer(context: Any, array: Any) -> Any:
+    """To an array's first element."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@_compiled(_I64(_INTS, _BYTES, _I64, _BYTES, _I64, _I64))
+def _find(  # noqa: PLR0917  kernels take flat arrays
+    nodes: Any, names: Any, node: int, data: Any, at: int, size: int
+) -> Any:
+    """The field of that name, -1 where there is none. Most texts have their fields in one order, so the search begins
+    with the one behind the last one found; NEXT of the last field is the first one."""
+    first = nodes[node + HINT]
+    child = first
+    while child >= 0:
+        if nodes[child + NAME_SIZE] == size:
+            name = nodes[child + NAME]
+            i = 0
+            while i < size and names[name + i] == data[at + i]:
+                i += 1
+            if i == size:
+                nodes[node + HINT] = nodes[child + NEXT]
+                return child
+        child = nodes[child + NEXT]
+        if child == first:
+            break
+    return -1
+
+
+@_compiled(_PAIR(_U64, _I64, _I64, _I64))
+def _integer(digits: Any, flags: int, low: int, high: int) -> Any:
+    """A whole number, and whether it is one between the two."""
+    if flags & _WITH_FRACTION:
+        return 0, 0
+    if digits > np.uint64((1 << 63) - 1):
+        is_least = flags & _NEGATIVE and digits == np.uint64(1 << 63)
+        return np.int64(-(1 << 63)), 1 if is_least and low == -(1 << 63) else 0
+    value = -np.int64(digits) if flags & _NEGATIVE else np.int64(digits)
+    return value, 1 if low <= value <= high else 0
+
+
+@_compiled(_PAIR(_U64, _I64, _I64))
+def _unscaled(digits: Any, power: int, precision: int) -> Any:
+    """digits * 10^power where that is whole, has no more than 18 digits and fits the precision."""
+    if digits == np.uint64(0):
+        return 0, 1
+    ten = np.uint64(10)
+    while power < 0 and digits % ten == np.uint64(0):
+        digits //= ten
+        power += 1
+    if power < 0 or power > 18:
+        return 0, 0
+    most = _TENS[min(precision, 18)]
+    if digits >= most // _TENS[power]:
+        return 0, 0
+    return np.int64(digits * _TENS[power]), 1
+
+
+@_compiled(types.boolean(_I64))
+def _is_sure_as_float(bits: int) -> Any:
+    """Whether a double, itself rounded, is rounded to a float as its digits would be."""
+    exponent = bits >> 52
+    return bits == 0 or (1023 - 126 <= exponent < 1023 + 127 and bits & 0x1FFFFFFF != 0x10000000)
+
+
+@_compiled(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
+def _scalar(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
+    """A value of the node's kind, or null, at ``at``: the position behind it (-1: none, or not plainly one), what its
+    slot, its length and its state become."""
+    kind = nodes[node + KIND]
+    c = data[at]
+    if c == _N:
+        return _past_word(data, at, end), 0, 0, NULL
+    if kind == ODD:
+        return -1, 0, 0, 0
+    if kind >= STRING and kind <= TIMESTAMP:
+        if c != _QUOTE:
+            return -1, 0, 0, 0
+        begin = at + 1
+        at, escaped = _past_string(data, begin, end)
+        size = at - 1 - begin
+        if at < 0 or kind == STRING:
+            return at, begin, size, ESCAPED if escaped else VALUE
+        if kind == DATE:
+            value = _date(data, begin) if size == 10 else _NO_DATE
+            return (-1 if value == _NO_DATE else at), value, 0, VALUE
+        value = _timestamp(data, begin, size, nodes[node + LOW])
+        return (-1 if value == _NO_TIME else at), value, 0, VALUE
+    if kind == BOOL:
+        behind = _past_word(data, at, end)
+        return behind, 1 if c == 116 else 0, 0, VALUE
+    if c != _MINUS and not 48 <= c <= 57:
+        return -1, 0, 0, 0
+    at, digits, power, flags = _number(data, at, end)
+    if at < 0 or flags & _LONG:
+        return -1, 0, 0, 0
+    negative = flags & _NEGATIVE
+    if kind == INT:
+        value, fits = _integer(digits, flags, nodes[node + LOW], nodes[node + HIGH])
+    elif kind == DECIMAL:
+        value, fits = _unscaled(digits, power + nodes[node + HIGH], nodes[node + LOW])
+        value = -value if negative else value
+    else:
+        value = _double_bits(digits, power)
+        fits = value >= 0 and (kind == DOUBLE or _is_sure_as_float(value))
+        if negative and (digits > np.uint64(0) or flags & _WITH_FRACTION):
+            value |= -(1 << 63)
+    return (at if fits else -1), value, 0, VALUE
+
+
+@_compiled(types.void(_INTS, _I64, _I64, _I64, _BYTES, _INTS))
+def _erase(  # noqa: PLR0917  as above
+    nodes: Any, domain: int, begin: int, end: int, states: Any, lengths: Any
+) -> None:
+    for number in range(nodes[COUNT]):
+        node = number * NODE_FIELDS
+        if nodes[node + DOMAIN] == domain:
+            base = nodes[node + BASE]
+            for i in range(base + begin, base + end):
+                states[i] = ABSENT
+                lengths[i] = 0
+
+
+@_compiled(_PAIR(_BYTES, _I64, _I64, _I64, _I64))
+def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
+    """Where the next element of what is open begins, and 0; where it closes, and 1; -1 where neither is there."""
+    at = _past_blanks(data, at, end)
+    if at >= end:
+        return -1, 0
+    if data[at] == closing:
+        return at, 1
+    if is_fresh:
+        return at, 0
+    if data[at] != _COMMA:
+        return -1, 0
+    at = _past_blanks(data, at + 1, end)
+    return (at if at < end else -1), 0
+
+
+@_compiled(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64))
+def _name(data: Any, at: int, end: int) -> Any:
+    """Where the value of a name begins (-1: there is none), where the name does, its size, and whether there are
+    escapes in it."""
+    if data[at] != _QUOTE:
+        return -1, 0, 0, 0
+    begin = at + 1
+    at, escaped = _past_string(data, begin, end)
+    size = at - 1 - begin
+    if at < 0 or size > MAX_NAME:
+        return -1, 0, 0, 0
+    at = _past_blanks(data, at, end)
+    if at >= end or data[at] != _COLON:
+        return -1, 0, 0, 0
+    at = _past_blanks(data, at + 1, end)
+    return (at if at < end else -1), begin, size, escaped
+
+
+@_compiled(_I64(_INTS, _BYTES, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS, _BYTES))
+def _read_one(  # noqa: PLR0917  as above
+    nodes: Any, names: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
+    slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
+) -> Any:  # fmt: skip
+    """One text. DONE; -1 where it is refused; FULL where a domain is."""
+    at = _past_blanks(data, at, end)
+    if at >= end or data[at] != _OPEN:
+        return -1
+    states[nodes[BASE] + row] = VALUE
+    depth, node, index, begun, kind, is_fresh = 0, 0, row, 0, nodes[KIND], 1
+    at += 1
+    while True:
+        at, is_end = _to_next(data, at, end, _CLOSE_LIST if kind == LIST else _CLOSE, is_fresh)
+        if at < 0:
+            return -1
+        is_fresh = 0
+        if is_end:
+            at += 1
+            if kind != STRUCT:
+                lengths[nodes[node + BASE] + index] = counts[nodes[node + INNER]] - begun
+            if depth == 0:
+                return DONE if _past_blanks(data, at, end) == end else -1
+            depth -= 1
+            node, index, begun = stack[3 * depth], stack[3 * depth + 1], stack[3 * depth + 2]
+            kind = nodes[node + KIND]
+            continue
+        child, inner, name, size, escaped = nodes[node + CHILD], index, at, at, 0
+        if kind != LIST:
+            at, name, size, escaped = _name(data, at, end)
+            if at < 0 or (escaped and kind == STRUCT):
+                return -1
+        if kind == STRUCT:
+            child = _find(nodes, names, node, data, name, size)
+            if child < 0:
+                at = _past_value(data, at, end, skipped)
+                if at < 0:
+                    return -1
+                continue
+        else:
+            inner = counts[nodes[node + INNER]]
+            if inner >= capacities[nodes[node + INNER]]:
+                return FULL
+            counts[nodes[node + INNER]] = inner + 1
+            if kind == MAP:
+                key = nodes[child + BASE] + inner
+                slots[key], lengths[key], states[key] = name, size, ESCAPED if escaped else VALUE
+                child = nodes[child + NEXT]
+        place, child_kind = nodes[child + BASE] + inner, nodes[child + KIND]
+        if states[place] != ABSENT:
+            return -1  # a field a second time
+        if child_kind > MAP or data[at] == _N:
+            at, slots[place], lengths[place], states[place] = _scalar(nodes, child, data, at, end)
+            if at < 0:
+                return -1
+            continue
+        if data[at] != (_OPEN_LIST if child_kind == LIST else _OPEN):
+            return -1
+        states[place] = VALUE
+        stack[3 * depth], stack[3 * depth + 1], stack[3 * depth + 2] = node, index, begun
+        depth, node, index, kind, is_fresh, at = depth + 1, child, inner, child_kind, 1, at + 1
+        begun = 0 if kind == STRUCT else counts[nodes[node + INNER]]
+
+
+@_compiled(_I64(_INTS, _I64, _I64, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
+def _refuse(  # noqa: PLR0917  as above
+    nodes: Any, said: int, row: int, before: Any, counts: Any, capacities: Any, marks: Any, lengths: Any, states: Any
+) -> Any:
+    """Takes back what was read of a row and marks it; where that stopped for lack of room, returns the full domain."""
+    if said == FULL:
+        for domain in range(1, len(counts)):
+            if counts[domain] >= capacities[domain]:
+                return domain
+    marks[row] = 2
+    _erase(nodes, 0, row, row + 1, _pointer(states), _pointer(lengths))
+    for domain in range(1, len(counts)):
+        if counts[domain] > before[domain]:
+            _erase(nodes, domain, before[domain], counts[domain], _pointer(states), _pointer(lengths))
+            counts[domain] = before[domain]
+    return DONE
+
+
+@_compiled(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
+def read_columns(  # noqa: PLR0917  as above
+    node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
+    slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
+) -> Any:  # fmt: skip
+    """Reads texts: from ``offsets[i]`` to the next one in ``data``. ``marks``: 1 for those that are null, which are
+    passed over; becomes 2 for those that are refused. Returns DONE or the domain that is FULL, from 1."""
+    nodes = _pointer(node_table)
+    before = counts.copy()
+    for row in range(len(offsets) - 1):
+        if marks[row]:
+            continue
+        before[:] = counts
+        said = _read_one(
+            nodes, _pointer(names), _pointer(data), np.int64(offsets[row]), np.int64(offsets[row + 1]), row,
+            _pointer(counts), _pointer(capacities), _pointer(slots), _pointer(lengths), _pointer(states),
+            _pointer(stack), _pointer(skipped),
+        )  # fmt: skip
+        if said == DONE:
+            continue
+        full = _refuse(nodes, said, row, before, counts, capacities, marks, lengths, states)
+        if full:
+            return full
+    return DONE
+
+
+@_compiled(types.void(_RO, _OFFSETS, _U8S, _U8S))
+def check_texts(texts: Any, offsets: Any, marks: Any, skipped: Any) -> None:
+    """As ``read_columns`` without a schema: refuses what is not one JSON value."""
+    data = _pointer(texts)
+    for row in range(len(offsets) - 1):
+        if marks[row]:
+            continue
+        end = np.int64(offsets[row + 1])
+        at = _past_value(data, _past_blanks(data, np.int64(offsets[row]), end), end, _pointer(skipped))
+        if at < 0 or _past_blanks(data, at, end) != end:
+            marks[row] = 2
+
+
+@_compiled(_I64(_BYTES, _I64, _I64, _BYTES, _I64))
+def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
+    """A string that was looked at, without its escapes. Returns the position behind it in ``out``."""
+    while at < end:
+        c = data[at]
+        if c != _BACKSLASH:
+            out[to] = c
+            at += 1
+            to += 1
+            continue
+        c = data[at + 1]
+        at += 2
+        if c != 117:
+            if c == 98:
+                c = 8
+            elif c == 102:
+                c = 12
+            elif c == 110:
+                c = 10
+            elif c == 114:
+                c = 13
+            elif c == 116:
+                c = 9
+            out[to] = c
+            to += 1
+            continue
+        code = _hex4(data, at, end)
+        at += 4
+        if 0xD800 <= code <= 0xDBFF:
+            code = 0x10000 + ((code - 0xD800) << 10) + _hex4(data, at + 2, end) - 0xDC00
+            at += 6
+        if code < 0x80:
+            out[to] = code
+            to += 1
+            continue
+        if code < 0x800:
+            out[to] = 0xC0 | (code >> 6)
+            to += 1
+        else:
+            if code < 0x10000:
+                out[to] = 0xE0 | (code >> 12)
+                to += 1
+            else:
+                out[to] = 0xF0 | (code >> 18)
+                out[to + 1] = 0x80 | ((code >> 12) & 0x3F)
+                to += 2
+            out[to] = 0x80 | ((code >> 6) & 0x3F)
+            to += 1
+        out[to] = 0x80 | (code & 0x3F)
+        to += 1
+    return to
+
+
+@_compiled(_I64(_RO, _I64S, _I64S, _U8S, _I32S, _U8S))
+def gather(  # noqa: PLR0917  as above
+    data: Any, starts: Any, sizes: Any, states: Any, offsets: Any, out: Any
+) -> Any:
+    """Strings one behind the other, as Arrow has them. ``out`` has room for all sizes. Returns how much is used."""
+    to = 0
+    for i in range(len(starts)):
+        offsets[i] = to
+        size = sizes[i]
+        if states[i] == ESCAPED:
+            to = _unescape(_pointer(data), starts[i], starts[i] + size, _pointer(out), to)
+        elif size:
+            start = starts[i]
+            out[to : to + size] = data[start : start + size]
+            to += size
+    offsets[len(starts)] = to
+    return to

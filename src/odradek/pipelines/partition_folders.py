@@ -1,0 +1,102 @@
+"""Folders by columns, ``month=7/key=a%2Fb``, named as Spark names them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.core.errors import ConfigError
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+# Spark escapes these in names of folders, and no others: control characters, and what file systems or URIs may take
+# for something else.
+_ESCAPED = {*map(chr, range(0x20)), *"\"#%'*/:=?\\{[]^\x7f"}
+
+
+def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Raises ConfigError for columns that are not there or have no text as a folder's name."""
+    for name in partition_by:
+        at = schema.get_field_index(name)
+        if at < 0:
+            raise ConfigError(f"partition by {name}: the table's columns are {', '.join(schema.names)}")
+        kind = schema.field(at).type
+        if not _has_text(kind):
+            raise ConfigError(f"partition by {name}: a column of type {kind} cannot name folders with --writer workers")
+    if partition_by and len(set(partition_by)) == len(schema.names):
+        raise ConfigError("partition by: a table cannot have all its columns in folders")
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    looks = pa.types
+    checks = (looks.is_integer, looks.is_boolean, looks.is_string, looks.is_binary, looks.is_date32)
+    return any(is_kind(kind) for is_kind in (*checks, looks.is_timestamp, looks.is_decimal))
+
+
+def by_folder(rows: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows by their folders, in their order, without the columns that name the folders."""
+    if not partition_by:
+        if rows.num_rows:
+            yield "", rows
+        return
+    codes = np.zeros(rows.num_rows, np.int64)
+    names: list[list[str]] = []
+    for column in partition_by:
+        encoded = rows.column(column).dictionary_encode("encode")
+        values = [_folder(column, value) for value in encoded.dictionary.to_pylist()]
+        codes = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
+        names.append(values)
+    kept = rows.drop_columns(list(dict.fromkeys(partition_by)))
+    # Two values may have one name: null and the empty text.
+    parts: dict[str, list[Any]] = {}
+    for code in np.unique(codes):
+        parts.setdefault(_path(int(code), names), []).append(code)
+    if len(parts) == 1:
+        yield next(iter(parts)), kept
+        return
+    for path, own in parts.items():
+        chosen = np.flatnonzero(np.isin(codes, own) if len(own) > 1 else codes == own[0])
+        yield path, kept.take(pa.array(chosen))
+
+
+def _path(code: int, names: Sequence[Sequence[str]]) -> str:
+    found: list[str] = []
+    for values in reversed(names):
+        code, number = divmod(code, len(values))
+        found.append(values[number])
+    return "/".join(reversed(found))
+
+
+def _folder(column: str, value: Any) -> str:
+    return f"{_escaped(column)}={_named(value)}"
+
+
+def _named(value: Any) -> str:
+    text = _text(value)
+    return NULL if not text else _escaped(text)
+
+
+def _text(value: Any) -> str | None:
+    """As Spark casts it to text, in UTC."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case dt.datetime():
+            text = value.strftime("%Y-%m-%d %H:%M:%S")
+            return text if not value.microsecond else f"{text}.{value.microsecond:06}".rstrip("0")
+        case decimal.Decimal():
+            return format(value, "f")
+        case _:
+            return str(value)
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)

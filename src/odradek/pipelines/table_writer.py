@@ -1,0 +1,248 @@
+"""A task that writes a table: it reads ranges of topics into Arrow, decodes them, and writes Parquet files.
+
+It runs in Spark's Python workers. Memory is bounded whatever a range holds: a row group ends at 64 MiB of data or
+1,000,000 rows, all open files together wait with 128 MiB at most, and at most 64 files are open at once. File names
+hold a random part, so two attempts of a task never write the same file. An attempt that fails removes its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from odradek.core.errors import StorageError
+from odradek.pipelines.decoders import Decoder
+from odradek.pipelines.file_settings import settings_for
+from odradek.pipelines.partition_folders import by_folder, check_partition_columns
+from odradek.pipelines.staging import ERROR
+from odradek.pipelines.table_folders import TableFolder
+from odradek.pipelines.task_reports import BadValue, FileReport, PieceReport, TaskReport
+from odradek.spark.options import ReadOptions
+from odradek.spark.plan import Piece, Range
+from odradek.spark.worker import read_task
+
+ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP_ROWS = 1_000_000
+WAITING_BYTES = 128 << 20
+OPEN_FILES = 64
+FILE_BYTES = 512 << 20
+"""A file that has grown beyond this is closed with its row group."""
+
+
+@dataclass(frozen=True)
+class TableWriter:
+    """``prefix``: how the names of all files begin. ``partition_by``: columns that become folders."""
+
+    options: ReadOptions
+    decoder: Decoder
+    folder: TableFolder
+    prefix: str
+    partition_by: tuple[str, ...] = ()
+
+    def write(self, pieces: Sequence[Piece]) -> TaskReport:
+        """Reads the pieces and writes their rows; nothing stays where that fails. Raises DataLoss, StorageError, and
+        what reading raises.
+        """
+        started = time.monotonic()
+        files = OpenFiles(self.folder, self.prefix, _schema_in_files(self.decoder.schema, self.partition_by))
+        bad = BadValues()
+        read: list[PieceReport] = []
+        try:
+            for piece in pieces:
+                begun, count = time.monotonic(), 0
+                for records in read_task(self.options, piece):
+                    rows = self.decoder.decode(records)
+                    count += rows.num_rows
+                    bad.look_at(rows, records)
+                    for folder, part in by_folder(rows, self.partition_by):
+                        files.add(folder, part)
+                read.append(PieceReport(piece.partition, count, time.monotonic() - begun))
+            written = files.close()
+        except BaseException as error:
+            files.abandon()
+            if isinstance(error, OSError):
+                raise StorageError(f"{self.folder.uri} cannot be written from {host()}: {error}") from error
+            raise
+        return TaskReport(
+            host=host(),
+            attempt=_attempt(),
+            ranges=tuple(Range(piece.partition, piece.start, piece.end) for piece in pieces),
+            files=tuple(written),
+            bad=bad.count,
+            first_bad=bad.first,
+            seconds=time.monotonic() - started,
+            peak_bytes=_peak_bytes(),
+            pieces=tuple(read),
+        )
+
+
+def _schema_in_files(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
+    check_partition_columns(schema, partition_by)
+    return pa.schema([field for field in schema if field.name not in partition_by])
+
+
+class BadValues:
+    """How many values could not be read, and the first of them by its place."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: BadValue | None = None
+
+    def look_at(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> None:
+        at = rows.schema.get_field_index(ERROR)
+        if at < 0 or (errors := rows.column(at)).null_count == len(errors):
+            return
+        self.count += len(errors) - errors.null_count
+        number = errors.is_valid().index(True).as_py()
+        topic, partition, offset = (records.column(name)[number].as_py() for name in ("topic", "partition", "offset"))
+        found = BadValue(topic, partition, offset, errors[number].as_py())
+        self.first = found if self.first is None else min(self.first, found)
+
+
+class OpenFiles:
+    """The files of one task, of which those that were written to last are open."""
+
+    def __init__(self, folder: TableFolder, prefix: str, schema: pa.Schema) -> None:
+        self._folder = folder
+        self._prefix = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        self._schema = schema
+        self._open: OrderedDict[str, _File] = OrderedDict()
+        self._begun: list[str] = []
+        self._closed: list[FileReport] = []
+        self._waiting = 0
+
+    def add(self, folder: str, rows: pa.RecordBatch) -> None:
+        """Rows of one folder of the table, empty where it has none."""
+        file = self._open.get(folder)
+        if file is None:
+            if len(self._open) >= OPEN_FILES:
+                self._close(next(iter(self._open)))
+            file = self._open[folder] = self._new(folder)
+        self._open.move_to_end(folder)
+        self._waiting += file.add(rows)
+        if file.size > FILE_BYTES:
+            self._close(folder)
+        while self._waiting > WAITING_BYTES:
+            largest = max(self._open.values(), key=lambda one: one.waiting_bytes)
+            self._waiting -= largest.flush()
+
+    def close(self) -> list[FileReport]:
+        """Closes all of them; returns what was written."""
+        for folder in list(self._open):
+            self._close(folder)
+        return self._closed
+
+    def abandon(self) -> None:
+        """Removes all files. Raises nothing: the cause is another error."""
+        for file in self._open.values():
+            file.abandon()
+        for name in self._begun:
+            self._folder.delete(name)
+
+    def _new(self, folder: str) -> _File:
+        name = f"{folder}/{self._prefix}-{len(self._begun):05}.parquet".lstrip("/")
+        self._begun.append(name)
+        return _File(self._folder, name, self._schema)
+
+    def _close(self, folder: str) -> None:
+        file = self._open.pop(folder)
+        self._waiting -= file.waiting_bytes
+        self._closed.append(file.close())
+
+
+class _File:
+    """Rows wait here until they make a row group. The file is made with the first one, which says how to encode."""
+
+    def __init__(self, folder: TableFolder, name: str, schema: pa.Schema) -> None:
+        self._folder = folder
+        self._schema = schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._sink: Any = None
+        self._writer: Any = None
+        self.name = name
+        self.waiting_bytes = 0
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        return 0 if self._sink is None else self._sink.tell()
+
+    def add(self, rows: pa.RecordBatch) -> int:
+        """Returns by how many bytes more, or less, wait."""
+        before = self.waiting_bytes
+        for part in _slices(rows):
+            self._take(part)
+        return self.waiting_bytes - before
+
+    def _take(self, rows: pa.RecordBatch) -> None:
+        if self._waiting_rows + rows.num_rows > ROW_GROUP_ROWS or self.waiting_bytes + rows.nbytes > ROW_GROUP_BYTES:
+            self.flush()
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self.waiting_bytes += rows.nbytes
+
+    def flush(self) -> int:
+        """Writes what waits as one row group; returns its bytes."""
+        if not self._waiting:
+            return 0
+        rows = pa.Table.from_batches(self._waiting, self._schema)
+        if self._writer is None:
+            self._sink = self._folder.create(self.name)
+            self._writer = pq.ParquetWriter(self._sink, self._schema, **settings_for(rows))
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self.rows += rows.num_rows
+        written, self.waiting_bytes, self._waiting_rows = self.waiting_bytes, 0, 0
+        self._waiting = []
+        return written
+
+    def close(self) -> FileReport:
+        self.flush()
+        self._writer.close()
+        size = self._sink.tell()
+        self._sink.close()
+        self._folder.sync(self.name)
+        return FileReport(self.name, size, self.rows)
+
+    def abandon(self) -> None:
+        for one in (self._writer, self._sink):
+            if one is not None:
+                with contextlib.suppress(OSError, pa.ArrowException):
+                    one.close()
+
+
+def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Parts of at most a row group's rows."""
+    for start in range(0, rows.num_rows, ROW_GROUP_ROWS):
+        yield rows.slice(start, ROW_GROUP_ROWS)
+
+
+def host() -> str:
+    """The name of this machine, as a user looks for it."""
+    return socket.gethostname()
+
+
+def _peak_bytes() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _attempt() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()

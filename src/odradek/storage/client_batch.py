@@ -1,0 +1,153 @@
+"""What a topic's settings demand of a producer's batch, and what becomes of it before it is stored."""
+
+from __future__ import annotations
+
+from functools import partial
+from mmap import mmap
+
+from odradek.batches.check import Checked, begin_check
+from odradek.batches.compression import CODES, NONE, compress, decompress_in_steps, decompress_small
+from odradek.batches.encode import recompress, repacked, with_max_timestamp
+from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer, validate
+from odradek.batches.search import Condition, Found, search
+from odradek.batches.steps import Call, Steps, begin
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.config import LogConfig
+
+Batches = list[tuple[int, BatchHeader]]
+Ready = tuple[Buffer, Batches]
+"""A batch as it is to be stored, and its header."""
+
+_SMALL_BYTES = 16 << 10
+"""What the broker compresses without a thread."""
+
+
+def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms: int) -> Ready | Steps[Ready]:
+    """Looks at the one batch in ``data``, and compresses its records with the topic's codec if it names one.
+
+    What takes longer than a step is left to the steps that are returned. Raises KafkaError.
+    """
+    _, header = batches[0]
+    if config.is_log_append_time and header.timestamp_type:
+        raise KafkaError(ErrorCode.invalid_timestamp, "producers may not set LogAppendTime themselves")
+    found = begin_check(data, header)
+    if not isinstance(found, Checked):
+        return _check_in_steps(data, batches, found, config, now_ms)
+    if _fits(header, found, config, now_ms):
+        return data, batches
+    return begin(_adapt(data, batches, found, config, now_ms))
+
+
+def _check_in_steps(
+    data: Buffer, batches: Batches, check: Steps[Checked], config: LogConfig, now_ms: int
+) -> Steps[Ready]:
+    found = yield from check
+    if _fits(batches[0][1], found, config, now_ms):
+        return data, batches
+    return (yield from _adapt(data, batches, found, config, now_ms))
+
+
+def _fits(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
+    """Whether the batch is stored as it came."""
+    if found.has_keyless and config.is_compacted:
+        return False
+    if not config.is_log_append_time and (
+        header.base_timestamp + found.greatest_delta != header.max_timestamp
+        or _is_out_of_time(header, found, config, now_ms)
+    ):
+        return False
+    return config.compression_type == "producer" or _codec(config) == header.compression
+
+
+def _is_out_of_time(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
+    """Whether a timestamp lies out of the topic's bounds."""
+    return (
+        header.base_timestamp + found.greatest_delta > now_ms + config.message_timestamp_after_max_ms
+        or header.base_timestamp + found.least_delta < now_ms - config.message_timestamp_before_max_ms
+    )
+
+
+def _codec(config: LogConfig) -> int:
+    return CODES["none" if config.compression_type == "uncompressed" else config.compression_type]
+
+
+def _adapt(data: Buffer, batches: Batches, found: Checked, config: LogConfig, now_ms: int) -> Steps[Ready]:
+    """Makes the batch fit. Raises KafkaError where the topic does not take it."""
+    _, header = batches[0]
+    if config.is_compacted and found.has_keyless:
+        raise KafkaError(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
+    if not config.is_log_append_time:
+        if _is_out_of_time(header, found, config, now_ms):
+            yield from _check_timestamps(data, header, config, now_ms)
+        newest = header.base_timestamp + found.greatest_delta
+        if newest != header.max_timestamp:
+            data = with_max_timestamp(data, header, newest)
+            batches = validate(data, max_message_bytes=config.max_message_bytes)
+            _, header = batches[0]
+    if config.compression_type != "producer" and _codec(config) != header.compression:
+        data = yield from _recompress(data, header, config)
+        batches = validate(data, max_message_bytes=config.max_message_bytes)
+    return data, batches
+
+
+def _check_timestamps(data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> Steps[None]:
+    """Raises KafkaError (INVALID_TIMESTAMP) for a record out of the topic's bounds; one without a time is in."""
+    for record in (yield from refused_records(data, header, config, now_ms, most=1)):
+        earliest, latest = time_bounds(config, now_ms)
+        raise KafkaError(
+            ErrorCode.invalid_timestamp,
+            f"timestamp {record.timestamp} of record {record.offset} is not within [{earliest}, {latest}]",
+        )
+
+
+def time_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """The earliest and the latest timestamp that a record of the topic may have."""
+    return now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+
+
+def refused_records(
+    data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, *, most: int
+) -> Steps[list[Found]]:
+    """The first records, ``most`` at most, that a topic with these settings does not take. Raises CorruptRecord."""
+    earliest, latest = time_bounds(config, now_ms)
+    base = header.base_timestamp
+    needs_key, sets_time = config.is_compacted, config.is_log_append_time
+
+    def is_refused(record: Found) -> bool:
+        if needs_key and record.is_keyless:
+            return True
+        return not (sets_time or record.timestamp == -1 or earliest <= record.timestamp <= latest)
+
+    def may_be_refused(some: Checked) -> bool:
+        if needs_key and some.has_keyless:
+            return True
+        return not sets_time and (base + some.least_delta < earliest or base + some.greatest_delta > latest)
+
+    return search(data, header, Condition(is_refused, may_be_refused), most=most)
+
+
+def _recompress(data: Buffer, header: BatchHeader, config: LogConfig) -> Steps[bytes]:
+    """The batch with its records packed by the topic's codec."""
+    payload = memoryview(data)[HEADER_BYTES : header.size_in_bytes]
+    codec, level = _codec(config), config.compression_level
+    plain: Buffer | mmap
+    if not header.compression:
+        if len(payload) <= _SMALL_BYTES:
+            return recompress(data, header, codec, level)
+        plain, size = payload, len(payload)
+    else:
+        small = decompress_small(header.compression, payload) if len(payload) <= _SMALL_BYTES else None
+        if small is not None and len(small) <= _SMALL_BYTES:
+            return repacked(header, codec, compress(codec, small, level))
+        plain, size = yield from decompress_in_steps(header.compression, payload)
+    if codec == NONE and HEADER_BYTES + size > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.message_too_large,
+            f"batch of {HEADER_BYTES + size} bytes; max.message.bytes is {config.max_message_bytes}",
+        )
+    return repacked(header, codec, (yield Call(partial(_compress, codec, plain, size, level))))
+
+
+def _compress(codec: int, plain: Buffer | mmap, size: int, level: int | None) -> bytes:
+    with memoryview(plain)[:size] as view:
+        return compress(codec, view, level)

@@ -1,0 +1,169 @@
+"""Long messages, read a structure at a time.
+
+kio reads a message in one go, which takes tenths of a second where it has 200,000 elements. Here each element of an
+array is read by itself, right after its lengths were checked, and others may work in between. What comes out, and what
+is refused, is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import Field, fields, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import odradek.core.kio_alone  # noqa: F401  # isort: skip  (before kio)
+from kio.serial import entity_reader
+from kio.serial._introspect import classify_field, get_field_tag
+from kio.serial.readers import read_compact_string, read_legacy_string
+
+from odradek.wire.lengths import (
+    CountingWalk,
+    array_start,
+    fields_walk,
+    is_strict,
+    most_elements,
+    string_walk,
+    structure_walk,
+    too_many,
+    without_unknown_tags,
+)
+
+Reading = Generator[None, None, tuple[Any, int]]
+"""Gives a value and the position behind it."""
+_Read = Callable[[Any, int, int, list[int]], tuple[Any, int]]
+_ReadInSteps = Callable[[Any, int, int, list[int]], Reading]
+
+STRUCTURES_PER_STEP = 16
+FEW_ELEMENTS = 64
+"""A structure with no more in its arrays is read in one go."""
+
+
+def read_in_steps(entity: Any, data: bytes | memoryview, at: int) -> Reading:
+    """One message of a class of kio's. Raises what a check or kio raises."""
+    return _structure_in_steps(entity, is_strict(entity))(data, at, len(data), [most_elements(entity)] * 2)
+
+
+class _Array(NamedTuple):
+    """An array of structures or strings. ``read_in_steps``: for structures that may be long themselves."""
+
+    name: str
+    start: Callable[[Any, int, int, list[int]], tuple[int, int]]
+    empty: bytes
+    read: _Read
+    read_in_steps: _ReadInSteps | None
+
+
+@cache
+def _structure_in_steps(entity: Any, strict: bool) -> _ReadInSteps:
+    """Reads the arrays by themselves and then the rest, in which these arrays are empty, in one go."""
+    parts, read_rest = _parts_of(entity, strict), _known(entity)
+
+    def read(data: Any, at: int, end: int, left: list[int]) -> Reading:
+        rest: list[Any] = []
+        arrays: dict[str, tuple[Any, ...]] = {}
+        begin = at
+        for part in parts:
+            if not isinstance(part, _Array):
+                at = part(data, at, end, left)
+                continue
+            count_at = at
+            count, at = part.start(data, at, end, left)
+            if count > 0:
+                rest += (data[begin:count_at], part.empty)
+                arrays[part.name], at = yield from _elements(part, count, at, (data, end, left))
+                begin = at
+        rest.append(data[begin:at])
+        message = read_rest(b"".join(rest), 0)
+        return (replace(message, **arrays) if arrays else message), at
+
+    return read
+
+
+def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[int]]) -> Reading:
+    data, end, left = source
+    read, read_in_steps = array.read, array.read_in_steps
+    values = []
+    for number in range(count):
+        if read_in_steps is None:
+            value, at = read(data, at, end, left)
+        else:
+            few = [FEW_ELEMENTS, FEW_ELEMENTS]
+            try:
+                value, at = read(data, at, end, few)
+                left[0] -= FEW_ELEMENTS - few[0]
+            except ValueError:  # it is long, or else the same error comes again
+                value, at = yield from read_in_steps(data, at, end, left)
+        values.append(value)
+        if not number % STRUCTURES_PER_STEP:
+            yield
+    if left[0] < 0:
+        too_many(left[1])
+    return tuple(values), at
+
+
+@cache
+def _parts_of(entity: Any, strict: bool) -> list[_Array | CountingWalk]:
+    """A structure's arrays, and walks over what stands between them."""
+    flexible = bool(entity.__flexible__)
+    parts: list[_Array | CountingWalk] = []
+    others: list[Field[Any]] = []
+    for field in fields(entity):
+        if get_field_tag(field) is not None:
+            continue
+        if classify_field(field).is_array and field.metadata.get("kafka_type") in (None, "string"):
+            parts += (fields_walk(entity, others, strict, and_tags=False), _array(field, flexible, strict))
+            others = []
+        else:
+            others.append(field)
+    parts.append(fields_walk(entity, others, strict, and_tags=True))
+    return parts
+
+
+def _array(field: Field[Any], flexible: bool, strict: bool) -> _Array:
+    start, empty = array_start(field, flexible), b"\1" if flexible else bytes(4)
+    if "kafka_type" in field.metadata:
+        return _Array(field.name, start, empty, _string(field, flexible, strict), None)
+    inner: Any = classify_field(field).type_
+    may_be_long = any(isinstance(part, _Array) for part in _parts_of(inner, strict))
+    in_steps = _structure_in_steps(inner, strict) if may_be_long else None
+    return _Array(field.name, start, empty, _structure(inner, strict), in_steps)
+
+
+def _string(field: Field[Any], flexible: bool, strict: bool) -> _Read:
+    walk = string_walk(field, flexible, strict)
+    read_string = read_compact_string if flexible else read_legacy_string
+
+    def read(data: Any, at: int, end: int, left: list[int]) -> tuple[Any, int]:
+        stop = walk(data, at, end, left)
+        return read_string(data, at)[0], stop
+
+    return read
+
+
+@cache
+def _structure(entity: Any, strict: bool) -> _Read:
+    walk, read_checked = structure_walk(entity, strict), _known(entity)
+
+    def read(data: Any, at: int, end: int, left: list[int]) -> tuple[Any, int]:
+        stop = walk(data, at, end, left)
+        return read_checked(data, at), stop
+
+    return read
+
+
+@cache
+def _known(entity: Any) -> Callable[[Any, int], Any]:
+    """Reads a structure whose lengths were checked, without the tagged fields that its class does not have."""
+    read_structure = entity_reader(entity)
+
+    def read(data: Any, at: int) -> Any:
+        try:
+            return read_structure(data, at)[0]
+        except KeyError:
+            known = without_unknown_tags(entity, data, at)
+            if known is None:
+                raise
+            return read_structure(known[0], 0)[0]
+
+    return read

@@ -1,0 +1,25 @@
+"""``format("odradek-offsets")`` without ``register``: Spark takes one source of each package named ``pyspark_…``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyspark_odradek
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(pyspark_odradek.DefaultSource):
+    """Hands on to ``odradek.spark.offsets_source.OffsetsDataSource``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "odradek-offsets"
+
+    def _made(self) -> DataSource:
+        from odradek.spark.offsets_source import OffsetsDataSource
+
+        return OffsetsDataSource(self.options)

@@ -1,0 +1,89 @@
+"""What is made once before the tests, so that they need not: compiled kernels, and archives of Java's classes.
+
+Each Spark that a test starts loads and verifies some 15,000 classes, each of Kafka's tools 4,000; from an archive
+("class data sharing") that takes half the time. ``make test`` makes all of it while ``make check`` uses the other core.
+Tests run without it as well, only slower, and so they do where Java is none, is another one, or makes no archives.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from jvm import BUILD, KAFKA, SHORT_LIVED, SPARK, kafka_command
+
+ROOT = Path(__file__).resolve().parent.parent
+_DUMP_S = 120
+_RECORDS = 100
+_KERNELS = (
+    "odradek.client.producer_columns",
+    "odradek.history.kernel",
+    "odradek.pipelines.avro_columns",
+    "odradek.pipelines.json_columns",
+    "odradek.storage.clean_columns",
+)
+
+
+def main() -> None:
+    """Leaves an empty file where there is no archive to be had, so that the next run does not try again."""
+    from odradek import Broker, Producer
+
+    sys.path.append(str(ROOT))  # for bench
+    BUILD.mkdir(exist_ok=True)
+    for kernel in _KERNELS:
+        importlib.import_module(kernel)
+    for archive in (SPARK, KAFKA):
+        archive.unlink(missing_ok=True)
+    with Broker() as broker, tempfile.TemporaryDirectory() as place:
+        with Producer(broker.bootstrap_servers) as producer:
+            for number in range(_RECORDS):
+                producer.send("records", b'{"id":%d}' % number)
+        _run_kafkas_tool(broker.bootstrap_servers)
+        _run_spark(broker.bootstrap_servers, Path(place) / "table")
+    KAFKA.touch()
+    SPARK.touch()
+
+
+def _run_kafkas_tool(bootstrap: str) -> None:
+    """The one that loads most."""
+    from bench.apache import Unavailable, class_path
+
+    try:
+        command = kafka_command(class_path())
+    except Unavailable as error:
+        print(f"no archive of Kafka's classes: {error}", file=sys.stderr)
+        return
+    command[1:1] = [f"-XX:ArchiveClassesAtExit={KAFKA}", "-Xlog:disable"]
+    tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--describe", "--entity-type", "brokers"]
+    subprocess.run([*command, *tool, "--all"], stdout=subprocess.DEVNULL, timeout=_DUMP_S, check=True)
+
+
+def _run_spark(bootstrap: str, table: Path) -> None:
+    """A Spark that does what those of the tests do, and then writes the archive."""
+    from pyspark import SparkContext
+
+    from odradek.pipelines import ingest
+    from odradek.spark.session import SessionError, session
+
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*SHORT_LIVED, f"-XX:ArchiveClassesAtExit={SPARK}"])
+    try:
+        spark = session("odradek tests' classes")
+    except SessionError as error:
+        print(f"no archive of Spark's classes: {error}", file=sys.stderr)
+        return
+    given = {"topics": "records", "group": "archive", "value_format": "json", "schema": "id bigint"}
+    ingest(bootstrap, **given, output=table, spark=spark)
+    read = spark.read.parquet(str(table))
+    assert read.count() == read.select("partition", "offset").distinct().count() == _RECORDS
+    spark.stop()
+    java = SparkContext._gateway.proc
+    java.stdin.close()
+    java.wait(_DUMP_S)
+
+
+if __name__ == "__main__":
+    main()

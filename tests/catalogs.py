@@ -1,0 +1,18 @@
+"""Changes of a catalogue, made as the broker's controller makes them."""
+
+from __future__ import annotations
+
+from odradek.broker.metadata_log import Catalog, Change
+from odradek.broker.scheduler import finish
+from odradek.catalog.shard import CatalogRequest
+
+
+def changed(catalog: Catalog, *requests: CatalogRequest) -> Change:
+    """A change that is written and true."""
+    change = catalog.change()
+    for request in requests:
+        finish(change.add(request))
+    change.write()
+    for topic in finish(change.stage()):
+        catalog.publish(topic)
+    return change

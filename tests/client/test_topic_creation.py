@@ -1,0 +1,153 @@
+"""A producer that sends to a topic which does not exist has the broker create it, as Java's producer does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from scripted import METADATA, ScriptedCluster, scripted
+
+import odradek.aio
+from odradek.cli.main import run
+from odradek.client import Admin, PartitionReader, TopicPartition
+from odradek.client.config import ClientConfig, as_config
+from odradek.client.errors import RequestTimedOut, UnknownTopic
+from odradek.client.producer import Producer
+from odradek.client.producer_engine import split_settings
+from odradek.core.errors import ErrorCode
+
+BOTH_WAYS = r"create it with `odradek topics create .*auto\.create\.topics\.enable=true"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with scripted(2) as made:
+        yield made
+
+
+def values(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    with Admin(bootstrap) as admin:
+        ends = admin.list_offsets(dict.fromkeys(admin.partitions(topic), -1))
+    for tp, end in ends.items():
+        found += [row.value for row in PartitionReader(as_config(bootstrap), tp).read_rows(0, end.offset)]
+    assert len(found) == count
+    return found
+
+
+def test_the_broker_creates_the_topic_of_a_record(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        producer.send(topic, b"first")
+        partitions = producer.partitions_for(topic)
+    assert values(bootstrap, topic, 1) == [b"first"]
+    assert partitions == [TopicPartition(topic, number) for number in range(4)], "num.partitions of the broker"
+
+
+def test_the_broker_creates_the_topic_of_a_record_batch(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        producer.send_batch(topic, pa.record_batch({"value": [b"a", b"b"]}))
+    assert sorted(filter(None, values(bootstrap, topic, 2))) == [b"a", b"b"]
+
+
+def test_the_broker_creates_the_topic_of_an_awaited_producer(bootstrap: str, topic: str) -> None:
+    async def story() -> tuple[int, int]:
+        async with odradek.aio.Producer(bootstrap) as producer:
+            where = await producer.send_and_wait(topic, b"first", partition=0)
+            await producer.send_batch(f"{topic}-2", pa.record_batch({"value": [b"a", b"b"]}))
+            await producer.flush(20)
+            return where.partition, where.offset
+
+    assert asyncio.run(story()) == (0, 0)
+    assert values(bootstrap, topic, 1) == [b"first"]
+    assert len(values(bootstrap, f"{topic}-2", 2)) == 2
+
+
+def test_the_command_creates_the_topic(bootstrap: str, topic: str, tmp_path: Path,
+                                       capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    assert run(["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap, "--no-create"]) == 2
+    with Admin(bootstrap) as admin:
+        assert admin.describe_topics([topic], missing_ok=True) == {}
+    assert run(["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]) == 0
+    assert capsys.readouterr().out == f"2 records sent to {topic}, each acknowledged.\n"
+    assert sorted(filter(None, values(bootstrap, topic, 2))) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("given", ["settings", "mapping", "client config"])
+def test_a_producer_that_may_not_create_refuses_and_names_both_ways(bootstrap: str, topic: str, given: str) -> None:
+    made: dict[str, Callable[[], Producer]] = {
+        "settings": lambda: Producer(bootstrap, allow_auto_create_topics=False),
+        "mapping": lambda: Producer({"bootstrap.servers": bootstrap, "allow.auto.create.topics": "false"}),
+        "client config": lambda: Producer(ClientConfig(bootstrap, allow_auto_create_topics=False)),
+    }
+    with made[given]() as producer:
+        with pytest.raises(UnknownTopic, match=f"unknown topic {topic}: {BOTH_WAYS}") as refused:
+            producer.send(topic, b"v")
+        assert "allow_auto_create_topics" in str(refused.value)
+    with Admin(bootstrap) as admin:
+        assert admin.describe_topics([topic], missing_ok=True) == {}
+
+
+def test_other_clients_have_no_topic_created(bootstrap: str, topic: str) -> None:
+    assert not ClientConfig(bootstrap).allow_auto_create_topics
+    with Admin(bootstrap) as admin:
+        assert admin.describe_topics([topic], missing_ok=True) == {}
+        assert admin.describe_topics([topic], missing_ok=True) == {}
+    assert split_settings(bootstrap, {})[1].allow_auto_create_topics is True
+    assert split_settings(ClientConfig(bootstrap), {})[1].allow_auto_create_topics is True
+
+
+def test_a_broker_that_creates_no_topics_is_named(own_broker: Callable[..., Any], topic: str) -> None:
+    broker = own_broker(auto_create_topics_enable="false")
+    with (
+        Producer(broker.bootstrap) as producer,
+        pytest.raises(UnknownTopic, match=r"creates no topics \(auto\.create\.topics\.enable=false\)") as refused,
+    ):
+        producer.send(topic, b"v")
+    assert f"odradek topics create {topic}" in str(refused.value)
+
+
+def test_a_name_that_no_topic_can_have_is_refused_at_once(bootstrap: str) -> None:
+    with Producer(bootstrap) as producer, pytest.raises(Exception, match="INVALID_TOPIC"):
+        producer.send("no topic/has this name", b"v")
+
+
+@pytest.mark.parametrize("code", [ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available])
+def test_the_lookup_is_repeated_until_the_topic_is_there(cluster: ScriptedCluster, code: ErrorCode) -> None:
+    """Apache Kafka answers with these codes until its controller has created the topic."""
+    asked = 0
+
+    def answer(message: Any, version: int) -> Any:
+        nonlocal asked
+        reply = cluster.metadata(message)
+        if message.topics:
+            assert message.allow_auto_topic_creation
+            asked += 1
+            if asked <= 3:
+                reply["topics"] = [one | {"error_code": code, "partitions": []} for one in reply["topics"]]
+        return reply
+
+    for broker in cluster.brokers.values():
+        broker.answers[METADATA] = answer
+    with Producer(cluster.bootstrap, retry_backoff_ms=10, retry_backoff_max_ms=10) as producer:
+        assert producer.partitions_for("t") == [TopicPartition("t", 0)]
+    assert asked == 4
+
+
+def test_the_lookup_ends_with_max_block_ms(cluster: ScriptedCluster) -> None:
+    def answer(message: Any, version: int) -> Any:
+        reply = cluster.metadata(message)
+        missing = ErrorCode.unknown_topic_or_partition
+        return reply | {"topics": [one | {"error_code": missing, "partitions": []} for one in reply["topics"]]}
+
+    for broker in cluster.brokers.values():
+        broker.answers[METADATA] = answer
+    with (
+        Producer(cluster.bootstrap, max_block_ms=300, retry_backoff_ms=10) as producer,
+        pytest.raises(RequestTimedOut, match=r"did not create it within max_block_ms=300 .*odradek topics create"),
+    ):
+        producer.send("t", b"v")

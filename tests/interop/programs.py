@@ -1,0 +1,126 @@
+"""Programs in other languages that drive a broker: how they are built, and how a test talks with one.
+
+A program prints one JSON object per line, with the name of its step. At the step "restart" it waits for a line on its
+standard input: meanwhile the test kills the broker and starts it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BUILD_S = 300
+RUN_S = 150
+Steps = dict[str, list[dict[str, Any]]]
+
+
+def cache_of(sources: Path, *names: str) -> Path:
+    """A path in the user's cache that is another one for other contents of these files."""
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update((sources / name).read_bytes())
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek-interop"
+    root.mkdir(parents=True, exist_ok=True)
+    return root / f"{sources.name}-{digest.hexdigest()[:16]}"
+
+
+def go_program(sources: Path) -> Path:
+    """The built program. Skips where there is no Go, or where its modules cannot be had."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip(f"there is no go to build the {sources.name} program with")
+    path = cache_of(sources, "go.mod", "go.sum", "main.go")
+    if not path.exists():
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        done = _build([go, "build", "-o", str(fresh), "."], sources, sources.name)
+        assert "main.go:" not in done.stderr, f"the program does not compile: {done.stderr}"
+        if done.returncode != 0:
+            pytest.skip(f"the {sources.name} program cannot be built: {done.stderr.strip()[-300:]}")
+        fresh.rename(path)
+    return path
+
+
+def node_modules(sources: Path) -> Path:
+    """The packages that ``package-lock.json`` names. Skips where there is no Node, or where they cannot be had."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip(f"there is no {'node' if node is None else 'npm'} to run the {sources.name} program with")
+    path = cache_of(sources, "package.json", "package-lock.json")
+    if not path.exists():
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        fresh.mkdir()
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(sources / name, fresh)
+        done = _build([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], fresh, sources.name)
+        if done.returncode != 0:
+            shutil.rmtree(fresh)
+            pytest.skip(f"the packages of {sources.name} cannot be had: {done.stderr.strip()[-300:]}")
+        fresh.rename(path)
+    return path / "node_modules"
+
+
+def _build(command: Sequence[str], directory: Path, name: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"the {name} program was not built within {BUILD_S} s")
+
+
+def converse(command: Sequence[str | Path], restart: Callable[[], None], **environment: str) -> Steps:
+    """Runs a program to its end and returns what it told, by step."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | environment,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    limit = threading.Timer(RUN_S, process.kill)
+    limit.start()
+    errors: list[str] = []
+    reading = threading.Thread(target=lambda: errors.extend(process.stderr or ()))
+    reading.start()
+    steps: Steps = {}
+    try:
+        for told in _lines(process.stdout):
+            steps.setdefault(told.pop("step"), []).append(told)
+            if "restart" in steps and len(steps["restart"]) == 1 and not steps["restart"][0].get("done"):
+                steps["restart"][0]["done"] = True
+                restart()
+                process.stdin.write("go on\n")
+                process.stdin.flush()
+        code = process.wait()
+    finally:
+        limit.cancel()
+        process.kill()
+        process.wait()
+        reading.join()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            pipe.close()
+    assert code == 0, f"{steps}\n{''.join(errors)[-3000:]}"
+    assert "done" in steps
+    return steps
+
+
+def _lines(output: Any) -> Iterator[dict[str, Any]]:
+    for line in output:
+        yield json.loads(line)
+
+
+def codecs(directory: Path, topic: str, partition: int = 0) -> list[int]:
+    """The codec of each batch in a partition's log: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+    found, at = [], 0
+    data = (directory / "data" / f"{topic}-{partition}" / f"{0:020}.log").read_bytes()
+    while at + 61 <= len(data) and (size := int.from_bytes(data[at + 8 : at + 12], "big")):
+        found.append(int.from_bytes(data[at + 21 : at + 23], "big") & 7)
+        at += 12 + size
+    return found

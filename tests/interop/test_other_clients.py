@@ -1,0 +1,78 @@
+"""kafkajs, sarama and kafka-go against the broker, which is killed with -9 in the middle.
+
+Each program tells the same story: topics and settings, every codec that the client has, a group whose second member
+joins later, commits, a restart, a seek, a reset of offsets, groups that are deleted, ACLs. Apache Kafka 4.3 passes all
+of it (ODRADEK_TEST_ORACLE=1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from brokers import RunningBroker, unique
+from programs import Steps, codecs, converse, go_program, node_modules
+
+HERE = Path(__file__).parent
+PARTITIONS, EACH = 4, 10
+ALL = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def command_of(client: str) -> tuple[list[str | Path], dict[str, str]]:
+    if client == "kafkajs":
+        modules = node_modules(HERE / client)
+        return ["node", HERE / client / "main.js"], {"NODE_PATH": str(modules)}
+    return [go_program(HERE / client)], {}
+
+
+@pytest.mark.parametrize(
+    ("client", "names"),
+    [
+        # The reset of kafkajs waits ten seconds for two empty fetches of its own.
+        pytest.param("kafkajs", ALL[:2], marks=pytest.mark.slow),
+        ("sarama", ALL),
+        ("kafka_go", ALL),
+    ],
+)
+def test_a_client_from_its_first_topic_to_its_last(
+    own_broker: Callable[..., RunningBroker], client: str, names: list[str]
+) -> None:
+    command, environment = command_of(client)
+    broker = own_broker()
+    topic, group = unique(client), unique(f"{client}-group")
+    on_disk: list[list[int]] = []
+
+    def restart() -> None:
+        broker.kill()
+        on_disk.append(codecs(broker.directory, topic))
+        broker.start()
+
+    steps = converse([*command, broker.bootstrap, topic, group], restart, **environment)
+    check_topics_and_records(steps, names)
+    assert on_disk[0] == [ALL.index(name) for name in names], "the broker keeps the codec of each batch"
+    check_group(steps, len(names) * EACH)
+    assert steps["ending"] == [{"left": [], "acls": "SECURITY_DISABLED"}], "without an authorizer there are no ACLs"
+
+
+def check_topics_and_records(steps: Steps, names: list[str]) -> None:
+    (topics,) = steps["topics"]
+    assert sorted(topics.pop("settings")) == ["4", "7200000"], "of the broker and of the topic"
+    assert topics == {"created": True, "again": False, "brokers": 1}
+    assert [told["codec"] for told in steps["produced"]] == [*names, "after"]
+    for number, told in enumerate(steps["produced"], 1):
+        assert told["ends"] == [EACH * number] * PARTITIONS
+
+
+def check_group(steps: Steps, before: int) -> None:
+    """``before``: each partition's records until the restart."""
+    (alone,) = steps["alone"]
+    everything = list(range(PARTITIONS))
+    assert alone == {"owned": everything, "read": before * 4, "twice": 0, "committed": [before] * PARTITIONS}
+    (together,) = steps["together"]
+    assert together == {"owned": everything, "state": "Stable", "members": 2, "refused": True}
+    (continued,) = steps["continued"]
+    end = before + EACH
+    assert continued == {"read": end * PARTITIONS, "twice": 0, "committed": [end] * PARTITIONS}
+    assert steps["seek"] == [{"first": [1, 17], "count": end - 17}]
+    assert steps["reset"] == [{"committed": [0] * PARTITIONS}]

@@ -1,0 +1,351 @@
+"""Drives generated requests at a broker in a process of its own, and watches what they do to it and to others.
+
+One load is one request of an extreme, or one of the ways to send many: pipelined, parked, half-sent, over many
+connections, without reading the replies. While a load is under way another connection sends ApiVersions back and forth;
+its longest wait is put down to that load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import re
+import select
+import socket
+import statistics
+import time
+from collections import Counter, deque
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attacks import committed, metadata, new_topic, until
+from brokers import eventually
+from hostile import EXTREMES, Generator, Known, Scale, packed
+from target import CappedBroker, Target, is_alive, settled, use_of
+from witness import ran_ms
+
+from odradek.wire import frames
+
+WAYS = ("pipelined", "parked", "half-sent", "connections", "unread")
+SETTINGS = {
+    "num.partitions": "4", "group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "true",
+    "socket.listen.backlog.size": "500",
+}  # fmt: skip
+PATIENCE_S = 60.0
+KEPT_HALVES = 8
+TIDY_EVERY = 250
+GROWTH_BYTES = 32 << 20
+_AGES_MS = (600_000, 600_000, 600_000, 8 * 86_400_000)
+"""Moves the broker's clock past every rebalance, then every session that began with its end, groups and producers."""
+_PRODUCE, _FETCH, _JOIN_GROUP, _SYNC_GROUP = 0, 1, 11, 14
+_MAY_WAIT = {_FETCH, _JOIN_GROUP, _SYNC_GROUP}
+_TOPICS = ("known-a", "known-b", "known-c")
+_GROUPS = ("group-a", "group-b")
+
+
+class Wait(NamedTuple):
+    """One wait of another client beside a load; ``ran_ms``: how long the broker itself ran meanwhile.
+
+    On a machine that has other work to do too, the time that the broker ran is what the load has cost.
+    """
+
+    ran_ms: float
+    waited_ms: float
+    load: str
+
+
+class Replies:
+    """Counts the replies that a connection brings."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.count = 0
+        self._frames = frames.FrameReader(1 << 31)
+
+    def receive(self) -> bool:
+        """Reads once; false when the connection has ended."""
+        try:
+            data = self.connection.recv(1 << 20)
+        except ConnectionError:
+            return False
+        self.count += sum(1 for _ in self._frames.feed(data))
+        return bool(data)
+
+
+class Load:
+    """One run against one broker, which it starts, and restarts in the end."""
+
+    def __init__(self, directory: Path, seed: int, scale: Scale, *, files: int | None = None) -> None:
+        self.broker = CappedBroker(directory, SETTINGS, files=files)
+        self.seed = seed
+        self.answered: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self.waits: list[float] = []
+        self.worst: list[Wait] = []
+        self._scale = scale
+        self._halves: deque[socket.socket] = deque()
+        self._at = 0
+
+    # --- the broker ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.broker.start()
+        known = self._prepared()
+        self._generator = Generator(self.seed, known, self._scale)
+        self._witness = self._connected()
+
+    @property
+    def pid(self) -> int:
+        pid = self.broker.pid
+        assert pid is not None
+        return pid
+
+    def _prepared(self) -> Known:
+        """Topics with records and groups with commits, made if they are not there."""
+        with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
+            target.quietly(
+                19, 7, {"topics": [new_topic(n, 4) for n in _TOPICS], "timeout": 10_000, "validate_only": False}
+            )
+            rows = [{"topic_id": None, "name": name} for name in _TOPICS]
+            reply = until(
+                target, 3, 12, metadata(rows, create=False), lambda r: all(len(t.partitions) >= 4 for t in r.topics)
+            )
+            for group in _GROUPS:
+                committed(target, group, _TOPICS[0], range(4), "m")
+            return Known(_TOPICS, tuple(topic.topic_id for topic in reply.topics), _GROUPS)
+
+    def _connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.broker.port), timeout=PATIENCE_S)
+
+    # --- loads --------------------------------------------------------------------------------------------------
+
+    def run(self, count: int) -> None:
+        """So many loads. Stops at the first that the broker does not survive."""
+        for _ in range(count):
+            self._at += 1
+            if self._at % TIDY_EVERY == 0:
+                self.tidy()
+            way = self._generator.dice.choice((*EXTREMES, *EXTREMES, *WAYS))
+            try:
+                told = self._one(way)
+            except OSError as error:
+                told = f"{way}: {error!r}"
+                if is_alive(self.pid):
+                    self.faults.append(f"load {self._at}, {told}")
+                    with contextlib.suppress(OSError):
+                        self._witness = self._connected()
+            if not is_alive(self.pid):
+                self.faults.append(f"the broker is dead after load {self._at}, {told}")
+                return
+
+    def _one(self, way: str) -> str:
+        if way in EXTREMES:
+            request = self._generator.request(extreme=way)
+            with self._connected() as connection:
+                self._send(connection, packed(request, 1), str(request))
+                self._await(Replies(connection), 1, str(request), may_wait=request.api_key in _MAY_WAIT)
+            return str(request)
+        return {
+            "pipelined": self._pipelined, "parked": self._parked, "half-sent": self._half_sent,
+            "connections": self._connections, "unread": self._unread,
+        }[way]()  # fmt: skip
+
+    def _pipelined(self) -> str:
+        request = self._generator.small()
+        count = self._generator.dice.choice(self._scale.pipelined)
+        told = f"{count} × {request}"
+        with self._connected() as connection:
+            replies = Replies(connection)
+            self._send(connection, b"".join(packed(request, n) for n in range(count)), told, replies)
+            self._await(replies, count, told, may_wait=request.api_key in _MAY_WAIT)
+        return told
+
+    def _parked(self) -> str:
+        """Requests that wait, on one connection; a record wakes those that wait for one. Then the connection closes."""
+        dice = self._generator.dice
+        request = self._generator.request(api_key=dice.choice((_FETCH, _FETCH, _JOIN_GROUP)), extreme="parked")
+        count = dice.choice((10, 200, 1000))
+        told = f"{count} parked × {request}"
+        with self._connected() as connection:
+            self._send(connection, b"".join(packed(request, n) for n in range(count)), told)
+            self._observe(told)
+            if dice.random() < 0.5:
+                woken = self._generator.request(api_key=_PRODUCE, extreme="plain")
+                with self._connected() as producer:
+                    self._send(producer, packed(woken, 1), told)
+                    self._await(Replies(producer), 1, told, may_wait=False)
+            self._observe(told)
+        return told
+
+    def _half_sent(self) -> str:
+        request = self._generator.request()
+        data = packed(request, 1)
+        if self._generator.dice.random() < 0.3:
+            data = (50 << 20).to_bytes(4, "big") + bytes(self._generator.dice.choice((1, 100_000, 8 << 20)))
+        part = data[: self._generator.dice.randint(1, len(data) - 1)]
+        told = f"{len(part):,} of {len(data):,} bytes of {request}"
+        connection = self._connected()
+        self._halves.append(connection)
+        self._send(connection, part, told)
+        self._observe(told)
+        if len(self._halves) > KEPT_HALVES:
+            self._halves.popleft().close()
+        return told
+
+    def _connections(self) -> str:
+        request = self._generator.small()
+        count = self._generator.dice.choice(self._scale.connections)
+        told = f"{count} connections × {request}"
+        with contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(self._connected()) for _ in range(count)]
+            for peer in peers:
+                self._send(peer, packed(request, 1), told)
+            for peer in peers:
+                self._await(Replies(peer), 1, told, may_wait=request.api_key in _MAY_WAIT)
+        return told
+
+    def _unread(self) -> str:
+        request = self._generator.request()
+        told = f"20 unread × {request}"
+        with self._connected() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(0.3)
+            with contextlib.suppress(OSError):
+                connection.sendall(packed(request, 1) * 20)
+            self._observe(told)
+        return told
+
+    # --- sending, and the waits of another ----------------------------------------------------------------------
+
+    def _send(self, connection: socket.socket, data: bytes, told: str, replies: Replies | None = None) -> None:
+        """Sends as the broker takes it, and counts what comes back, or else stops when something does.
+
+        A connection that the broker has closed takes no more.
+        """
+        view = memoryview(data)
+        deadline = time.monotonic() + PATIENCE_S
+        connection.settimeout(0)
+        while view:
+            _, writable, _ = select.select([], [connection], [], 0.001)
+            if writable:
+                try:
+                    view = view[connection.send(view[: 1 << 20]) :]
+                except ConnectionError:
+                    return
+            elif time.monotonic() > deadline:
+                return
+            elif select.select([connection], [], [], 0)[0]:
+                if replies is None or not replies.receive():
+                    return
+            else:
+                self._observe(told)
+
+    def _await(self, replies: Replies, count: int, told: str, *, may_wait: bool) -> None:
+        """Reads replies until there are so many, or until the connection ends."""
+        deadline = time.monotonic() + (0.2 if may_wait else PATIENCE_S)
+        replies.connection.settimeout(PATIENCE_S)
+        while replies.count < count:
+            self._observe(told)
+            if not select.select([replies.connection], [], [], 0.001)[0]:
+                if time.monotonic() > deadline:
+                    self.answered["waits" if may_wait else "silent"] += 1
+                    if not may_wait:
+                        self.faults.append(f"load {self._at}, no answer: {told}")
+                    return
+                continue
+            if not replies.receive():
+                self.answered["closed"] += 1
+                return
+        self.answered["answered"] += 1
+
+    def _observe(self, told: str) -> None:
+        """One question on the other connection."""
+        started, ran = time.perf_counter(), ran_ms(self.pid)
+        self._witness.sendall(frames.encode_request(frames.API_VERSIONS, 0, 0, "witness", {}))
+        left = 4
+        size = b""
+        while left:
+            data = self._witness.recv(left)
+            if not data:
+                raise ConnectionError("the broker closed the witness's connection")
+            size += data
+            left = 4 - len(size) if len(size) < 4 else 4 + int.from_bytes(size[:4], "big") - len(size)
+        waited_ms = (time.perf_counter() - started) * 1000
+        self.waits.append(waited_ms)
+        heapq.heappush(self.worst, Wait(ran_ms(self.pid) - ran, waited_ms, f"load {self._at}, {told}"))
+        if len(self.worst) > 20:
+            heapq.heappop(self.worst)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def tidy(self) -> None:
+        """Deletes what the requests have made: topics, groups, quotas; lets all sessions expire."""
+        while self._halves:
+            self._halves.popleft().close()
+        with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
+            reply = target.quietly(3, 12, {"topics": None, "allow_auto_topic_creation": False,
+                                           "include_topic_authorized_operations": False})  # fmt: skip
+            names = [topic.name for topic in reply.topics if topic.name not in _TOPICS and topic.name[:2] != "__"]
+            for start in range(0, len(names), 200):
+                rows = [{"name": name, "topic_id": None} for name in names[start : start + 200]]
+                target.quietly(20, 6, {"topics": rows, "timeout": 30_000})
+            self._remove_quotas(target)
+            for by_ms in _AGES_MS:
+                self.broker.command("advance", by_ms=by_ms)
+            listed = target.quietly(16, 4, {"states_filter": []})
+            groups = [group.group_id for group in listed.groups]
+            for start in range(0, len(groups), 200):
+                target.quietly(42, 2, {"groups_names": groups[start : start + 200]})
+        known = self._prepared()
+        if hasattr(self, "_generator"):
+            self._generator.known = known
+
+    @staticmethod
+    def _remove_quotas(target: Target) -> None:
+        kept = target.quietly(48, 1, {"components": [], "strict": False})
+        entries = [
+            {"entity": [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity],
+             "ops": [{"key": value.key, "value": 0.0, "remove": True} for value in entry.values]}
+            for entry in kept.entries or ()
+        ]  # fmt: skip
+        if entries:
+            target.quietly(49, 1, {"entries": entries, "validate_only": False})
+
+    def growth(self, before: Any, within_s: float = 20) -> tuple[int, int]:
+        """How many bytes and descriptors the broker holds more than before."""
+        use = settled(self.pid, lambda now: now.resident - before.resident < GROWTH_BYTES
+                      and now.descriptors <= before.descriptors, within_s)  # fmt: skip
+        return use.resident - before.resident, use.descriptors - before.descriptors
+
+    def use(self) -> Any:
+        return use_of(self.pid)
+
+    def tracebacks(self) -> list[str]:
+        """Each traceback in the broker's log, and each line about a partition that is out of service."""
+        text = self.broker.log_path.read_text(errors="replace")
+        return re.findall(r"^Traceback .*\n(?:[ ].*\n)+.*$|^.*is offline.*$", text, re.MULTILINE)
+
+    def restart(self) -> None:
+        self._witness.close()
+        self.broker.stop()
+        self.broker.start()
+        self._witness = self._connected()
+        eventually(lambda: self._observe("restart") is None, within_s=10)
+
+    def close(self) -> None:
+        for connection in (*self._halves, getattr(self, "_witness", None)):
+            if connection is not None:
+                connection.close()
+        self.broker.kill()
+
+    def summary(self) -> str:
+        """What was answered, and how long the other client waited."""
+        lines = [
+            f"  {wait.waited_ms:7.1f} ms, of which the broker ran {wait.ran_ms:6.1f} ms: {wait.load}"
+            for wait in sorted(self.worst, reverse=True)
+        ]
+        waits = self.waits or [0.0]
+        return (
+            f"{self._at} loads, {dict(self.answered)}; others wait: median {statistics.median(waits):.1f} ms, "
+            f"longest {max(waits):.1f} ms of {len(waits)}\n"
+        ) + "\n".join(lines)

@@ -1,0 +1,94 @@
+"""A broker on this process's loop and clients of it without sockets, which take what they are sent or do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.connection import Connection
+from odradek.broker.server import BrokerServer
+from odradek.wire import frames, schemas
+
+
+class Peer:
+    """A client's end of a connection: a transport without a socket. With ``takes`` False it takes nothing."""
+
+    def __init__(self, broker: BrokerServer) -> None:
+        self.written: list[bytes] = []
+        self.ended = False
+        self.takes = True
+        self.connection = Connection(broker)
+        self.connection.connection_made(self)  # type: ignore[arg-type]
+
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("127.0.0.1", 5) if name in ("peername", "sockname") else None
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.takes else sum(map(len, self.written))
+
+    def write(self, data: bytes) -> None:
+        self.writelines([data])
+
+    def writelines(self, chunks: list[bytes]) -> None:
+        self.written += chunks
+        if not self.takes:
+            self.connection.pause_writing()
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self.connection.connection_lost(None)
+
+    abort = close
+
+    async def ask(self, api_key: int, version: int, message: dict[str, Any] | bytes) -> Any:
+        """The reply, decoded; None if the connection is closed instead."""
+        data = await self.exchange(frames.encode_request(api_key, version, 7, "c", message))
+        if data is None:
+            return None
+        correlation_id, reply = frames.decode_response(api_key, version, data)
+        assert correlation_id == 7
+        return reply
+
+    async def exchange(self, request: bytes) -> bytes | None:
+        self.written.clear()
+        self.connection.data_received(request)
+        await until(lambda: bool(self.written) or self.ended)
+        return b"".join(self.written)[4:] if self.written else None
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def serving(directory: Path, **settings: str) -> AsyncIterator[BrokerServer]:
+    """A broker with one partition for groups' offsets and topic ``t`` of two partitions."""
+    texts = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"} | settings
+    broker = BrokerServer(BrokerConfig(texts), directory, ("127.0.0.1", 0))
+    await broker.start()
+    broker.create_topic("t", partition_count=2)
+    broker.ensure_offsets_topic()
+    await until(lambda: broker.runtime.machine(0) is not None)
+    try:
+        yield broker
+    finally:
+        for connection in tuple(broker.connections):
+            connection.abort()
+        await broker.abandon()
+
+
+def message_of(api_key: int, version: int, data: bytes) -> Any:
+    return schemas.decode(api_key, version, schemas.Kind.RESPONSE, data)[0]

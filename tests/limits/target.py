@@ -1,0 +1,257 @@
+"""A broker under attack: connections to it that say what came back, and what its process uses."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from odradek.testing import cluster
+from odradek.wire import frames, schemas
+from odradek.wire.schemas import Kind
+
+MEMORY_BYTES = 4 << 30
+"""What a broker under attack may have as address space."""
+
+
+_START_TIMEOUT_S = 120.0
+"""A start that finds thousands of logs takes its time where tests share a machine."""
+_EXECUTE = """
+import os, resource, sys
+memory, files = int(sys.argv[1]), int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+if files:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+class CappedBroker(cluster.BrokerProcess):
+    """Odradek in a process that has so much address space, and so many files, at each start."""
+
+    def __init__(self, directory: Path, config: Mapping[str, str], *, files: int | None = None) -> None:
+        super().__init__(directory, config=config)
+        self._files = files or 0
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-I", "-c", _EXECUTE, str(MEMORY_BYTES), str(self._files), *super()._command()]
+
+    def start(self) -> CappedBroker:
+        usual, cluster.START_TIMEOUT_S = cluster.START_TIMEOUT_S, _START_TIMEOUT_S
+        try:
+            super().start()
+        finally:
+            cluster.START_TIMEOUT_S = usual
+        return self
+
+
+class Use(NamedTuple):
+    """What a process uses now."""
+
+    resident: int
+    descriptors: int
+
+
+def use_of(pid: int) -> Use:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return Use(int(status.split("VmRSS:")[1].split()[0]) << 10, len(os.listdir(f"/proc/{pid}/fd")))
+
+
+def forget_peak(pid: int) -> None:
+    """From now on ``peak_of`` counts afresh."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) << 10
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def settled(pid: int, wanted: Callable[[Use], bool], within_s: float) -> Use:
+    """What the process uses when that is as wanted, or after this time."""
+    deadline = time.monotonic() + within_s
+    while True:
+        use = use_of(pid)
+        if wanted(use) or time.monotonic() > deadline:
+            return use
+        time.sleep(0.1)
+
+
+class Answers:
+    """What a broker answered to one or more requests."""
+
+    def __init__(self) -> None:
+        self.replies = 0
+        self.size = 0
+        self.closed = 0
+        self.silent = 0
+        self.codes: Counter[str] = Counter()
+
+    def __str__(self) -> str:
+        said = []
+        if self.replies:
+            said.append(f"{self.replies} repl{'y' if self.replies == 1 else 'ies'} of {_shown(self.size)}")
+        said += [f"{code} × {count}" for code, count in self.codes.most_common(4)]
+        said += [f"{count} × {what}" for what, count in (("closed", self.closed), ("no answer", self.silent)) if count]
+        return ", ".join(said) or "nothing"
+
+
+def _shown(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+
+
+class Target:
+    """Connections to one broker. They stay open until ``close``; ``answers`` gathers what came back on them."""
+
+    def __init__(self, bootstrap: str, *, patience_s: float = 120) -> None:
+        self.bootstrap = bootstrap
+        self.patience_s = patience_s
+        self.answers = Answers()
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._open.close()
+
+    def connect(self, client_id: str = "attack") -> Peer:
+        return self._open.enter_context(Peer(self, client_id))
+
+    def ask(self, api_key: int, version: int, message: Mapping[str, Any] | bytes) -> Any:
+        """One request on a connection of its own; the reply, or None where there is none."""
+        peer = self.connect()
+        peer.send(api_key, version, message)
+        return peer.receive(api_key, version)
+
+    def quietly(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
+        """A request that prepares: its answer does not count."""
+        kept, self.answers = self.answers, Answers()
+        try:
+            with Peer(self, "prepare") as peer:
+                peer.send(api_key, version, message)
+                return peer.receive(api_key, version)
+        finally:
+            self.answers = kept
+
+
+class Peer:
+    """One connection. It sends what it is given, whole or in part, and reads replies as they come."""
+
+    def __init__(self, target: Target, client_id: str) -> None:
+        self._target = target
+        self._client_id = client_id
+        host, _, port = target.bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=target.patience_s)
+        self._ids = itertools.count(1)
+        self._reader = frames.FrameReader(1 << 31)
+        self._ready: list[bytes] = []
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.socket.close()
+
+    def packed(
+        self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, client_id: str | None = None
+    ) -> bytes:
+        return frames.encode_request(api_key, version, next(self._ids), client_id or self._client_id, message)
+
+    def send(self, api_key: int, version: int, message: Mapping[str, Any] | bytes) -> None:
+        self.send_raw(self.packed(api_key, version, message))
+
+    def send_raw(self, data: bytes | memoryview, *, within_s: float | None = None) -> memoryview:
+        """Sends bytes, keeps what comes back meanwhile, and returns what the broker has not taken in time.
+
+        A connection that the broker has closed takes no more.
+        """
+        view = memoryview(data)
+        self.socket.setblocking(False)
+        deadline = time.monotonic() + (within_s or self._target.patience_s)
+        with contextlib.suppress(ConnectionError):
+            while view and time.monotonic() < deadline:
+                readable, writable, _ = select.select([self.socket], [self.socket], [], 1)
+                if readable:
+                    piece = self.socket.recv(1 << 20)
+                    if not piece:
+                        break
+                    self._ready.extend(self._reader.feed(piece))
+                if writable:
+                    view = view[self.socket.send(view[: 1 << 20]) :]
+        self.socket.settimeout(self._target.patience_s)
+        return view
+
+    def frame(self) -> bytes | None:
+        """The next reply's bytes; None where the connection is closed or nothing comes in time."""
+        answers = self._target.answers
+        try:
+            while not self._ready:
+                data = self.socket.recv(1 << 20)
+                if not data:
+                    answers.closed += 1
+                    return None
+                self._ready.extend(self._reader.feed(data))
+        except TimeoutError:
+            answers.silent += 1
+            return None
+        except ConnectionError:
+            answers.closed += 1
+            return None
+        frame = self._ready.pop(0)
+        answers.replies += 1
+        answers.size += len(frame)
+        return frame
+
+    def receive(self, api_key: int, version: int) -> Any:
+        """The next reply, read and its error codes counted."""
+        frame = self.frame()
+        if frame is None:
+            return None
+        try:
+            _, message = frames.decode_response(api_key, version, frame)
+        except ValueError:
+            return None
+        self._target.answers.codes.update(error_codes(message))
+        return message
+
+
+def error_codes(message: Any) -> Iterator[str]:
+    """The names of all error codes in a reply."""
+    fields = getattr(message, "__dataclass_fields__", None)
+    if fields is None:
+        if isinstance(message, tuple):
+            for element in message:
+                yield from error_codes(element)
+        return
+    for name in fields:
+        value = getattr(message, name)
+        if name == "error_code":
+            yield getattr(value, "name", str(value))
+        elif isinstance(value, tuple) or hasattr(value, "__dataclass_fields__"):
+            yield from error_codes(value)
+
+
+def encoded(api_key: int, version: int, message: Mapping[str, Any]) -> bytes:
+    """A request's body."""
+    return schemas.encode(api_key, version, Kind.REQUEST, message)

@@ -1,0 +1,364 @@
+"""OffsetCommit: what the fast path keeps of the commits it has seen, and in which steps very long ones are served."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from types import GeneratorType, SimpleNamespace
+from typing import Any
+
+import pytest
+from counting import bytes_kept, lines_run
+from group_rig import Rig
+
+from odradek.broker import commit_lane
+from odradek.broker.commit_lane import CommitLane
+from odradek.broker.deferred import Deferred
+from odradek.broker.handlers import k08_offset_commit
+from odradek.broker.scheduler import Scheduler
+from odradek.core.errors import ErrorCode
+from odradek.groups import commit_plan
+from odradek.groups.commit_plan import CommitPlan
+from odradek.groups.messages import Heartbeat, OffsetCommit, OffsetCommitReply, OffsetFetch, TopicCommit
+from odradek.wire import frames, hot, schemas
+from odradek.wire.hot import CommittedTopic, offset_commit_response
+from odradek.wire.schemas import Kind
+
+MANY = 20_000
+MIB = 1 << 20
+LINES_PER_STEP = 25_000
+"""Of the broker's code, about a millisecond."""
+
+
+def message(
+    group: str, partitions: int, *, topics: int = 1, metadata: str = "", first: int = 0, topic: str = "t"
+) -> dict[str, Any]:
+    rows = [
+        {
+            "partition_index": index,
+            "committed_offset": first + index,
+            "committed_leader_epoch": 0,
+            "committed_metadata": metadata,
+        }
+        for index in range(partitions)
+    ]
+    names = [topic] if topics == 1 else [f"{topic}-{number}" for number in range(topics)]
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time": -1,
+        "topics": [{"name": name, "topic_id": None, "partitions": rows} for name in names],
+    }
+
+
+def frame(asked: dict[str, Any], version: int = 9) -> bytes:
+    return frames.encode_request(8, version, 1, "c", asked)[4:]
+
+
+def decoded(asked: dict[str, Any], version: int = 9) -> Any:
+    packed = frame(asked, version)
+    return schemas.decode(8, version, Kind.REQUEST, packed, frames.read_request_head(packed).body)[0]
+
+
+class FastPath:
+    """The plans of a broker that has topic ``t``."""
+
+    def __init__(self) -> None:
+        topic = SimpleNamespace(name="t", id=uuid.UUID(int=7), partition_count=1_000_000)
+        runtime = SimpleNamespace(
+            config=SimpleNamespace(offset_metadata_max_bytes=4096),
+            group_partition=lambda group: 0,
+            batch_bytes=lambda index: MIB,
+        )
+        broker: Any = SimpleNamespace(
+            catalog=SimpleNamespace(topic=lambda name: topic, topic_by_id=lambda topic_id: topic),
+            runtime=runtime,
+            router=SimpleNamespace(faults=None),
+            quotas=SimpleNamespace(limited=lambda key: False),
+        )
+        self.lane = CommitLane(broker)
+        self.take(frame(message("warm", 1)))
+
+    def take(self, packed: bytes) -> bool:
+        """Whether the fast path takes the commit."""
+        return self.lane.take(deque([packed]), 1) is not None
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------
+
+
+def test_long_commits_of_ten_lengths_are_neither_walked_nor_remembered() -> None:
+    path = FastPath()
+    sent = [frame(message("g" * (5 + number), MANY)) for number in range(10)]
+
+    def attack() -> None:
+        for packed in sent:
+            for _ in range(3):
+                assert not path.take(packed)
+
+    assert max(lines_run(lambda packed=packed: path.take(packed)) for packed in sent) < 50
+    assert bytes_kept(attack) < MIB
+
+
+def test_layouts_of_many_lengths_share_one_bound() -> None:
+    path = FastPath()
+    sent = [frame(message("g" * (5 + number), 3000)) for number in range(25)]
+
+    def attack() -> None:
+        for packed in sent:
+            path.take(packed)
+
+    assert bytes_kept(attack) < 6 * MIB
+    assert path.lane._layout_bytes <= commit_lane.MAX_LAYOUT_BYTES
+
+
+def test_plans_are_bounded_in_bytes_whatever_the_commits_are_made_of() -> None:
+    path = FastPath()
+
+    def attack() -> None:
+        for number in range(1500):
+            asked = message(f"group-{number:05}", 1, metadata=f"{number:05}" + "€" * 4000)
+            for first in range(2):
+                path.take(frame(asked | {"generation_id_or_member_epoch": -1 - first // 5}))
+
+    assert bytes_kept(attack) < 26 * MIB
+    limit = 2 * commit_lane.MAX_PLAN_BYTES + commit_lane.MAX_LAYOUT_BYTES
+    assert path.lane.bytes_kept <= limit
+
+
+@pytest.mark.parametrize(("partitions", "groups"), [(1, 1500), (100, 60), (3000, 4)])
+def test_the_bytes_reckoned_for_plans_are_those_they_take(partitions: int, groups: int) -> None:
+    path = FastPath()
+    sent = [frame(message(f"group-{number:06}", partitions)) for number in range(groups)]
+    before = path.lane.bytes_kept
+
+    def learn() -> None:
+        for packed in sent:
+            assert [path.take(packed) for _ in range(3)] == [False, False, True]
+
+    taken = bytes_kept(learn)
+    assert 0.5 * taken < path.lane.bytes_kept - before < 2 * taken
+
+
+def test_commits_seen_once_are_remembered_in_a_bounded_number() -> None:
+    path = FastPath()
+    path.lane._seen = set(range(commit_lane.MAX_SEEN))
+    first = frame(message("group-first", 1))
+    path.take(first)
+    assert len(path.lane._seen) + len(path.lane._seen_before) <= 2 * commit_lane.MAX_SEEN
+    path.take(first)
+    assert path.take(first)
+
+
+def test_packing_replies_of_many_lengths_keeps_little() -> None:
+    def attack() -> None:
+        for count in range(MANY, MANY + 60):
+            codes = [number for index in range(count) for number in (index, 3)]
+            offset_commit_response(9, [CommittedTopic("t", None, codes)])
+
+    assert bytes_kept(attack) < 2 * MIB
+    hot._rows.cache_clear()
+
+
+# --- steps ------------------------------------------------------------------------------------------------------
+
+
+class Broker:
+    """A rig with topic ``t`` of many partitions, whose steps are counted in lines of code."""
+
+    def __init__(self, partitions: int = 1_000_000, max_message_bytes: int = 1_048_588) -> None:
+        self.rig = Rig(partition_count=1)
+        self.rig.catalog.add("t", partitions)
+        self.rig.partitions[0].max_message_bytes = max_message_bytes
+        self.steps: list[int] = []
+        commit_plan.offset_deltas(0, MANY)  # a table that is made once
+
+    def commit(self, asked: dict[str, Any], version: int = 9) -> Any:
+        """The decoded reply."""
+        request: Any = decoded(asked, version)
+        answers: list[Any] = []
+
+        def begin() -> None:
+            context: Any = SimpleNamespace(version=version)
+            broker: Any = self.rig
+            reply = k08_offset_commit.handle(broker, context, request)
+            if isinstance(reply, GeneratorType):
+                reply = Scheduler(self.rig.scheduler.call_soon, clock=self._step).start(reply)
+            reply.then(answers.append) if isinstance(reply, Deferred) else answers.append(reply)
+
+        self._count(begin)
+        while not answers:
+            self._count(self.rig.scheduler._soon.pop(0))
+        return schemas.decode(8, version, Kind.RESPONSE, answers[0])[0]
+
+    def _count(self, call: Any) -> None:
+        self.steps.append(lines_run(call))
+
+    def _step(self) -> float:
+        """A clock by which every step ends a share."""
+        self._now_s = getattr(self, "_now_s", 0.0) + 1.0
+        return self._now_s
+
+    def errors(self, reply: Any) -> set[int]:
+        return {row.error_code for topic in reply.topics for row in topic.partitions}
+
+
+@pytest.mark.parametrize("version", [4, 9])
+def test_a_commit_that_no_batch_can_hold_is_refused_before_its_records_are_made(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    planned = 0
+    add = CommitPlan.add
+
+    def count(plan: CommitPlan, topic: str, topic_id: bytes | None, rows: Any) -> int:
+        nonlocal planned
+        planned += len(rows)
+        return add(plan, topic, topic_id, rows)
+
+    monkeypatch.setattr(CommitPlan, "add", count)
+    reply = broker.commit(message("g", 60_000), version)
+    assert len(reply.topics[0].partitions) == 60_000
+    assert broker.errors(reply) == {ErrorCode.unknown_server_error}, "as Apache Kafka says"
+    assert planned < 20_000
+    assert broker.rig.partitions[0].raw() == []
+    assert max(broker.steps) < LINES_PER_STEP
+
+
+def test_a_commit_of_as_much_as_a_batch_holds_is_written_in_one() -> None:
+    broker = Broker()
+    reply = broker.commit(message("g", 14_000, first=7))
+    assert broker.errors(reply) == {0}
+    assert [row.partition_index for row in reply.topics[0].partitions] == list(range(14_000))
+    assert len(broker.rig.partitions[0].batches) == 1
+    assert len(broker.rig.partitions[0].raw()) == 14_000
+    machine = broker.rig.shard("g")
+    assert all(machine.committed("g", "t", index).offset == 7 + index for index in range(0, 14_000, 999))
+
+
+def test_a_commit_with_a_retention_time_goes_in_steps_too() -> None:
+    broker = Broker()
+    reply = broker.commit(message("g", 6000) | {"retention_time": 60_000}, 3)
+    assert broker.errors(reply) == {0}
+    assert broker.rig.shard("g").committed("g", "t", 5999).expire_timestamp_ms != -1
+    refused = broker.commit(message("h", 60_000) | {"retention_time": 60_000}, 3)
+    assert broker.errors(refused) == {ErrorCode.unknown_server_error}
+    assert broker.rig.shard("g").committed("h", "t", 0) is None
+
+
+@pytest.mark.parametrize("topics", [1, 5000])
+def test_partitions_that_do_not_exist_are_answered_in_steps(topics: int) -> None:
+    broker = Broker()
+    reply = broker.commit(message("g", MANY // topics, topics=topics, topic="unknown"))
+    assert broker.errors(reply) == {ErrorCode.unknown_topic_or_partition}
+    assert len(reply.topics) == topics
+    assert max(broker.steps) < LINES_PER_STEP
+
+
+def test_one_topic_named_many_times_beside_an_unknown_one_is_merged_in_linear_work() -> None:
+    def lines(times: int) -> int:
+        broker = Broker()
+        asked = message("g", 1)
+        asked["topics"] = asked["topics"] * times + message("g", 1, topic="unknown")["topics"]
+        reply = broker.commit(asked)
+        known = [topic for topic in reply.topics if topic.name == "t"]
+        assert sum(len(topic.partitions) for topic in known) == times
+        *_, most, writing = sorted(broker.steps)  # one step writes all records, as one batch
+        assert most < LINES_PER_STEP
+        assert writing < LINES_PER_STEP
+        return sum(broker.steps)
+
+    assert lines(4000) < 5 * lines(1000)
+
+
+def test_metadata_that_is_too_long_is_refused_for_its_partition_alone() -> None:
+    broker = Broker()
+    asked = message("g", 2000)
+    asked["topics"][0]["partitions"][1500]["committed_metadata"] = "m" * 5000
+    reply = broker.commit(asked)
+    codes = [row.error_code for row in reply.topics[0].partitions]
+    assert codes[1500] == ErrorCode.offset_metadata_too_large
+    assert [code for code in codes if code] == [codes[1500]]
+    assert broker.rig.shard("g").committed("g", "t", 1500) is None
+    assert broker.rig.shard("g").committed("g", "t", 1501).offset == 1501
+
+
+# --- what waits behind a long commit ----------------------------------------------------------------------------
+
+
+def _long(group: str = "g", count: int = 5000, offset: int = 3) -> OffsetCommit:
+    return OffsetCommit(group, [TopicCommit("t", bytes(15) + b"\1", [(i, offset, -1, "") for i in range(count)])])
+
+
+def _submit(rig: Rig, request: Any, answers: list[tuple[str, Any]], name: str) -> None:
+    rig.runtime.submit(0, request).then(lambda reply: answers.append((name, reply)))
+
+
+def test_requests_behind_a_long_commit_are_handled_after_it_in_their_order() -> None:
+    rig = Rig(partition_count=1)
+    answers: list[tuple[str, Any]] = []
+    _submit(rig, _long(), answers, "long")
+    _submit(rig, OffsetFetch("g", [("t", (4999,))]), answers, "fetch")
+    _submit(rig, _long(count=1, offset=9), answers, "short")
+    _submit(rig, _long(count=3000, offset=11), answers, "long again")
+    _submit(rig, OffsetFetch("g", [("t", (0, 2999, 3000))]), answers, "fetch again")
+    assert answers == []
+    rig.scheduler.settle()
+    assert [name for name, _ in answers] == ["long", "fetch", "short", "long again", "fetch again"]
+    fetched = dict(answers)
+    assert [row[0] for row in next(iter(fetched["fetch"].topics))[1].values] == [3]
+    assert [row[0] for row in next(iter(fetched["fetch again"].topics))[1].values] == [11, 11, 3]
+    _submit(rig, OffsetFetch("g", [("t", (0,))]), answers, "at once")
+    assert answers[-1][0] == "at once", "nothing waits any more"
+
+
+def test_topics_deleted_meanwhile_lose_their_offsets_after_the_commit() -> None:
+    rig = Rig(partition_count=1)
+    answers: list[tuple[str, Any]] = []
+    _submit(rig, _long(), answers, "long")
+    rig.runtime.on_topics_deleted(["t"])
+    rig.scheduler.settle()
+    assert [name for name, _ in answers] == ["long"]
+    assert rig.shard("g").committed("g", "t", 0) is None
+
+
+def test_a_shard_that_is_unloaded_answers_the_long_commit_and_what_waits_behind_it() -> None:
+    rig = Rig(partition_count=1)
+    answers: list[tuple[str, Any]] = []
+    _submit(rig, _long(), answers, "long")
+    _submit(rig, Heartbeat("g", 1, "m"), answers, "behind")
+    rig.scheduler._soon.pop(0)()
+    rig.runtime.unload(0)
+    assert answers == [
+        ("long", OffsetCommitReply(ErrorCode.not_coordinator)),
+        ("behind", ErrorCode.not_coordinator),
+    ]
+    rig.scheduler.settle()
+    assert len(answers) == 2
+    rig.runtime.load(0, rig.partitions[0])
+    rig.scheduler.settle()
+    _submit(rig, _long(), answers, "later")
+    rig.scheduler.settle()
+    assert answers[-1][1].error is ErrorCode.none
+
+
+def test_an_append_that_fails_meanwhile_answers_all_of_them() -> None:
+    from odradek.core.errors import KafkaError
+
+    rig = Rig(partition_count=1)
+    answers: list[tuple[str, Any]] = []
+    rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+    _submit(rig, _long(count=1), answers, "short")  # whose append fails in the next tick
+    _submit(rig, _long(), answers, "long")
+    _submit(rig, OffsetFetch("g", [("t", (0,))]), answers, "fetch")
+    rig.scheduler.settle()
+    assert {name: reply.error for name, reply in answers} == {
+        "short": ErrorCode.not_coordinator,
+        "long": ErrorCode.not_coordinator,
+        "fetch": ErrorCode.not_coordinator,
+    }
+    _submit(rig, _long(), answers, "later")
+    rig.scheduler.settle()
+    assert answers[-1][1].error is ErrorCode.none

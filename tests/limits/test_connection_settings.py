@@ -1,0 +1,239 @@
+"""Limits of connections: single hosts have limits of their own, and no setting keeps everyone out for good."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from brokers import Wire, eventually
+
+import odradek
+from odradek.broker import host_limits
+from odradek.broker.config import BrokerConfig
+from odradek.broker.host_limits import HostLimits, plain_address
+from odradek.broker.server import BrokerServer
+from odradek.catalog.shard import BROKER, AlterConfigs
+from odradek.core.errors import ConfigError
+from odradek.testing.cluster import BrokerFailed, BrokerProcess
+from odradek.wire import frames
+
+INVALID_REQUEST = 42
+OVERRIDES = "max.connections.per.ip.overrides"
+FIRST, SECOND = "127.0.0.1", "127.0.0.2"  # two hosts, to the broker
+ASK = frames.encode_request(18, 0, 1, "limits-test", {})
+
+
+def admitted(bootstrap: str, host: str, attempts: int = 6) -> int:
+    """How many of so many connections of a host, open at a time, are answered."""
+    address, _, port = bootstrap.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        answered = 0
+        for _ in range(attempts):
+            try:
+                peer = stack.enter_context(socket.create_connection((address, int(port)), 10, (host, 0)))
+                peer.sendall(ASK)
+                answered += bool(peer.recv(1))
+            except ConnectionError:
+                continue
+        return answered
+
+
+@contextlib.contextmanager
+def operator(bootstrap: str) -> Iterator[Wire]:
+    """A connection that the hosts under test do not share."""
+    address, _, port = bootstrap.rpartition(":")
+    with Wire(bootstrap) as wire:
+        wire.socket.close()
+        wire.socket = socket.create_connection((address, int(port)), 30, ("127.0.0.9", 0))
+        yield wire
+
+
+def alter(wire: Wire, settings: Mapping[str, str | None], resource: str = "1") -> tuple[int, str]:
+    rows = [
+        {"name": name, "config_operation": 1 if value is None else 0, "value": value}
+        for name, value in settings.items()
+    ]
+    asked = {"resource_type": BROKER, "resource_name": resource, "configs": rows}
+    row = wire.call(44, 1, {"resources": [asked], "validate_only": False}).responses[0]
+    return int(row.error_code), row.error_message or ""
+
+
+def value_of(wire: Wire, name: str) -> tuple[str | None, int]:
+    resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": [name]}
+    message = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    (row,) = wire.call(32, 4, message).results[0].configs
+    return row.value, int(row.config_source)
+
+
+# --- limits of single hosts -------------------------------------------------------------------------------------
+
+
+def test_a_host_has_its_own_limit_at_the_start_and_while_running(tmp_path: Path) -> None:
+    config = {"max.connections.per.ip": "2", OVERRIDES: f"{SECOND}:4"}
+    with BrokerProcess(tmp_path, config=config) as running:
+        assert (admitted(running.bootstrap, FIRST), admitted(running.bootstrap, SECOND)) == (2, 4)
+        for resource in ("", "1"):
+            with operator(running.bootstrap) as wire:
+                assert alter(wire, {OVERRIDES: f"{SECOND}:1 , localhost : 3"}, resource) == (0, "")
+                # The name is looked up beside the event loop, so its limit comes a little later.
+                eventually(lambda: admitted(running.bootstrap, FIRST) == 3)
+                assert admitted(running.bootstrap, SECOND) == 1
+                assert alter(wire, {OVERRIDES: None}, resource) == (0, "")
+            assert (admitted(running.bootstrap, FIRST), admitted(running.bootstrap, SECOND)) == (2, 4)
+        with operator(running.bootstrap) as wire:
+            assert alter(wire, {"max.connections.per.ip": "0", OVERRIDES: f"127.0.0.9:9,{FIRST}:5"}) == (0, "")
+            assert (admitted(running.bootstrap, FIRST), admitted(running.bootstrap, SECOND)) == (5, 0)
+
+
+# What Apache Kafka 4.3 says to each.
+ILL = {
+    "127.0.0.1": f"Error parsing configuration property '{OVERRIDES}': begin 0, end -1, length 9",
+    "127.0.0.1:5,x": f"Error parsing configuration property '{OVERRIDES}': begin 0, end -1, length 1",
+    "127.0.0.1:5,,127.0.0.2:4": f"Error parsing configuration property '{OVERRIDES}': begin 0, end -1, length 0",
+    "a:b": 'For input string: "b"',
+    "127.0.0.1:99999999999": 'For input string: "99999999999"',
+    "127.0.0.1:" + "9" * 5000: 'For input string: "' + "9" * 5000 + '"',
+}
+FINE = ("127.0.0.1:-1", "127.0.0.1:5,127.0.0.1:6", ":5", "::1:5", "127.0.0.1 : 5", " ", "127.0.0.1:5,", "127.0.0.1:+7")
+
+
+def test_ill_formats_are_refused_in_kafkas_words(tmp_path: Path) -> None:
+    for text, complaint in ILL.items():
+        with pytest.raises(ConfigError) as refused:
+            BrokerConfig({OVERRIDES: text})
+        assert str(refused.value) == complaint
+    for text in FINE:
+        BrokerConfig({OVERRIDES: text})
+    with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
+        for text, complaint in ILL.items():
+            for resource in ("", "1"):
+                assert alter(wire, {OVERRIDES: text}, resource) == (INVALID_REQUEST, complaint)
+        assert value_of(wire, OVERRIDES) == ("", 5)
+
+
+def test_one_host_has_one_limit_however_its_address_is_written() -> None:
+    limits = HostLimits(BrokerConfig({OVERRIDES: "127.0.0.1:7,0:0:0:0:0:0:0:1:8,[fe80::1]:9", "max.connections": "3"}))
+    limits.take(at_start=True)
+    hosts = ("127.0.0.1", "::ffff:127.0.0.1", "::1", "fe80::1%lo", "127.0.0.2")
+    assert [limits.most(host) for host in hosts] == [7, 7, 8, 9, (1 << 31) - 1]
+    assert plain_address("localhost") is None
+
+
+def test_a_host_without_an_address_stops_the_start_as_in_kafka(tmp_path: Path) -> None:
+    with pytest.raises(BrokerFailed, match=rf"{OVERRIDES}: no\.\.host: the name has no address"):
+        BrokerProcess(tmp_path, config={OVERRIDES: "127.0.0.1:5,no..host:5"}).start()
+
+
+def test_a_slow_resolver_holds_up_no_request_and_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+    asked: list[str] = []
+
+    def slow(name: str) -> str:
+        asked.append(name)
+        assert answer.wait(60)
+        return FIRST
+
+    monkeypatch.setattr(host_limits, "_look_up", slow)
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "host names"]
+
+    with odradek.Broker(in_thread=True) as broker:
+        try:
+            with Wire(broker.bootstrap_servers) as wire, operator(broker.bootstrap_servers) as other:
+                for number in range(50):
+                    assert alter(wire, {OVERRIDES: f"a{number}:5,b{number}:{number % 5}"}) == (0, "")
+                    other.versions()
+                assert asked == ["a0"]
+                assert len(threads()) == 1
+                answer.set()
+                eventually(lambda: admitted(broker.bootstrap_servers, FIRST) == 49 % 5 - 1)  # wire is one of them
+            assert asked == ["a0", "a49", "b49"], "what was replaced meanwhile is not looked up"
+        finally:
+            answer.set()
+        eventually(lambda: not threads())
+
+
+# --- no lock-out for good ---------------------------------------------------------------------------------------
+
+
+def test_values_that_let_no_one_in_are_refused_as_in_kafka(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
+        for resource in ("", "1"):
+            for name in ("max.connections", "max.connections.per.ip", "max.connection.creation.rate"):
+                code, text = alter(wire, {name: "0"}, resource)
+                assert code == INVALID_REQUEST
+                assert name in text
+                assert value_of(wire, name)[1] == 5
+            assert alter(wire, {"max.connections.per.ip": "0", OVERRIDES: f"{FIRST}:5"}, resource)[0] == 0
+            code, text = alter(wire, {OVERRIDES: None}, resource)
+            assert code == INVALID_REQUEST
+            assert "set to zero only if" in text
+            assert alter(wire, {"max.connections.per.ip": None, OVERRIDES: None}, resource)[0] == 0
+        assert admitted(running.bootstrap, FIRST) == 6
+    with pytest.raises(ConfigError, match="set to zero only if"):
+        BrokerConfig({"max.connections.per.ip": "0"})
+
+
+@pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
+def test_what_an_earlier_broker_accepted_locks_no_one_out(tmp_path: Path, name: str) -> None:
+    asyncio.run(store(tmp_path / "data", {name: "0", "log.retention.ms": "7"}))
+    with BrokerProcess(tmp_path) as running:
+        assert admitted(running.bootstrap, FIRST) == 6
+        with Wire(running.bootstrap) as wire:
+            assert value_of(wire, name)[1] == 5, "it is not in effect, and does not say that it is"
+            assert value_of(wire, "log.retention.ms") == ("7", 2)
+            assert alter(wire, {name: None}) == (0, "")
+        assert running.log_tail().count(f"{name} was set while running and is ignored") == 1
+        running.stop()
+        running.start()
+        assert admitted(running.bootstrap, FIRST) == 6
+        assert running.log_tail().count("ignored") == 1
+
+
+class Deleting(BrokerProcess):
+    """Started with ``--delete-config``."""
+
+    names = ""
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), f"--delete-config={self.names}"]
+
+
+def test_there_is_a_way_back_in(tmp_path: Path) -> None:
+    """Kafka's own values may lock out every host there is; the person who starts the broker can undo that."""
+    config = {"max.connections": "50"}
+    with BrokerProcess(tmp_path, config=config) as running:
+        with Wire(running.bootstrap) as wire:
+            assert alter(wire, {OVERRIDES: f"{FIRST}:0", "log.retention.ms": "7"}) == (0, "")
+            assert alter(wire, {OVERRIDES: f"{SECOND}:0"}, "") == (0, "")
+        assert admitted(running.bootstrap, FIRST) == 0
+        running.kill()
+        running.start()
+        assert admitted(running.bootstrap, FIRST) == 0, "a setting outlives a restart, as in Kafka"
+    again = Deleting(tmp_path, config=config)
+    again.names = f"{OVERRIDES},max.connections"  # the second was not set
+    with again:
+        assert admitted(again.bootstrap, FIRST) == admitted(again.bootstrap, SECOND) == 6
+        again.names = ""
+        again.kill()
+        again.start()
+        assert admitted(again.bootstrap, FIRST) == admitted(again.bootstrap, SECOND) == 6
+        with Wire(again.bootstrap) as wire:
+            assert value_of(wire, "log.retention.ms") == ("7", 2)
+    again.names = "max.conections"
+    with pytest.raises(BrokerFailed, match=r"did you mean 'max\.connections'"):
+        again.start()
+
+
+async def store(directory: Path, settings: dict[str, str]) -> None:
+    """Writes settings as a broker did that checked less."""
+    broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0))
+    await broker.start()
+    broker.catalog.apply(AlterConfigs(BROKER, "1", settings))
+    await broker.stop()

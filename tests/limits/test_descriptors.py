@@ -1,0 +1,316 @@
+"""Descriptors: idle logs hold none, more logs than descriptors are served, and who comes too late is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import RunningBroker, Wire, eventually
+from logs import batch, open_log, put, rows_from
+from measurement import pid_of
+from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, question, topic
+from test_turns import Client, connect, run, serving
+
+from odradek.broker import transport
+from odradek.broker.server import BrokerServer
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage import descriptors
+from odradek.storage.descriptors import Descriptors
+from odradek.storage.files import OsFiles
+
+FETCH, PRODUCE = 1, 0
+LIMIT, TOPICS = 600, 800
+
+
+def produce_request(*names: str) -> dict[str, Any]:
+    """A record for partition 0 of each topic."""
+    rows = [{"name": name, "partition_data": [{"index": 0, "records": batch(1)}]} for name in names]
+    return {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": rows}
+
+
+def count_open(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_a_thousand_idle_partitions_hold_no_descriptors(own_broker: Callable[..., RunningBroker]) -> None:
+    running = own_broker()
+    pid = pid_of(running)
+    with Wire(running.bootstrap) as wire:
+        before = count_open(pid)
+        made = wire.call(CREATE_TOPICS, 5, creation(*(topic(f"t{n}", 50) for n in range(20))))
+        assert codes(made.topics) == {"none": 20}
+        assert count_open(pid) <= before + 2
+        asked = produce_request(*(f"t{n}" for n in range(20)))
+        assert {
+            part.error_code for row in wire.call(PRODUCE, 9, asked).responses for part in row.partition_responses
+        } == {0}
+        assert count_open(pid) >= before + 20, "a log that is written to is open"
+    running.stop()
+    running.start()
+    with Wire(running.bootstrap):
+        assert count_open(pid_of(running)) <= before + 4, "a start leaves no log open"
+
+
+def test_log_files_that_are_not_used_are_closed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            broker.create_topic("t", partition_count=30)
+            for index in range(30):
+                partition = broker.partition("t", index)
+                assert partition is not None
+                partition.append(batch(1))
+            before = len(descriptors.SHARED)
+            assert before >= 30
+            for _ in range(2):  # what was used since the last look stays for another
+                broker.clock.advance(60_000)
+                await broker.settle()
+            assert len(descriptors.SHARED) <= before - 30
+            partition = broker.partition("t", 7)
+            assert partition is not None
+            assert partition.append(batch(1)).base_offset == 1
+            assert len(rows_from(partition.log, 0)) == 2
+
+    run(story())
+
+
+@contextlib.contextmanager
+def limited_process(data: Path, limit: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker that may have so many descriptors; its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "odradek.broker", str(data), "127.0.0.1:0"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),  # noqa: PLW1509
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:\d+", line)
+        if found is None:
+            process.wait(20)
+            assert process.stderr is not None
+            pytest.fail(f"the broker did not start: {process.stderr.read()}")
+        yield process, found[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_all(wire: Wire, names: list[str]) -> set[tuple[int, int]]:
+    """(error code, high watermark) of partition 0 of each topic."""
+    parts = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 16}]
+    asked = {
+        "max_wait": 0, "min_bytes": 0, "max_bytes": 50 << 20, "isolation_level": 0,
+        "topics": [{"topic": name, "partitions": parts} for name in names],
+    }  # fmt: skip
+    replied = wire.call(FETCH, 4, asked).responses
+    assert all(part.records for row in replied for part in row.partitions)
+    return {(int(part.error_code), part.high_watermark) for row in replied for part in row.partitions}
+
+
+def test_more_topics_than_descriptors_are_served_and_survive(tmp_path: Path) -> None:
+    """Row 2: nothing goes offline, and the next start needs no more descriptors than this one."""
+    names = [f"auto{n}" for n in range(TOPICS)]
+    with limited_process(tmp_path / "data", LIMIT) as (process, address):
+        with Wire(address) as wire:
+            made = wire.call(METADATA, 9, question(*names))
+            assert codes(made.topics) == {"none": TOPICS}
+            for _ in range(2):
+                written = wire.call(PRODUCE, 9, produce_request(*names)).responses
+                assert {part.error_code for row in written for part in row.partition_responses} == {0}
+            assert read_all(wire, names) == {(0, 2)}
+            assert count_open(process.pid) <= LIMIT // 2 + 50
+        process.kill()
+        process.wait()
+    for end in ("kill", "terminate"):
+        with limited_process(tmp_path / "data", LIMIT) as (process, address):
+            with Wire(address) as wire:
+                assert read_all(wire, names) == {(0, 2)}
+            getattr(process, end)()
+            process.wait()
+            assert process.stderr is not None
+            assert "offline" not in process.stderr.read()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_connections_and_logs_share_the_descriptors(tmp_path: Path) -> None:
+    """Open logs make room for connections, and connections leave enough for logs."""
+    names = [f"t{n}" for n in range(400)]
+    with limited_process(tmp_path / "data", LIMIT) as (process, address), Wire(address) as wire:
+        wire.call(METADATA, 9, question(*names))
+        wire.call(PRODUCE, 9, produce_request(*names))
+        assert count_open(process.pid) >= LIMIT // 2 - 50, "logs have their half"
+        with contextlib.ExitStack() as others:
+            admitted = 0
+            for _ in range(LIMIT):
+                other = others.enter_context(Wire(address))
+                with contextlib.suppress(ConnectionError):
+                    other.call(18, 0, {})
+                    admitted += 1
+            assert admitted >= LIMIT // 3
+            assert count_open(process.pid) <= LIMIT - 20, "some are left for files that are open for a moment"
+            written = wire.call(PRODUCE, 9, produce_request(*names)).responses
+            assert {part.error_code for row in written for part in row.partition_responses} == {0}
+            made = wire.call(CREATE_TOPICS, 5, creation(topic("one-more", 20)))
+            assert codes(made.topics) == {"none": 1}
+        eventually(lambda: count_open(process.pid) < LIMIT // 2 + 50, what="the connections' end")
+        assert read_all(wire, names) == {(0, 2)}
+
+
+def test_topics_are_refused_when_descriptors_have_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            client = await connect(broker)
+            end = broker.catalog.log_end_offset
+            with monkeypatch.context() as patched:
+                patched.setattr(descriptors, "_limit", lambda: 40)
+                held = [os.open(os.devnull, os.O_RDONLY) for _ in range(40)]
+                try:
+                    await refused(broker, client, end)
+                finally:
+                    for descriptor in held:
+                        os.close(descriptor)
+            made = await client.ask(METADATA, 9, question("a", "b"))
+            assert codes(made.topics) == {"none": 2}
+
+    async def refused(broker: BrokerServer, client: Client, end: int) -> None:
+        reply = await client.ask(CREATE_TOPICS, 5, creation(topic("a", 3), topic("b")))
+        told = {(row.error_code, row.error_message) for row in reply.topics}
+        assert told == {(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")}
+        asked = await client.ask(METADATA, 9, question("a", "b"))
+        assert codes(asked.topics) == {"kafka_storage_error": 2}
+        assert broker.catalog.log_end_offset == end, "nothing was written"
+        assert not [name for name in os.listdir(tmp_path) if name.startswith(("a-", "b-"))]
+
+    run(story())
+
+
+# --- the files of logs -------------------------------------------------------------------------------------------
+
+
+def limited_files(monkeypatch: pytest.MonkeyPatch, most_open: int) -> OsFiles:
+    """Files of which so many may be open."""
+    monkeypatch.setattr(descriptors, "_limit", lambda: 2 * most_open)
+    monkeypatch.setattr(descriptors, "is_spare", lambda _: False)
+    files = OsFiles()
+    files.descriptors = Descriptors()
+    return files
+
+
+def test_the_least_recently_used_file_is_closed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = limited_files(monkeypatch, 10)
+    many = [files.open(tmp_path / str(number), create=True) for number in range(10)]
+    for file in many:
+        file.append([b"x"])
+    files.descriptors.close_unused()  # from here on, what is used counts
+    for file in many[:5]:
+        file.pread(0, 1)
+    later = [files.open(tmp_path / f"later{number}", create=True) for number in range(5)]
+    assert len(files.descriptors) == 10
+    assert [file._held is not None for file in many] == [True] * 5 + [False] * 5
+    for file in many:
+        file.append([b"y"])
+        assert file.pread(0, 9) == b"xy"
+    assert len(files.descriptors) <= 10
+    del many, later, file
+    assert len(files.descriptors) == 0
+
+
+def test_logs_work_with_fewer_descriptors_than_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = limited_files(monkeypatch, 3)
+    logs = [open_log(tmp_path / f"t-{n}", files=files, segment_bytes=500, index_interval_bytes=100) for n in range(5)]
+    for number in range(40):
+        for log in logs:
+            put(log, batch(1, number, at_ms=1_700_000_000_000 + number))
+    for log in logs:
+        assert len(log.segments) > 5
+        assert [row.offset for row in rows_from(log, 0, max_bytes=200)] == list(range(40))
+        found = log.find_timestamp(1_700_000_000_000 + 17)
+        assert found is not None
+        assert found.offset == 17
+        assert len(files.descriptors) <= 3
+    for number, log in enumerate(logs):
+        log.close()
+        again = open_log(tmp_path / f"t-{number}", files=files, clean=True, recovery_point=40)
+        assert again.log_end_offset == 40
+
+
+def test_what_is_being_sent_stays_readable_whatever_is_closed_or_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = limited_files(monkeypatch, 2)
+    log = open_log(tmp_path / "t-0", files=files, segment_bytes=500)
+    for number in range(30):
+        put(log, batch(1, number))
+    slices = [log.read(segment.base_offset, 300) for segment in log.segments]
+    expected = [found.bytes() for found in slices]
+    log.delete_before(25)
+    assert log.retain(0) >= 4
+    assert [found.bytes() for found in slices] == expected
+    log.delete()
+    assert [found.bytes() for found in slices] == expected
+    assert not (tmp_path / "t-0").exists()
+
+
+def test_a_file_that_cannot_be_opened_takes_no_log_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = OsFiles()
+    files.descriptors = Descriptors()
+    log = open_log(tmp_path / "t-0", files=files, segment_bytes=2000, index_interval_bytes=1)
+    put(log, batch(5))
+    opened = os.open
+    exhausted = True
+
+    def fails(path: Any, *args: Any, **options: Any) -> int:
+        if exhausted and "t-0" in str(path):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", fails)
+    end = 5
+    for number in range(100):
+        exhausted = bool(number % 3)
+        if exhausted:
+            files.descriptors.close_unused()
+            files.descriptors.close_unused()
+            with pytest.raises(KafkaError, match="no descriptor is left") as refused:
+                put(log, batch(5, end))
+            assert refused.value.code is ErrorCode.kafka_storage_error
+            with pytest.raises(KafkaError, match="no descriptor is left"):
+                log.read(0, 1000)
+        else:
+            assert put(log, batch(5, end)).base_offset == end
+            end += 5
+        assert log.offline is None
+    exhausted = False
+    assert len(log.segments) >= 3
+    assert [row.offset for row in rows_from(log, 0)] == list(range(end))
+
+
+def test_a_connection_may_have_a_descriptor_that_a_log_gives_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Transport(asyncio.BaseTransport):
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            return held
+
+    files = OsFiles()
+    files.descriptors = Descriptors()
+    monkeypatch.setattr(transport, "SHARED", files.descriptors)
+    monkeypatch.setattr(descriptors, "KEPT_FOR_LOGS", 2)
+    many = [files.open(tmp_path / str(number), create=True) for number in range(14)]
+    with (tmp_path / "socket").open("w") as held:
+        monkeypatch.setattr(descriptors, "_limit", lambda: held.fileno() + 1)
+        assert not transport.takes_spare(Transport())
+        assert sum(file._held is not None for file in many) < 14
+        while not transport.takes_spare(Transport()):
+            pass
+        assert len(files.descriptors) == 2, "so many logs stay open"

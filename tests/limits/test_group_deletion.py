@@ -1,0 +1,260 @@
+"""Offsets that go, by the thousands: topics and groups that are deleted, and offsets that expire, in bounded steps."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import pytest
+from counting import lines_run
+from group_rig import Rig
+
+from odradek.batches.header import scan
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups.config import GroupConfig
+from odradek.groups.messages import DeleteGroups, OffsetCommit, OffsetFetch, TopicCommit
+from odradek.groups.pace import PART_RECORDS
+
+LINES_PER_STEP = 30_000
+"""Of the broker's code, about a millisecond."""
+GROUPS, PARTITIONS = 40, 400
+
+
+def _rig() -> Rig:
+    rig = Rig(GroupConfig(offsets_retention_ms=1_000_000), partition_count=1)
+    rig.catalog.add("t", PARTITIONS)
+    rig.catalog.add("u", PARTITIONS)
+    for number in range(GROUPS):
+        for topic in ("t", "u"):
+            _commit(rig, f"g{number}", topic, PARTITIONS)
+    rig.scheduler.settle()
+    return rig
+
+
+def _commit(rig: Rig, group: str, topic: str, partitions: int) -> None:
+    found = rig.catalog.topic(topic)
+    assert found is not None
+    rows = [(index, 7, -1, "") for index in range(partitions)]
+    for first in range(0, partitions, 5000):
+        some = rows[first : first + 5000]
+        rig.runtime.submit(0, OffsetCommit(group, [TopicCommit(topic, found.id.bytes, some)]))
+        rig.scheduler.settle()
+
+
+def _kept(rig: Rig, topic: str) -> int:
+    return sum(key.topic == topic for key in rig.shard("g").durable_state().offsets)
+
+
+def _settle(rig: Rig, lines: list[int]) -> None:
+    """Runs what is due, and counts the work of each callback."""
+    scheduler = rig.scheduler
+    while True:
+        if scheduler._soon:
+            lines.append(lines_run(scheduler._soon.pop(0)))
+        elif scheduler._alarms and scheduler._alarms[0][0] <= scheduler.now_ms:
+            alarm = heapq.heappop(scheduler._alarms)[2]
+            if alarm.callback is not None:
+                lines.append(lines_run(alarm.callback))
+        else:
+            return
+
+
+def _run_some(rig: Rig, count: int) -> None:
+    for _ in range(count):
+        rig.scheduler._soon.pop(0)()
+
+
+def _is_as_read(rig: Rig) -> bool:
+    """Whether a restart would find what is known."""
+    lived = rig.shard("g").durable_state()
+    rig.runtime.load(0, rig.partitions[0])
+    rig.scheduler.settle()
+    return bool(rig.shard("g").durable_state() == lived)
+
+
+def test_the_offsets_of_a_deleted_topic_go_in_steps() -> None:
+    rig = _rig()
+    lines: list[int] = []
+    rig.catalog.remove("t")
+    lines.append(lines_run(lambda: rig.runtime.on_topics_deleted(["t"])))
+    _settle(rig, lines)
+    assert (_kept(rig, "t"), _kept(rig, "u")) == (0, GROUPS * PARTITIONS)
+    assert max(lines) < LINES_PER_STEP
+    assert _is_as_read(rig)
+
+
+def test_offsets_expire_in_steps() -> None:
+    rig = _rig()
+    lines: list[int] = []
+    rig.scheduler.now_ms += 2_000_000
+    _settle(rig, lines)
+    assert (_kept(rig, "t"), _kept(rig, "u")) == (0, 0)
+    assert rig.shard("g").durable_state().groups == {}
+    assert max(lines) < LINES_PER_STEP
+    assert _is_as_read(rig)
+
+
+def test_the_first_part_of_what_goes_is_written_too() -> None:
+    """One topic of more partitions than a part holds."""
+    rig = Rig(partition_count=1)
+    rig.catalog.add("t", 1000)
+    _commit(rig, "g", "t", 1000)
+    rig.runtime.on_topics_deleted(["t"])
+    rig.scheduler.settle()
+    assert _kept(rig, "t") == 0
+    assert sum(value is None for _, value in rig.partitions[0].raw()) == 1000
+
+
+def test_requests_wait_until_a_topics_offsets_are_gone() -> None:
+    rig = _rig()
+    fetched: list[Any] = []
+    rig.runtime.on_topics_deleted(["t"])
+    rig.runtime.submit(0, OffsetFetch("g39", [("t", (0,)), ("u", (0,))])).then(fetched.append)
+    assert fetched == []
+    rig.scheduler.settle()
+    assert [rows.values[0][0] for _, rows in fetched[0].topics] == [-1, 7]
+
+
+def test_groups_are_deleted_in_steps_and_as_a_whole() -> None:
+    rig = _rig()
+    lines: list[int] = []
+    answers: list[Any] = []
+    some = [f"g{number}" for number in range(10)]
+
+    def ask() -> None:
+        rig.runtime.submit(0, DeleteGroups([*some, "unknown"])).then(answers.append)
+
+    lines.append(lines_run(ask))
+    _settle(rig, lines)
+    assert dict(answers[0]) == {**dict.fromkeys(some, ErrorCode.none), "unknown": ErrorCode.group_id_not_found}
+    assert _kept(rig, "t") == (GROUPS - 10) * PARTITIONS
+    assert max(lines) < LINES_PER_STEP, "one step writes all of them, so packing them is done before"
+    (_, header) = next(scan(rig.partitions[0].batches[-1]))
+    assert header.record_count == 10 * (2 * PARTITIONS + 1)
+    assert _is_as_read(rig)
+
+
+def test_groups_of_more_offsets_than_a_batch_holds_stay() -> None:
+    rig = _rig()
+    rig.partitions[0].max_message_bytes = 20_000
+    answers: list[Any] = []
+    rig.runtime.submit(0, DeleteGroups(["g0", "g1"])).then(answers.append)
+    rig.scheduler.settle()
+    assert answers == [[("g0", ErrorCode.unknown_server_error), ("g1", ErrorCode.unknown_server_error)]]
+    assert _kept(rig, "t") == GROUPS * PARTITIONS
+
+
+def test_each_part_is_written_before_the_next_is_made() -> None:
+    rig = _rig()
+    rig.catalog.remove("t")
+    before = len(rig.partitions[0].batches)
+    rig.runtime.on_topics_deleted(["t"])
+    rig.scheduler.settle()
+    counts = [header.record_count for batch in rig.partitions[0].batches[before:] for _, header in scan(batch)]
+    assert sum(counts) == GROUPS * PARTITIONS
+    assert max(counts) <= PART_RECORDS
+
+
+@pytest.mark.parametrize("partitions", [20, 20_000])
+def test_the_offsets_of_a_topic_are_looked_at_some_at_a_time(partitions: int) -> None:
+    """Also where all of them stay."""
+    rig = Rig(GroupConfig(offsets_retention_ms=10_000_000), partition_count=1)
+    rig.catalog.add("t", partitions)
+    _commit(rig, "g", "t", partitions)
+    lines: list[int] = []
+    rig.scheduler.now_ms += 2_000_000
+    _settle(rig, lines)
+    assert _kept(rig, "t") == partitions
+    assert max(lines) < LINES_PER_STEP
+
+
+def test_what_is_committed_between_two_parts_stays() -> None:
+    """The topic is deleted, made again and committed to while the old offsets go."""
+    rig = _rig()
+    rig.catalog.remove("t")
+    rig.runtime.on_topics_deleted(["t"])
+    _run_some(rig, 3)
+    assert 0 < _kept(rig, "t") < GROUPS * PARTITIONS
+    rig.catalog.add("t", 1)
+    answers: list[Any] = []
+    for group in ("g0", "g39"):  # of the one the old offset has gone, of the other it has not
+        rig.runtime.submit(0, OffsetCommit(group, [TopicCommit("t", None, [(0, 8, -1, "")])])).then(answers.append)
+    rig.scheduler.settle()
+    assert [answer.error for answer in answers] == [ErrorCode.none] * 2
+    assert [rig.shard("g").committed(group, "t", 0).offset for group in ("g0", "g39")] == [8, 8]
+    assert _kept(rig, "t") == 2
+    assert _is_as_read(rig)
+
+
+def test_a_commit_while_offsets_expire_begins_their_retention_again() -> None:
+    rig = _rig()
+    rig.scheduler.now_ms += 2_000_000
+    rig.runtime.timers.run_due()
+    _run_some(rig, 3)
+    assert 0 < _kept(rig, "t") < GROUPS * PARTITIONS
+    rig.runtime.submit(0, OffsetCommit("g39", [TopicCommit("t", None, [(0, 8, -1, "")])]))
+    rig.scheduler.settle()
+    assert rig.shard("g").committed("g39", "t", 0).offset == 8
+    assert (_kept(rig, "t"), _kept(rig, "u")) == (1, 0)
+    assert _is_as_read(rig)
+
+
+def test_after_a_crash_between_two_parts_the_rest_goes_too() -> None:
+    rig = _rig()
+    rig.catalog.remove("t")
+    rig.runtime.on_topics_deleted(["t"])
+    _run_some(rig, 3)
+    left = _kept(rig, "t")
+    assert 0 < left < GROUPS * PARTITIONS
+    rig.restart()
+    assert (_kept(rig, "t"), _kept(rig, "u")) == (0, GROUPS * PARTITIONS)
+    assert _is_as_read(rig)
+
+
+def test_after_a_crash_while_offsets_expire_the_rest_goes_at_the_next_round() -> None:
+    rig = _rig()
+    rig.scheduler.now_ms += 2_000_000
+    rig.runtime.timers.run_due()
+    _run_some(rig, 3)
+    left = _kept(rig, "t")
+    assert 0 < left < GROUPS * PARTITIONS
+    rig.restart()
+    assert _kept(rig, "t") == left
+    rig.advance(rig.config.offsets_retention_check_interval_ms)
+    assert rig.shard("g").durable_state().offsets == {}
+    assert rig.shard("g").groups == {}
+    assert _is_as_read(rig)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_partition_that_goes_while_a_step_runs_ends_it(comes_back: bool) -> None:
+    rig = _rig()
+    rig.catalog.remove("t")
+    rig.runtime.on_topics_deleted(["t"])
+    fetched: list[Any] = []
+    _run_some(rig, 3)
+    rig.runtime.submit(0, OffsetFetch("g39", [("t", (0,))])).then(fetched.append)
+    written = rig.partitions[0].log_end_offset
+    rig.runtime.unload(0)
+    assert [reply.error for reply in fetched] == [ErrorCode.not_coordinator]
+    if comes_back:
+        rig.runtime.load(0, rig.partitions[0])
+    rig.scheduler.settle()
+    if comes_back:
+        assert _kept(rig, "t") == 0
+    else:
+        assert rig.partitions[0].log_end_offset == written
+
+
+@pytest.mark.parametrize("parts_before", [0, 3])
+def test_an_append_that_fails_half_way_leaves_what_is_in_the_log(parts_before: int) -> None:
+    rig = _rig()
+    rig.catalog.remove("t")
+    rig.runtime.on_topics_deleted(["t"])
+    _run_some(rig, parts_before)
+    rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+    rig.scheduler.settle()
+    assert 0 < _kept(rig, "t") <= GROUPS * PARTITIONS
+    rig.advance(11_000)  # the shard that was rebuilt looks again
+    assert _kept(rig, "t") == 0
+    assert _is_as_read(rig)

@@ -1,0 +1,39 @@
+"""What a member says about itself is kept while its session lasts, so it is bounded when it joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_rig import Rig
+
+from odradek.core.errors import ErrorCode
+
+JOIN_GROUP = 11
+
+
+def join(rig: Rig, group: str, *sizes: int) -> Any:
+    protocols = [{"name": f"p{number}", "metadata": bytes(size)} for number, size in enumerate(sizes)]
+    pending = rig.start(
+        JOIN_GROUP, 3, group_id=group, session_timeout=30_000, rebalance_timeout=30_000, member_id="",
+        protocol_type="consumer", protocols=protocols,
+    )  # fmt: skip
+    rig.advance(4_000)
+    return pending.reply
+
+
+def kept(rig: Rig) -> int:
+    """Bytes of metadata that groups hold."""
+    machine = rig.runtime.machine(0)
+    assert machine is not None
+    members = [member for group in machine.groups.values() for member in group.members.values()]
+    return sum(len(protocol.metadata) for member in members for protocol in member.protocols)
+
+
+def test_a_member_whose_metadata_no_record_can_hold_is_not_taken_in() -> None:
+    rig = Rig(partition_count=1)
+    most = rig.runtime.batch_bytes(0)
+    for number, sizes in enumerate(((most + 1,), (most // 2, most // 2, 2), (100 << 20,))):
+        assert join(rig, f"g{number}", *sizes).error_code is ErrorCode.unknown_server_error
+    assert kept(rig) == 0
+    assert join(rig, "g", most // 2, most // 2).error_code is ErrorCode.none
+    assert 0 < kept(rig) <= most

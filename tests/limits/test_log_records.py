@@ -1,0 +1,103 @@
+"""A broker in an application's process: its records hold names that clients choose, and plain handlers show them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from group_rig import Rig
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.host_limits import OVERRIDES, HostLimits
+from odradek.broker.loading import Loading
+from odradek.broker.server import log as server_log
+from odradek.core.records import offset_key_prefix
+from odradek.groups.messages import OffsetDelete
+
+EVIL = "evil\x1b]0;owned\x07\x9b31m\x7f\u202e\r\nFORGED"
+SHOWN = r"evil\x1b]0;owned\x07\x9b31m\x7f\u202e\r\nFORGED"
+ACTIVE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture
+def shown() -> Iterator[io.StringIO]:
+    """What an application's handler with the formatter of ``logging.basicConfig`` writes."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    loggers = [logging.getLogger("odradek.broker"), logging.getLogger("odradek.cleaner")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield stream
+    for logger in loggers:
+        logger.removeHandler(handler)
+
+
+def _assert_harmless(text: str, records: int = 1) -> None:
+    assert ACTIVE.findall(text) == []
+    assert len([line for line in text.splitlines() if not line.startswith("  ")]) == records
+    assert SHOWN in text
+
+
+@pytest.mark.parametrize("name", ["odradek.broker", "odradek.cleaner"])
+def test_names_and_tracebacks_are_shown_with_escapes(name: str, shown: io.StringIO) -> None:
+    log = logging.getLogger(name)
+    log.warning("%s, %d times: %s", EVIL, 3, ValueError(EVIL))
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        log.exception("a request of %s failed", EVIL)
+    _assert_harmless(shown.getvalue(), records=2)
+    assert f"WARNING {SHOWN}, 3 times: {SHOWN}\n" in shown.getvalue()
+
+
+def test_a_record_without_foreign_text_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    error = ValueError("größer")
+    server_log.warning("%s-%d: %s", "topic", 3, error)
+    (record,) = caplog.records
+    assert (record.msg, record.args) == ("%s-%d: %s", ("topic", 3, error))
+
+
+def test_a_host_name_that_was_set_while_running_is_shown_with_escapes(shown: io.StringIO) -> None:
+    async def look_up() -> None:
+        limits = HostLimits(BrokerConfig({OVERRIDES: f"{EVIL.replace(':', '')}:1"}))
+        limits.take()
+        thread = limits._thread
+        assert thread is not None
+        await asyncio.to_thread(thread.join)
+
+    asyncio.run(look_up())
+    _assert_harmless(shown.getvalue())
+
+
+def test_a_load_that_fails_shows_group_and_topic_with_escapes(shown: io.StringIO) -> None:
+    rig = Rig(partition_count=1)
+    machine = rig.shard("g")
+
+    def fail(*_: object) -> None:
+        raise ValueError(EVIL)
+
+    machine.replay_commits = fail
+    Loading(machine, "log")._replay_commits((EVIL, "t"), {0: None}, offset_key_prefix(EVIL, "t"), {})
+    _assert_harmless(shown.getvalue())
+
+
+def test_a_request_that_fails_shows_its_error_with_escapes(shown: io.StringIO) -> None:
+    rig = Rig(partition_count=1)
+
+    def fail(now_ms: int, request: Any) -> Any:
+        raise RuntimeError(request.group_id)
+
+    rig.shard("g")._handlers[OffsetDelete] = fail
+    rig.runtime.submit(0, OffsetDelete(EVIL, []))
+    text = shown.getvalue()
+    assert "RuntimeError: evil" in text
+    assert ACTIVE.findall(text) == []
+    assert [line for line in text.splitlines() if not line.startswith("  ")] == [
+        "ERROR __consumer_offsets-0: OffsetDelete failed"
+    ]

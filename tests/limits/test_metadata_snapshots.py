@@ -1,0 +1,468 @@
+"""Snapshots of the catalogue: what they hold, when they are made, what a crash leaves, and how much stays on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from catalogs import changed
+from test_topic_bursts import (
+    CREATE_TOPICS,
+    GROUP,
+    INCREMENTAL_ALTER_CONFIGS,
+    TOPIC,
+    CountingFiles,
+    codes,
+    count_turns,
+    creation,
+    setting,
+    tell,
+    topic,
+)
+from test_turns import Client, connect, run, serving
+
+from odradek.batches.encode import encode_batch
+from odradek.broker import metadata_log, metadata_snapshot
+from odradek.broker.deferred import Deferred
+from odradek.broker.metadata_log import DIRECTORY, Catalog, MetadataConfig
+from odradek.broker.scheduler import Steps, finish
+from odradek.broker.server import BrokerServer
+from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
+from odradek.catalog.features import GROUP as GROUP_FEATURE
+from odradek.catalog.features import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
+from odradek.catalog.shard import (
+    BROKER,
+    AllocateProducerIds,
+    AlterClientQuotas,
+    AlterConfigs,
+    BeginEpochs,
+    CatalogRequest,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    RaiseEpochs,
+    Shard,
+)
+from odradek.core.effects import Record
+from odradek.core.errors import StorageError
+from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles
+
+T0 = 1_700_000_000_000
+HOME = Path("/data")
+LOG = HOME / DIRECTORY
+TIGHT = MetadataConfig(segment_bytes=1500, retention_bytes=0)
+"""Of the log, only what is behind the newest snapshot is kept."""
+
+
+def opened(files: Files, config: MetadataConfig | None = None, home: Path = HOME) -> Catalog:
+    return Catalog.open(
+        home, clean=False, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=files, config=config
+    )
+
+
+def at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:
+    try:
+        job()
+    except OSError as error:
+        return Deferred.of(error)
+    return Deferred.of(None)
+
+
+def snapshot(catalog: Catalog) -> None:
+    finish(catalog.begin_snapshot(at_once))
+
+
+def state(catalog: Catalog) -> dict[str, Any]:
+    """All that the catalogue knows, as handlers see it."""
+    return {
+        "topics": {found.name: found for found in catalog.topics()},
+        "by id": {found.id: catalog.topic_by_id(found.id) for found in catalog.topics()},  # type: ignore[arg-type]
+        "configs": dict(catalog._shard.configs),
+        "quotas": dict(catalog.quotas()),
+        "users": dict(catalog.users()),
+        "features": dict(catalog.features()),
+        "producer ids": catalog._shard.next_producer_id,
+        "unknown": list(catalog._shard.unknown),
+    }
+
+
+QUOTED = (("client-id", None), ("user", "u"))
+SECRET = Credential(b"salt", b"stored", b"server", 4096)
+REQUESTS: tuple[CatalogRequest, ...] = (
+    CreateTopic("flights", UUID(int=1), 3, 1, configs={"retention.ms": "1", "segment.ms": "2"}),
+    CreateTopic("gone", UUID(int=2), 2, 1, configs={"retention.ms": "3"}),
+    CreateTopic("dotted.name", UUID(int=3), 1, 1),
+    DeleteTopic(UUID(int=2)),
+    CreatePartitions("flights", 5),
+    AlterConfigs(TOPIC, "flights", {"retention.ms": None, "max.message.bytes": "7"}),
+    AlterConfigs(BROKER, "", {"log.retention.ms": "8"}),
+    AlterConfigs(BROKER, "1", {"log.retention.ms": "9"}),
+    AlterConfigs(GROUP, "g", {"consumer.session.timeout.ms": "45000"}),
+    AlterClientQuotas(QUOTED, {"producer_byte_rate": 1.5, "consumer_byte_rate": 2.0}),
+    AlterClientQuotas(QUOTED, {"consumer_byte_rate": None}),
+    AlterCredential("u", SCRAM_SHA_256, SECRET),
+    UpdateFeatures({GROUP_FEATURE: FeatureUpdate(GROUP_FEATURE, 0, SAFE_DOWNGRADE)}),
+    AllocateProducerIds(1),
+    BeginEpochs(),
+    RaiseEpochs({("flights", 4): 7}),
+)
+
+
+def filled(files: Files, config: MetadataConfig | None = None, home: Path = HOME) -> Catalog:
+    catalog = opened(files, config, home)
+    for request in REQUESTS:
+        catalog.apply(request)
+    return catalog
+
+
+def checkpoints(files: MemoryFiles) -> list[str]:
+    return [name for name in files.list(LOG) if ".checkpoint" in name]
+
+
+def stored_bytes(files: MemoryFiles) -> int:
+    return sum(len(data) for path, data in files.data.items() if path.parent == LOG)
+
+
+@pytest.fixture
+def rolls_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_log, "ROLL_BYTES", 1)
+
+
+# what it holds
+
+
+@pytest.mark.usefixtures("rolls_early")
+def test_a_start_from_a_snapshot_alone_knows_all_that_the_log_knew() -> None:
+    files = MemoryFiles()
+    catalog = filled(files, TIGHT)
+    before, end = state(catalog), catalog.log_end_offset
+    snapshot(catalog)
+    snapshot(catalog)  # nothing was written since: there is one already
+    assert checkpoints(files) == [f"{end:020d}-0000000000.checkpoint"]
+    for name in files.list(LOG):
+        if name.endswith(".log"):
+            files.remove(LOG / name)
+    files.crash()
+    again = opened(files, TIGHT)
+    assert state(again) == before
+    assert again.log_end_offset == end, "the log goes on where it was"
+    changed(again, CreateTopic("later", UUID(int=50), 1, 1))
+    files.crash()
+    assert state(opened(files, TIGHT)) == state(again)
+    assert again.topic("later") is not None
+
+
+def test_what_is_written_behind_a_snapshot_is_read_after_it() -> None:
+    files = MemoryFiles()
+    catalog = filled(files)
+    snapshot(catalog)
+    changed(catalog, CreateTopic("gone", UUID(int=60), 4, 1), AlterConfigs(BROKER, "", {"log.retention.ms": None}))
+    catalog.apply(DeleteTopic(UUID(int=1)))
+    catalog.apply(AllocateProducerIds(1))
+    files.crash()
+    assert state(opened(files)) == state(catalog)
+
+
+def test_records_of_kinds_that_are_unknown_here_stay_in_snapshots() -> None:
+    """A broker of a later version may have written them, and may come back."""
+    files = MemoryFiles()
+    catalog = filled(files)
+    foreign = [b"\x01\x63\x00abc", b"\x01\x64\x00\x00"]
+    for value in foreign:
+        batch = encode_batch([Record(b"", value, T0)], now_ms=T0, leader_epoch=0)
+        catalog._log.append(batch, now_ms=T0, leader_epoch=0, origin="coordinator")
+    catalog.close()
+    for _ in range(2):
+        catalog = opened(files)
+        assert catalog._shard.unknown == foreign
+        catalog.apply(AllocateProducerIds(1))
+        snapshot(catalog)
+        files.crash()
+
+
+def test_changes_while_a_snapshot_is_written_are_not_lost() -> None:
+    files = MemoryFiles()
+    catalog = filled(files)
+    for number in range(1000):
+        catalog.apply(AlterConfigs(GROUP, f"g{number}", {"consumer.session.timeout.ms": "45000"}))
+    steps = catalog.begin_snapshot(at_once)
+    for number, _ in enumerate(steps):
+        catalog.apply(AllocateProducerIds(1))
+        changed(catalog, CreateTopic(f"t{number}", UUID(int=1000 + number), 2, 1))
+        catalog.apply(AlterConfigs(GROUP, f"g{number}", {"consumer.session.timeout.ms": None}))
+    assert number >= 5
+    files.crash()
+    again = opened(files)
+    assert len(again.snapshots) == 1
+    assert state(again) == state(catalog)
+
+
+# crashes
+
+
+@pytest.mark.usefixtures("rolls_early")
+def test_a_crash_anywhere_in_a_snapshot_loses_nothing() -> None:
+    """Before each change of the disk, syncs among them: of the snapshot, of its name, and of what it replaces."""
+    survived = made = 0
+    for changes in range(200):
+        files = MemoryFiles()
+        catalog = filled(files, TIGHT)
+        snapshot(catalog)
+        for number in range(40):
+            catalog.apply(AlterConfigs(GROUP, f"g{number % 3}", {"consumer.session.timeout.ms": str(number)}))
+        before = state(catalog)
+        files.crash_after(changes)
+        try:
+            snapshot(catalog)
+        except Crash:
+            survived += 1
+        else:
+            break
+        files.crash()
+        again = opened(files, TIGHT)
+        assert state(again) == before, changes
+        assert not [name for name in checkpoints(files) if not name.endswith(".checkpoint")]
+        made += again.snapshots[-1].end_offset == again.log_end_offset
+        changed(again, CreateTopic("after", UUID(int=99), 2, 1))
+        snapshot(again)
+        files.crash()
+        assert state(opened(files, TIGHT)) == state(again), changes
+    assert survived >= 20, "there were that many moments to crash at"
+    assert 0 < made < survived, "some before the snapshot was whole, some after"
+
+
+def damaged(data: bytes) -> Iterator[bytes]:
+    yield b""
+    yield data[:40]
+    yield data[: len(data) // 2]
+    yield data[:-70]  # whole batches, without the footer
+    yield data + b"\0"
+    yield data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
+    yield data[:200] + bytes([data[200] ^ 1]) + data[201:]
+
+
+def test_a_damaged_snapshot_is_passed_over() -> None:
+    files = MemoryFiles()
+    catalog = filled(files)
+    snapshot(catalog)
+    catalog.apply(AllocateProducerIds(1))
+    snapshot(catalog)
+    catalog.apply(AllocateProducerIds(1))
+    expected = state(catalog)
+    path = catalog.snapshots[-1].path
+    whole = bytes(files.data[path])
+    for number, data in enumerate(damaged(whole)):
+        files.data[path] = bytearray(data)
+        files.crash()
+        again = opened(files)
+        assert state(again) == expected, number
+        assert [found.path for found in again.snapshots] == [catalog.snapshots[0].path]
+
+
+@pytest.mark.usefixtures("rolls_early")
+def test_a_log_whose_begin_is_nowhere_refuses_the_start() -> None:
+    files = MemoryFiles()
+    catalog = filled(files, TIGHT)
+    snapshot(catalog)
+    catalog.apply(AllocateProducerIds(1))
+    snapshot(catalog)
+    assert len(catalog.snapshots) == 1
+    files.remove(catalog.snapshots[0].path)
+    files.crash()
+    with pytest.raises(StorageError, match="no snapshot has what was before"):
+        opened(files, TIGHT)
+
+
+def test_snapshots_of_apache_kafka_are_refused_and_its_format_is_passed_over() -> None:
+    files = MemoryFiles()
+    catalog = filled(files)
+    files.write(LOG / f"{0:020d}-{0:010d}.checkpoint", b"what kafka-storage format has written")
+    files.crash()
+    assert state(opened(files)) == state(catalog)
+    files.write(LOG / f"{17:020d}-{3:010d}.checkpoint", b"")
+    files.crash()
+    with pytest.raises(ValueError, match="Apache Kafka"):
+        opened(files)
+
+
+# how much stays
+
+
+@pytest.mark.usefixtures("rolls_early")
+def test_the_log_stays_small_however_often_the_catalogue_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 14: a setting that changes all the time does not make the log longer, nor the next start."""
+    files = MemoryFiles()
+    config = MetadataConfig(bytes_between_snapshots=20_000, segment_bytes=10_000, retention_bytes=60_000)
+    catalog = opened(files, config)
+    due = 0
+
+    def make() -> None:
+        nonlocal due
+        due += 1
+        snapshot(catalog)
+
+    catalog.on_snapshot_due = make
+    most = 0
+    for number in range(4000):
+        catalog.apply(AlterConfigs(GROUP, f"g{number % 20}", {"consumer.session.timeout.ms": str(number)}))
+        most = max(most, stored_bytes(files))
+    assert due >= 10
+    assert most <= 60_000 + 2 * 20_000
+    replayed: list[int] = []
+    replay = Shard.replay
+
+    def counted(self: Shard, offset: int, record: Record) -> Any:
+        replayed.append(offset)
+        return replay(self, offset, record)
+
+    monkeypatch.setattr(Shard, "replay", counted)
+    files.crash()
+    again = opened(files, config)
+    assert state(again) == state(catalog)
+    assert len(replayed) < 400
+
+
+def test_old_snapshots_go_by_age_and_by_size_but_never_the_newest() -> None:
+    now_ms = T0
+    files = MemoryFiles()
+    config = MetadataConfig(retention_ms=1000, retention_bytes=-1)
+    catalog = Catalog.open(
+        HOME, clean=True, node_id=1, directory_id=UUID(int=9), now_ms=lambda: now_ms, files=files, config=config
+    )
+    for _ in range(5):
+        now_ms += 400
+        catalog.apply(AllocateProducerIds(1))
+        snapshot(catalog)
+    assert [found.timestamp_ms for found in catalog.snapshots] == [T0 + 400 * number for number in (3, 4, 5)]
+    now_ms += 100_000
+    catalog.retain()
+    assert len(catalog.snapshots) == 1
+    assert len(checkpoints(files)) == 1
+    files.crash()
+    assert opened(files, config).snapshots == catalog.snapshots
+
+
+# in a broker
+
+
+def made_in(directory: Path) -> list[Path]:
+    return sorted((directory / DIRECTORY).glob("*.checkpoint"))
+
+
+async def until_made(directory: Path, count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(made_in(directory)) < count:
+            await asyncio.sleep(0.01)
+
+
+def test_bytes_make_a_snapshot_due_and_a_start_reads_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        wanted = "metadata.log.max.record.bytes.between.snapshots=20000"
+        async with serving(tmp_path, wanted) as broker:
+            client = await connect(broker)
+            assert codes((await client.ask(CREATE_TOPICS, 5, creation(topic("wide", 100)))).topics) == {"none": 1}
+            assert not made_in(tmp_path)
+            assert codes((await client.ask(CREATE_TOPICS, 5, creation(topic("wider", 300)))).topics) == {"none": 1}
+            await until_made(tmp_path, 1)
+            assert not broker.controller.waiting
+        async with serving(tmp_path, wanted) as broker:
+            assert [found.end_offset for found in broker.catalog.snapshots] == [2 + 400]
+            assert {found.name: found.partition_count for found in broker.catalog.topics()} == {
+                "wide": 100, "wider": 300,
+            }  # fmt: skip
+
+    run(story())
+
+
+def test_age_makes_a_snapshot_due_where_something_has_changed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path, "metadata.log.max.snapshot.interval.ms=7200000") as broker:
+            for _ in range(3):
+                broker.clock.advance(3_600_000)
+                await broker.settle()
+            assert not made_in(tmp_path), "there is nothing in the log"
+            broker.create_topic("t", partition_count=1)
+            await broker.settle()
+            broker.clock.advance(60_000)
+            await until_made(tmp_path, 1)
+            for _ in range(3):
+                broker.clock.advance(7_200_000)
+                await broker.settle()
+            assert len(made_in(tmp_path)) == 1, "nothing has changed since"
+            broker.create_topic("u", partition_count=1)
+            broker.clock.advance(7_000_000)
+            await broker.settle()
+            broker.clock.advance(260_000)
+            await until_made(tmp_path, 2)
+
+    run(story())
+
+
+def test_a_snapshot_is_written_in_steps_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        settings = [setting(GROUP, f"g{n}", "consumer.session.timeout.ms", "45000") for n in range(5000)]
+        message = {"resources": settings, "validate_only": False}
+        await client.ask(INCREMENTAL_ALTER_CONFIGS, 1, message)
+        count_turns(broker, files)
+        batches: dict[int, int] = {}
+        pack = metadata_snapshot.seal_batch
+
+        def counted(*args: Any, **options: Any) -> bytes:
+            batches[files.turn] = batches.get(files.turn, 0) + 1
+            return pack(*args, **options)
+
+        monkeypatch.setattr(metadata_snapshot, "seal_batch", counted)
+        broker.controller.begin_snapshot()
+        broker.controller.begin_snapshot()
+        await until_made(tmp_path / "data", 1)
+        assert sum(batches.values()) >= 5000 // metadata_snapshot.RECORDS_A_BATCH
+        assert max(batches.values()) <= 20
+
+    tell(tmp_path, story)
+
+
+def test_a_snapshot_waits_for_the_change_that_is_under_way(tmp_path: Path) -> None:
+    """Its image is that of the log's end, with all of a topic in it."""
+
+    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        count_turns(broker, files)
+        files.changes.clear()
+        creating = asyncio.ensure_future(client.ask(CREATE_TOPICS, 5, creation(topic("wide", 300))))
+        while not files.changes.total():
+            await asyncio.sleep(0)
+        broker.controller.begin_snapshot()
+        assert codes((await creating).topics) == {"none": 1}
+        await until_made(tmp_path / "data", 1)
+        (path,) = made_in(tmp_path / "data")
+        read = metadata_snapshot.read(path, OsFiles())
+        assert read is not None
+        shard = Shard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+        for value in read[1]:
+            shard.replay(-1, Record(b"", value))
+        assert shard.topics == {"wide": broker.catalog.topic("wide")}
+
+    tell(tmp_path, story)
+
+
+def test_a_snapshot_that_fails_is_told_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        def fails() -> Steps[None]:
+            raise OSError(28, "No space left on device")
+            yield None
+
+        snapshots = broker.catalog.begin_snapshot
+        broker.catalog.begin_snapshot = lambda _: fails()  # type: ignore[method-assign]
+        await client.ask(CREATE_TOPICS, 5, creation(topic("t")))
+        broker.controller.begin_snapshot()
+        while broker.scheduler.busy:
+            await asyncio.sleep(0)
+        assert "no snapshot of the catalogue was made: [Errno 28]" in caplog.text
+        broker.catalog.begin_snapshot = snapshots  # type: ignore[method-assign]
+        broker.controller.begin_snapshot()
+        await until_made(tmp_path / "data", 1)
+
+    tell(tmp_path, story)

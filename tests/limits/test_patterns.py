@@ -1,0 +1,317 @@
+"""Subscriptions by pattern: what a regular expression may cost in memory and in work, and how it is resolved."""
+
+from __future__ import annotations
+
+import heapq
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import re2
+from consumer_rig import ConsumerRig
+from counting import bytes_kept
+
+from odradek.core.effects import result_of
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups import regex
+
+NAMES = ["a" * 249, "ab" * 100, "b", "topic-1"]
+
+SMALL = {
+    "groups, nested": "(" * 900 + "a" + ")" * 900,
+    "groups with names": "".join(f"(?<a{number}>x*)" for number in range(800)),
+    "repetitions, nested": "(?:" * 900 + "a" + ")*" * 900,
+    "copies of a dot": ".{0,990}",
+    "copies of copies": "(?:a{0,30}){0,30}",
+    "states of every length": "(?:a|b)*a.{0,900}",
+    "states of many lengths": "(?:.*a.{0,90}|){9}",
+    "any number of anything": ".*a" * 800,
+    "Unicode classes": r"\pL\PN[^\pL]" * 3,
+    "alternatives": "|".join(f"topic-{number}" for number in range(700)),
+    "both cases": "(?i)" + "k" * 2400,
+    "quoted": r"\Q" + "((((" * 2000 + r"\E",
+    "a class of brackets": "[" + r"\[" * 100 + "]",
+    "characters by number": r"\x{1000}|\x{61}" * 100,
+}
+TOO_LARGE = {
+    "long": "a" * 10_001,
+    "copies": "(?:a{100}){101}",
+    "copies of a Unicode class": r"\pL{11}",
+    "many Unicode classes": r"\pL" * 11,
+    "Unicode classes in a class": "[" + r"\pL" * 11 + "]",
+    "copies of dots": ".{999}" * 2,
+    "optional copies": "(?:.?){999}",
+    "copies of many names": "(?:" + "|".join(f"topic-{number}" for number in range(90)) + "){20}",
+    "letters of both cases": "(?i)" + "k" * 2600,
+    "quoted": r"\Q" + "(" * 10_000,
+    "brackets that are never closed": "[" * 10_001,
+}
+TOO_DEEP = {
+    "groups": "(" * 1000 + "a" + ")" * 1000,
+    "groups without end": "(" * 5000,
+    "groups with names": "".join(f"(?<a{number}>" for number in range(1000)) + "a" + ")" * 1000,
+}
+
+
+def fault_of(pattern: str) -> str:
+    try:
+        regex.check_pattern(pattern)
+    except KafkaError as error:
+        return error.message.rpartition("regular expression: ")[2]
+    return ""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_is_taken_has_a_small_program_and_captures_nothing(name: str) -> None:
+    assert fault_of(SMALL[name]) == ""
+    compiled = regex._compile(SMALL[name])[0]
+    assert compiled.programsize <= 1.2 * regex.MAX_SIZE
+    assert compiled.groups == 0
+    found = result_of(regex.resolve_in_steps([SMALL[name]], NAMES))
+    plain = re2.compile(SMALL[name])
+    expected = frozenset(topic for topic in NAMES if plain.fullmatch(topic)) if name != "groups with names" else None
+    assert expected is None or found[SMALL[name]] == expected
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_what_is_too_large_is_refused_before_re2_sees_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(re2, "compile", lambda *_: pytest.fail("RE2 has seen it"))
+    assert fault_of(TOO_LARGE[name]) == "expression too large."
+
+
+@pytest.mark.parametrize("name", TOO_DEEP)
+def test_what_nests_too_deep_is_refused_before_re2_sees_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(re2, "compile", lambda *_: pytest.fail("RE2 has seen it"))
+    assert fault_of(TOO_DEEP[name]) == "expression nests too deeply."
+
+
+def test_a_refusal_shows_the_beginning_of_a_long_pattern() -> None:
+    with pytest.raises(KafkaError) as refusal:
+        regex.check_pattern("a" * 30_000)
+    assert len(refusal.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fault"),
+    [
+        (r"(?<a>x)(?<a>y)", "duplicate capture group name."),
+        (r"(?P<ü>x)", "invalid named capture."),
+        (r"(?<a>x", "missing closing )."),
+        (r"(a", "missing closing )."),
+        (r"a)", "regexp/syntax: internal error."),
+        (r"[a", "missing closing ]."),
+        (r"\C", "invalid escape sequence."),
+        (r"(?<a>\C)", "invalid escape sequence."),
+        ("a**", "invalid nested repetition operator."),
+        ("a{1001}", "invalid repeat count."),
+        ("(?:a{40}){40}", "invalid repeat count."),
+    ],
+)
+def test_faults_keep_the_words_of_re2j(pattern: str, fault: str) -> None:
+    assert fault_of(pattern) == fault
+
+
+def test_groups_with_names_match_as_they_did() -> None:
+    pattern = r"(?P<kind>topic|other)-(?<number>\d+)[(?<x>]?\Q(?<y>\E?"
+    compiled = regex._compile(pattern)[0]
+    assert compiled.groups == 0
+    assert [
+        bool(compiled.fullmatch(text)) for text in ("topic-12", "other-1(", "topic-1?(?<y", "topic-1?(?<y>", "x-1")
+    ] == [
+        bool(re2.fullmatch(pattern, text)) for text in ("topic-12", "other-1(", "topic-1?(?<y", "topic-1?(?<y>", "x-1")
+    ]
+
+
+# --- memory -----------------------------------------------------------------------------------------------------
+
+_ATTACK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+from odradek.core.errors import KafkaError
+from odradek.groups import regex
+regex._compile("a")
+def used():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = used()
+for pattern in {patterns!r}:
+    try:
+        regex.check_pattern(pattern)
+        if hasattr(regex, "resolve"):
+            regex.resolve([pattern], {names!r})
+        else:
+            for _ in regex.resolve_in_steps([pattern], {names!r}):
+                pass
+    except KafkaError:
+        pass
+print(used() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        ["(" * depth + "a" + ")" * depth for depth in (900, 2000, 10_000)],
+        ["".join(f"(?<a{number}>x*)" for number in range(count)) for count in (800, 3000)],
+        [r"\pL" * 2000, r"\pL{999}" * 100, ("(?:a|b)*a" + ".{0,999}") * 100],
+        [*SMALL.values(), *TOO_LARGE.values()],
+    ],
+    ids=["nested groups", "groups with names", "copies of classes", "all"],
+)
+def test_no_pattern_takes_more_than_a_few_megabytes(patterns: list[str]) -> None:
+    """In a process of its own, whose memory is capped. RE2 takes its memory outside Python's heap."""
+    code = _ATTACK.format(patterns=patterns, names=NAMES)
+    child = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, timeout=120, check=False)
+    assert child.returncode == 0, child.stderr[-500:]
+    assert int(child.stdout) < 24 << 10, "kilobytes"
+
+
+def test_compiled_patterns_are_kept_in_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    compile_it = re2.compile
+
+    def count(pattern: str, options: Any) -> Any:
+        compiled.append(pattern)
+        return compile_it(pattern, options)
+
+    monkeypatch.setattr(re2, "compile", count)
+    for _ in range(5):
+        regex.check_pattern("once-.*")
+        result_of(regex.resolve_in_steps(["once-.*"], NAMES))
+    assert compiled == ["once-.*"]
+    for number in range(200):
+        regex.check_pattern(f"topic-{number}-.*")
+    assert len(regex._compiled) <= regex.MAX_CACHED
+    assert re2._Regexp._make.cache_info().currsize == 0, "RE2's own cache would keep 128"
+
+
+# --- resolution -------------------------------------------------------------------------------------------------
+
+
+def _rig(topics: int) -> ConsumerRig:
+    rig = ConsumerRig(partition_count=1)
+    for number in range(topics):
+        rig.catalog.add(f"topic-{number:05}", 1)
+    return rig
+
+
+def _joined(rig: ConsumerRig, member: str, pattern: str, group: str = "g") -> Any:
+    return rig.beat(group, member, 0, pattern=pattern, owned={}, rebalance_ms=60_000)
+
+
+def _heartbeat(rig: ConsumerRig, member: str, pattern: str) -> Any:
+    """Joins; nothing has been done yet."""
+    message = {
+        "group_id": "g", "member_id": member, "member_epoch": 0, "instance_id": None, "rack_id": None,
+        "rebalance_timeout": 60_000, "subscribed_topic_names": None, "subscribed_topic_regex": pattern,
+        "server_assignor": None, "topic_partitions": [],
+    }  # fmt: skip
+    return rig.submit(68, 1, message)
+
+
+def _tick(rig: ConsumerRig) -> bool:
+    """Runs one thing that is due, if there is any."""
+    scheduler = rig.scheduler
+    if scheduler._soon:
+        scheduler._soon.pop(0)()
+        return True
+    if not scheduler._alarms or scheduler._alarms[0][0] > scheduler.now_ms:
+        return False
+    alarm = heapq.heappop(scheduler._alarms)[2]
+    if alarm.callback is not None:
+        alarm.callback()
+    return True
+
+
+def test_many_topics_are_matched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = _rig(3000)
+    matches: list[int] = []
+    compile_pattern = regex._compile
+
+    class Counted:
+        programsize = 12
+
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def fullmatch(self, name: str) -> Any:
+            matches[-1] += 1
+            return self._inner.fullmatch(name)
+
+    monkeypatch.setattr(regex, "_compile", lambda pattern: (Counted(compile_pattern(pattern)[0]), ""))
+    pending = _heartbeat(rig, "m", "topic-0.*")
+    matches.append(0)
+    while _tick(rig):
+        matches.append(0)
+    assert pending.reply.error_code == 0
+    assert len(rig.shard("g").consumer_groups["g"].patterns["topic-0.*"].topics) == 3000
+    assert sum(matches) == 3000
+    assert max(matches) <= regex.STEP_MATCHES
+
+
+def test_a_group_of_many_topics_and_patterns_gets_them_all_in_the_end() -> None:
+    rig = _rig(2000)
+    epochs: dict[str, int] = {}
+    for number in range(4):
+        epochs[f"m{number}"] = _joined(rig, f"m{number}", f"topic-0{number}.*").epoch
+        for _ in range(3):
+            rig.advance(4_000)
+            for member, epoch in epochs.items():
+                epochs[member] = rig.beat("g", member, epoch, owned={}).epoch
+    group = rig.shard("g").consumer_groups["g"]
+    assert {pattern: len(resolved.topics) for pattern, resolved in group.patterns.items()} == {
+        "topic-00.*": 1000,
+        "topic-01.*": 1000,
+        "topic-02.*": 0,
+        "topic-03.*": 0,
+    }
+
+
+def test_a_pattern_whose_members_have_left_meanwhile_is_not_written() -> None:
+    rig = _rig(2000)
+    _joined(rig, "stays", "topic-00.*")
+    rig.advance(20_000)
+    pending = _heartbeat(rig, "leaves", "topic-.*")
+    while not any(step.__qualname__.startswith("Runtime._run") for step in rig.scheduler._soon):
+        _tick(rig)
+    for _ in range(5):
+        _tick(rig)
+    rig.beat("g", "leaves", -1)
+    assert pending.reply.error_code == 0
+    assert set(rig.shard("g").consumer_groups["g"].patterns) == {"topic-00.*"}
+    assert not rig.shard("g")._consumers._patterns_due
+
+
+def test_a_pattern_that_stands_for_more_than_a_record_holds_stands_for_nothing() -> None:
+    rig = _rig(2000)
+    machine = rig.shard("g")
+    rig.partitions[0].max_message_bytes = 5000
+    _joined(rig, "m", "topic-.*")
+    rig.advance(20_000)
+    assert rig.shard("g") is machine, "the shard was not rebuilt"
+    assert {pattern: len(known.topics) for pattern, known in machine.consumer_groups["g"].patterns.items()} == {
+        "topic-.*": 0
+    }
+
+
+def test_a_group_has_a_bounded_number_of_patterns() -> None:
+    rig = _rig(3)
+    for number in range(100):
+        assert _joined(rig, f"m{number}", f"topic-{number}").error is ErrorCode.none
+    refused = _joined(rig, "one more", "another")
+    assert refused.error is ErrorCode.group_max_size_reached
+    assert refused.text is not None
+    assert "100 regular expressions" in refused.text
+    assert _joined(rig, "same", "topic-7").error is ErrorCode.none
+    assert _joined(rig, "other", "another", group="h").error is ErrorCode.none
+
+
+def test_patterns_that_are_refused_are_not_remembered() -> None:
+    rig = _rig(3)
+
+    def attack() -> None:
+        for number in range(60):
+            assert _joined(rig, f"m{number}", "(" * 2000 + f"{number}").error is ErrorCode.invalid_regular_expression
+
+    _joined(rig, "m", "(")
+    assert bytes_kept(attack) < 1 << 20

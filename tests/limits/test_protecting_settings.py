@@ -1,0 +1,347 @@
+"""A setting that would protect, and whose protection does not exist here, is refused instead of accepted in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from brokers import Wire
+
+from odradek.broker.config import BrokerConfig, ConfigType, inert_broker_keys
+from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.config_protection import protecting
+from odradek.broker.host_limits import is_loopback
+from odradek.broker.server import BrokerServer
+from odradek.catalog.shard import BROKER, AlterConfigs
+from odradek.core.errors import ConfigError
+from odradek.testing.cluster import BrokerProcess
+
+INVALID_REQUEST = 42
+PROTOCOLS = ("SSL", "SASL_SSL", "PLAINTEXT", "SASL_PLAINTEXT")
+AN_AUTHORIZERS = {"super.users", "allow.everyone.if.no.acl.found"}  # in no table of Kafka's
+
+# Why the broker is as safe without the effect of the others. A new setting must be put here or into PROTECTIONS.
+HARMLESS = {
+    "They name listeners, and one that would protect is refused by its protocol; or name where values come from.": """
+        config.providers controller.listener.names inter.broker.listener.name
+    """,
+    "No client can use the feature: requests for it are refused.": """
+        add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
+        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+        transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+        transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
+        transaction.state.log.replication.factor transaction.state.log.segment.bytes
+        transaction.two.phase.commit.enable transactional.id.expiration.ms
+        group.coordinator.rebalance.protocols group.share.assignment.interval.ms group.share.assignors
+        group.share.delivery.count.limit group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms
+        group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
+        group.share.max.partition.max.record.locks group.share.max.record.lock.duration.ms
+        group.share.max.session.timeout.ms group.share.max.share.sessions group.share.max.size
+        group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
+        group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+        group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
+        group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
+        group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
+        group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
+        group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
+        group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+        group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
+        group.streams.num.standby.replicas group.streams.session.timeout.ms
+        share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
+        share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
+        share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+        share.coordinator.state.topic.num.partitions share.coordinator.state.topic.replication.factor
+        share.coordinator.state.topic.segment.bytes share.coordinator.threads share.coordinator.write.timeout.ms
+        share.fetch.purgatory.purge.interval.requests
+    """,
+    "They act where remote.log.storage.system.enable is true, which is refused.": """
+        follower.fetch.last.tiered.offset.enable log.local.retention.bytes log.local.retention.ms
+        remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+        remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
+        remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
+        remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
+        remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
+        remote.log.manager.follower.thread.pool.size remote.log.manager.task.interval.ms
+        remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes
+        remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path
+        remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name
+        remote.log.reader.max.pending.tasks remote.log.reader.threads remote.log.storage.manager.class.name
+        remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
+    """,
+    "One broker has no other nodes; a topic with more replicas than one is refused when it is created.": """
+        broker.heartbeat.interval.ms broker.session.timeout.ms controller.quorum.append.linger.ms
+        controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
+        controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+        controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
+        controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
+        controller.quorum.voters controller.socket.timeout.ms initial.broker.registration.timeout.ms
+        metadata.log.dir metadata.max.idle.interval.ms process.roles
+        alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+        auto.leader.rebalance.enable controlled.shutdown.enable cordoned.log.dirs
+        follower.replication.throttled.rate leader.imbalance.check.interval.seconds
+        leader.replication.throttled.rate log.dir.failure.timeout.ms num.replica.alter.log.dirs.threads
+        num.replica.fetchers replica.alter.log.dirs.io.max.bytes.per.second replica.fetch.backoff.ms
+        replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
+        replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+        replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
+        replication.quota.window.size.seconds unclean.leader.election.enable
+    """,
+    "Kafka 4.3 caps it at the number of replicas, so it would not refuse a record there either.": """
+        min.insync.replicas
+    """,
+    "They change speed; what they bound, queued.max.request.bytes and limits per connection bound here.": """
+        background.threads delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
+        num.io.threads num.network.threads producer.purgatory.purge.interval.requests queued.max.requests
+        request.timeout.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+        socket.receive.buffer.bytes socket.send.buffer.bytes log.cleaner.io.buffer.size
+        group.coordinator.append.linger.ms group.coordinator.background.threads
+        group.coordinator.cached.buffer.max.bytes group.coordinator.threads offsets.commit.timeout.ms
+        offsets.load.buffer.size num.recovery.threads.per.data.dir compression.lz4.level log.preallocate
+    """,
+    "Metrics are not collected, of the broker or of clients.": """
+        kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters metrics.num.samples
+        metrics.recording.level metrics.sample.window.ms telemetry.max.bytes
+    """,
+    "The start refuses it in favour of --data-dir.": "log.dir",
+    "Kafka keeps them for its own tests.": """
+        controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
+        group.share.initialize.retry.interval.ms group.share.persister.class.name
+        internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
+        internal.metadata.max.batch.size.in.bytes log.initial.task.delay.ms
+        producer.id.expiration.check.interval.ms remote.log.index.file.cache.ttl.ms
+        remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
+        remote.log.manager.task.retry.jitter server.max.startup.time.ms
+        share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.state.topic.prune.interval.ms
+        unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
+    """,
+}
+
+# What an operator would write, and what the name of the refused setting is.
+ASKED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "ssl.client.auth": "required",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "listener.security.protocol.map": "PLAINTEXT:SASL_SSL",
+    "advertised.listeners": "SASL_SSL://127.0.0.1:9093",
+    "inter.broker.listener.name": "SSL",
+    "security.inter.broker.protocol": "SSL",
+    "super.users": "User:admin",
+    "allow.everyone.if.no.acl.found": "false",
+    "listener.name.external.ssl.client.auth": "required",
+    "listener.name.external.scram-sha-512.sasl.jaas.config": "secret",
+    "create.topic.policy.class.name": "com.example.Policy",
+    "max.connection.creation.rate": "10",
+    "remote.log.storage.system.enable": "true",
+}
+
+
+def kafkas_defaults() -> dict[str, str | None]:
+    """What Apache Kafka 4.3 said its defaults are, of the settings that were unset there."""
+    trace = Path(__file__).parent.parent / "oracle" / "traces" / "configs.json"
+    (broker,) = json.loads(trace.read_text())["all_settings"][0]["reply"]["results"]
+    found = {}
+    for row in broker["configs"]:
+        defaults = [twin["value"] for twin in row["synonyms"] if twin["source"] == 5]
+        found[row["name"]] = defaults[0] if defaults else None
+    return found
+
+
+def another(name: str) -> str:
+    """A valid value other than the default."""
+    key = inert_broker_keys().get(name)
+    if name in ASKED or key is None:
+        return ASKED[name]
+    if key.type is ConfigType.BOOLEAN:
+        return "false" if key.default == "true" else "true"
+    if key.type in (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT):
+        return str(int(key.default or 6) + 1)
+    return "0.7" if key.type is ConfigType.DOUBLE else "other"
+
+
+def test_every_setting_without_effect_is_classified() -> None:
+    harmless = [name for names in HARMLESS.values() for name in names.split()]
+    assert len(harmless) == len(set(harmless))
+    assert not protecting().keys() & set(harmless)
+    assert protecting().keys() | set(harmless) == inert_broker_keys().keys() | AN_AUTHORIZERS
+    assert len(protecting()) > 90
+
+
+@pytest.mark.parametrize("name", sorted(protecting().keys() | ASKED.keys()))
+def test_asking_for_protection_stops_the_start(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig({name: another(name)})
+    line = str(refused.value)
+    assert line.startswith(f"{name}: ")
+    assert "leave it out" in line or "name a listener" in line
+    assert "\n" not in line
+    assert another(name) not in line or len(another(name)) < 6, "a value may be a secret"
+
+
+def test_kafkas_defaults_ask_for_nothing() -> None:
+    defaults = kafkas_defaults()
+    kafkas = {name: defaults[name] for name in protecting().keys() - AN_AUTHORIZERS}
+    assert len(kafkas) > 85
+    BrokerConfig({name: text for name, text in kafkas.items() if text is not None})
+    numbers = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT)
+    unset = [name for name, text in kafkas.items() if not text and inert_broker_keys()[name].type not in numbers]
+    assert len(unset) > 20
+    BrokerConfig(dict.fromkeys(unset, ""))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,HOST:plaintext"},
+        {"listener.security.protocol.map": ",".join(f"{name}:{name}" for name in PROTOCOLS)},
+        {"advertised.listeners": "HOST://127.0.0.1:9092", "listener.security.protocol.map": "HOST:PLAINTEXT"},
+        {"inter.broker.listener.name": "PLAINTEXT", "controller.listener.names": "CONTROLLER"},
+        {"security.inter.broker.protocol": "PLAINTEXT", "ssl.client.auth": "none"},
+    ],
+)
+def test_what_plaintext_brokers_have_set_passes(settings: dict[str, str]) -> None:
+    BrokerConfig(settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:ssl"},
+        {"advertised.listeners": "PLAINTEXT://127.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9093"},
+        {"advertised.listeners": "sasl_ssl://127.0.0.1:9092"},
+        {"inter.broker.listener.name": "SASL_SSL", "listener.security.protocol.map": "HOST:PLAINTEXT"},
+    ],
+)
+def test_one_protected_listener_among_others_is_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"is PLAINTEXT, so this|cannot encrypt connections"):
+        BrokerConfig(settings)
+
+
+def test_settings_that_lack_the_same_are_named_together() -> None:
+    with pytest.raises(ConfigError, match=r"^ssl\.client\.auth, ssl\.keystore\.location: "):
+        BrokerConfig({"ssl.client.auth": "required", "num.partitions": "2", "ssl.keystore.location": "/k"})
+
+
+# --- the broker -------------------------------------------------------------------------------------------------
+
+
+BARE, SERVE = ("-m", "odradek.broker"), ("-c", "from odradek.cli.main import main; main()", "serve")
+
+
+def starts(*arguments: str, program: tuple[str, ...] = BARE) -> tuple[int, str]:
+    """Exit code and what it wrote on stderr, of a broker that is expected to end at once."""
+    command = [sys.executable, *program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["authorizer.class.name", "ssl.client.auth", "sasl.enabled.mechanisms", "listener.security.protocol.map",
+     "advertised.listeners", "listener.name.external.ssl.client.auth"],
+)  # fmt: skip
+def test_a_broker_says_in_one_line_why_it_does_not_start(tmp_path: Path, name: str) -> None:
+    code, written = starts(str(tmp_path / "data"), "127.0.0.1:0", f"{name}={ASKED[name]}")
+    assert code == 2
+    assert written.count("\n") == 1
+    assert name in written
+    assert not (tmp_path / "data").exists()
+
+
+def test_serve_says_it_too(tmp_path: Path) -> None:
+    place = ("--data-dir", str(tmp_path / "data"), "--listen")
+    for more, complaint in (
+        (("127.0.0.1:0", "--config", "ssl.client.auth=required"), "ssl.client.auth: "),
+        (("SASL_SSL://127.0.0.1:0",), "every listener is PLAINTEXT"),
+    ):
+        code, written = starts(*place, *more, program=SERVE)
+        assert (code, written.count("\n")) == (2, 1)
+        assert complaint in written
+
+
+def alter(wire: Wire, api_key: int, name: str, settings: dict[str, str]) -> tuple[int, str]:
+    rows = [{"name": key, "value": value} for key, value in settings.items()]
+    if api_key == 44:
+        rows = [row | {"config_operation": 0} for row in rows]
+    resource = {"resource_type": BROKER, "resource_name": name, "configs": rows}
+    version = {33: 2, 44: 1}[api_key]
+    row = wire.call(api_key, version, {"resources": [resource], "validate_only": False}).responses[0]
+    return int(row.error_code), row.error_message or ""
+
+
+def set_while_running(wire: Wire) -> dict[str, str | None]:
+    resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
+    message = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    rows = wire.call(32, 4, message).results[0].configs
+    return {row.name: row.value for row in rows if row.config_source in (2, 3)}
+
+
+def test_a_running_broker_takes_none_of_them(tmp_path: Path) -> None:
+    names = sorted(name for name in protecting().keys() | ASKED.keys() if name not in AN_AUTHORIZERS)
+    assert len([name for name in names if name in DYNAMIC]) > 30, "Kafka lets many of them change while it runs"
+    with BrokerProcess(tmp_path) as running:
+        with Wire(running.bootstrap) as wire:
+            before = set_while_running(wire)
+            for name in names:
+                for api_key, resource in ((44, "1"), (44, ""), (33, "1")):
+                    code, text = alter(wire, api_key, resource, {name: another(name)})
+                    assert code == INVALID_REQUEST, (name, api_key, resource)
+                    assert name in text
+            for name in sorted(AN_AUTHORIZERS):
+                assert alter(wire, 44, "1", {name: ASKED[name]})[0] == INVALID_REQUEST
+            assert alter(wire, 44, "1", {"ssl.client.auth": "none"}) == (0, "")
+            assert set_while_running(wire) == before | {"ssl.client.auth": "none"}
+        running.stop()
+        running.start()
+        with Wire(running.bootstrap) as wire:
+            assert set_while_running(wire) == before | {"ssl.client.auth": "none"}
+
+
+def test_one_that_an_earlier_broker_accepted_stops_the_start_until_it_is_deleted(tmp_path: Path) -> None:
+    asyncio.run(store(tmp_path / "data", {"ssl.client.auth": "required", "log.retention.ms": "7"}))
+    arguments = [str(tmp_path / "data"), "127.0.0.1:0"]
+    code, written = starts(*arguments)
+    assert code == 2
+    assert written.count("\n") == 1
+    assert "ssl.client.auth" in written
+    assert "--delete-config" in written
+
+    class Deleting(BrokerProcess):
+        def _command(self) -> list[str]:
+            return [*super()._command(), "--delete-config=ssl.client.auth"]
+
+    for kind in (Deleting, BrokerProcess):  # once is enough
+        with kind(tmp_path) as running, Wire(running.bootstrap) as wire:
+            kept = set_while_running(wire)
+            assert "ssl.client.auth" not in kept
+            assert kept["log.retention.ms"] == "7"
+
+
+async def store(directory: Path, settings: dict[str, str]) -> None:
+    """Writes settings as a broker did that checked less."""
+    broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0))
+    await broker.start()
+    broker.catalog.apply(AlterConfigs(BROKER, "1", settings))
+    await broker.stop()
+
+
+# --- listening --------------------------------------------------------------------------------------------------
+
+
+def test_the_loopback_is_known_by_its_addresses() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1%lo", "128.0.0.1")))
+
+
+@pytest.mark.parametrize(("host", "lines"), [("0.0.0.0", 1), ("127.0.0.1", 0), ("localhost", 0)])
+def test_listening_beyond_the_loopback_warns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, lines: int
+) -> None:
+    """One line. The socket is closed at once: nothing accepts."""
+    with caplog.at_level(logging.WARNING, logger="odradek.broker"):
+        BrokerServer(BrokerConfig(), tmp_path, (host, 0))._bind().close()
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"listening on {host}"] * lines

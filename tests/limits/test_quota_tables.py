@@ -1,0 +1,115 @@
+"""Quotas: what a client id of its own with each request costs the broker, in work and in memory."""
+
+from __future__ import annotations
+
+import pytest
+from counting import bytes_kept, lines_run
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    Quotas,
+)
+from odradek.core.errors import KafkaError
+
+CLIENTS = 12_000
+ENTRIES_KEPT = 10_000
+
+
+class Clock:
+    ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def limited(clock: Clock) -> Quotas:
+    quotas = Quotas(BrokerConfig(), clock)
+    quotas.take(
+        {
+            (("client-id", None),): {PRODUCER_BYTE_RATE: 1e6, CONTROLLER_MUTATION_RATE: 10.0},
+            (("ip", None),): {CONNECTION_CREATION_RATE: 10.0},
+        }
+    )
+    return quotas
+
+
+def entries(quotas: Quotas) -> tuple[int, int, int]:
+    return len(quotas._rates), len(quotas._permits), len(quotas._bindings)
+
+
+@pytest.mark.parametrize("known", [5_000, CLIENTS])
+def test_a_new_client_costs_as_much_work_beside_many_clients_as_alone(known: int) -> None:
+    clock = Clock()
+    quotas = limited(clock)
+
+    def ask(name: str) -> None:
+        quotas.record(PRODUCER_BYTE_RATE, "u", name, 100)
+        quotas.mutate("u", name, 1, strict=True)
+        quotas.connected(name)
+
+    alone = lines_run(lambda: ask("first"))
+    for number in range(known):
+        ask(f"client-{number}")
+    clock.ms += 1
+    assert max(lines_run(lambda name=f"later-{n}": ask(name)) for n in range(20)) < alone + 200
+    clock.ms += 3_600_000  # all of them have expired at once
+    assert max(lines_run(lambda name=f"last-{n}": ask(name)) for n in range(20)) < alone + 200
+
+
+def test_all_tables_are_bounded_and_the_first_to_expire_go() -> None:
+    clock = Clock()
+    quotas = limited(clock)
+    quotas.mutate("u", "debtor", 1_000_000, strict=False)
+    for number in range(CLIENTS):
+        clock.ms += number % 2
+        quotas.record(PRODUCER_BYTE_RATE, "u", f"client-{number}", 1e6)
+        quotas.mutate("u", f"client-{number}", 1, strict=True)
+    assert max(entries(quotas)) <= ENTRIES_KEPT
+    with pytest.raises(KafkaError, match="THROTTLING_QUOTA_EXCEEDED"):
+        quotas.mutate("u", "debtor", 1, strict=True)
+    # The last clients' use still counts, the first ones' is forgotten.
+    assert quotas.record(PRODUCER_BYTE_RATE, "u", f"client-{CLIENTS - 1}", 1e7) > 0
+    assert quotas.record(PRODUCER_BYTE_RATE, "u", "client-0", 1e7) == 0
+
+
+def test_clients_long_gone_are_forgotten_a_few_with_each_new_one() -> None:
+    clock = Clock()
+    quotas = limited(clock)
+    for number in range(8_000):
+        quotas.record(PRODUCER_BYTE_RATE, "u", f"client-{number}", 1)
+    clock.ms += 60_000
+    for number in range(4_000):
+        quotas.record(PRODUCER_BYTE_RATE, "u", f"other-{number}", 1)
+    assert len(quotas._rates) <= 4_000
+
+
+def test_a_rate_in_use_stays_beside_those_that_expire() -> None:
+    clock = Clock()
+    quotas = limited(clock)
+    quotas.record(PRODUCER_BYTE_RATE, "u", "steady", 9e6)
+    for number in range(3 * ENTRIES_KEPT):
+        if number % 100 == 0:
+            clock.ms += 200
+            quotas.record(PRODUCER_BYTE_RATE, "u", "steady", 2e5)
+        quotas.record(PRODUCER_BYTE_RATE, "u", f"client-{number}", 1)
+    assert quotas.record(PRODUCER_BYTE_RATE, "u", "steady", 2e6) > 0
+
+
+def test_the_memory_of_long_client_ids_is_bounded() -> None:
+    clock = Clock()
+    quotas = limited(clock)
+
+    def ask() -> None:
+        for number in range(2_000):
+            name = f"{number:05}" * 6_000  # 30 KB, 60 MB in all
+            quotas.record(PRODUCER_BYTE_RATE, "u", name, 1)
+            quotas.mutate("u", name, 1, strict=True)
+
+    assert bytes_kept(ask) < 4 << 20
+    name = "00001" * 6_000
+    quotas.record(PRODUCER_BYTE_RATE, "u", name, 2e7)
+    assert quotas.record(PRODUCER_BYTE_RATE, "u", name, 0) > 0  # they are told apart
+    assert quotas.record(PRODUCER_BYTE_RATE, "u", "00002" * 6_000, 0) == 0

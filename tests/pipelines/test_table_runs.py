@@ -1,0 +1,282 @@
+"""Two runs at once, runs that died, and what they leave: without Spark, on tables of both kinds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import DeltaTable as Log
+from pyspark.sql.types import LongType, StructField, StructType
+
+from odradek.core.errors import StorageError
+from odradek.pipelines import runs
+from odradek.pipelines.delta import DeltaTable
+from odradek.pipelines.lake import Added, ParquetTable
+from odradek.pipelines.places import LocalPlace, Place
+from odradek.pipelines.runs import Run
+from odradek.pipelines.staging import StagedFile, staged_file
+
+QUERY = "0123456789abcdef"
+COLUMNS = StructType([StructField("n", LongType())])
+
+
+class Rows:
+    """Rows that a test writes itself, as workers do. ``during`` is called when they are written."""
+
+    in_place = True
+    schema = COLUMNS
+
+    def __init__(self, rows: int, during: Callable[[], None] = lambda: None) -> None:
+        self.rows = rows
+        self.during = during
+
+    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        assert isinstance(place, LocalPlace)
+        place.path.mkdir(parents=True, exist_ok=True)
+        name = f"{prefix}-{os.urandom(6).hex()}-00000.parquet"
+        pq.write_table(pa.table({"n": range(self.rows)}), place.path / name)
+        self.during()
+        return [staged_file(name, (place.path / name).stat().st_size, pq.read_metadata(place.path / name))]
+
+
+def delta_table(root: Path, run: str) -> DeltaTable:
+    return DeltaTable(LocalPlace(root / "t"), LocalPlace(root / ".t.staging"), run=run)
+
+
+def files(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "t").glob("*.parquet"))
+
+
+def size(root: Path) -> int:
+    """Bytes of the table's files."""
+    return sum(path.stat().st_size for path in (root / "t").glob("*.parquet"))
+
+
+def log_files(root: Path) -> list[str]:
+    return sorted(uri.rpartition("/")[2] for uri in Log(root / "t").file_uris())
+
+
+# --- Delta: the transaction id --------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_another_run_commits_meanwhile_is_not_added_twice(tmp_path: Path) -> None:
+    """deltalake itself takes the second commit of one transaction id where the log is loaded after the first."""
+    first, second = delta_table(tmp_path, "a" * 32), delta_table(tmp_path, "b" * 32)
+    done: list[Added] = []
+    rows = Rows(7, during=lambda: done.append(first.add(Rows(5), 3, QUERY)))
+    assert second.add(rows, 3, QUERY) == done[0], "what is in the table is what is told"
+    assert done[0] == Added(5, 0, 1, size(tmp_path))
+    assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 5
+    assert files(tmp_path) == log_files(tmp_path), "the files of the second are gone"
+
+
+def test_a_commit_of_somebody_else_between_look_and_commit_is_built_upon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = delta_table(tmp_path, "a" * 32)
+    table.add(Rows(1), 0, QUERY)
+    look, met = DeltaTable._log, [0]
+
+    def interrupted(self: DeltaTable, schema: Any) -> Any:
+        log = look(self, schema)
+        met[0] += 1
+        if met[0] == 2:  # the look that the commit builds on
+            delta_table(tmp_path, "b" * 32).add(Rows(10), 0, "another query")
+        return log
+
+    monkeypatch.setattr(DeltaTable, "_log", interrupted)
+    assert table.add(Rows(2), 1, QUERY)[:3] == (2, 0, 1)
+    assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 13
+
+
+def test_ten_runs_that_add_one_batch_at_once_add_it_once(tmp_path: Path) -> None:
+    delta_table(tmp_path, "0" * 32).add(Rows(1), 0, "begun before")
+    gate = threading.Barrier(10)
+    told: list[Added] = []
+
+    def one(number: int) -> None:
+        with contextlib.suppress(StorageError):  # refused by deltalake after as many tries as there are
+            told.append(delta_table(tmp_path, f"{number:x}" * 32).add(Rows(5, gate.wait), 4, QUERY))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert {added[:3] for added in told} == {(5, 0, 1)}
+    assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 6
+
+
+def test_delta_files_carry_minima_maxima_and_null_counts(tmp_path: Path) -> None:
+    delta_table(tmp_path, "a" * 32).add(Rows(9), 0, QUERY)
+    actions = pa.table(Log(tmp_path / "t").get_add_actions(flatten=True)).to_pylist()
+    (found,) = [{name: row[name] for name in ("num_records", "min.n", "max.n", "null_count.n")} for row in actions]
+    assert found == {"num_records": 9, "min.n": 0, "max.n": 8, "null_count.n": 0}
+
+
+# --- leftovers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_delta_run_removes_what_its_dead_attempts_wrote_and_no_more(tmp_path: Path) -> None:
+    table, name = delta_table(tmp_path, "a" * 32), "batch-000000-01234567-{run}-0123456789ab-00000.parquet"
+    table.add(Rows(3), 0, QUERY)
+    dead, others = (tmp_path / "t" / name.format(run=run * 8) for run in "ab")
+    for left in (dead, others, tmp_path / "t" / "theirs.parquet"):
+        left.write_bytes(b"PAR1 torn")
+    table.close()
+    assert not dead.exists()
+    assert files(tmp_path) == sorted([*log_files(tmp_path), others.name, "theirs.parquet"])
+    delta_table(tmp_path, "c" * 32).prepare(frozenset(["b" * 32]))
+    assert files(tmp_path) == sorted([*log_files(tmp_path), "theirs.parquet"])
+
+
+def test_files_that_a_dead_run_committed_stay_though_the_newest_version_lacks_them(tmp_path: Path) -> None:
+    """Older versions of the table have them."""
+    table = delta_table(tmp_path, "a" * 32)
+    for batch in range(2):
+        table.add(Rows(3), batch, QUERY)
+    before = log_files(tmp_path)
+    Log(tmp_path / "t").optimize.compact()
+    assert not set(before) & set(log_files(tmp_path))
+    delta_table(tmp_path, "b" * 32).prepare(frozenset(["a" * 32]))
+    assert set(before) <= set(files(tmp_path))
+
+
+def test_staging_of_other_runs_goes_when_they_are_dead_or_a_day_old(tmp_path: Path) -> None:
+    staging = tmp_path / ".t.staging"
+    for name in ("dead", "living", "old", "c" * 32):
+        (staging / name / "batch-0").mkdir(parents=True)
+    os.utime(staging / "old", (time.time() - 90_000,) * 2)
+    table = ParquetTable(LocalPlace(tmp_path / "t"), LocalPlace(tmp_path / "b"), LocalPlace(staging), run="c" * 32)
+    table.prepare(frozenset(["dead"]))
+    assert sorted(path.name for path in staging.iterdir()) == ["c" * 32, "living"]
+    table.close()
+    assert [path.name for path in staging.iterdir()] == ["living"]
+
+
+def test_a_file_that_is_neither_staged_nor_in_its_place_is_an_error(tmp_path: Path) -> None:
+    places = (LocalPlace(tmp_path / name) for name in ("t", "b", ".t.staging"))
+    table = ParquetTable(*places, run="a" * 32)
+    table.prepare(frozenset())
+    lost: list[Path] = []
+
+    class Lost(Rows):
+        def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+            found = super().write(place, prefix, partition_by)
+            assert isinstance(place, LocalPlace)
+            lost.append(place.path / found[0].name)
+            lost[0].unlink()
+            return found
+
+    with pytest.raises(StorageError, match=r"is gone, and .* is not there"):
+        table.add(Lost(3), 0, QUERY)
+
+
+# --- one run at a time ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> LocalPlace:
+    return LocalPlace(tmp_path / "runs")
+
+
+def record(place: LocalPlace, **given: Any) -> str:
+    """Of another run, begun and seen just now on another machine."""
+    now = time.time()
+    fields = {"run": "f" * 32, "host": "elsewhere", "process": "1@2", "begun_s": now, "seen_s": now, "holds": True}
+    place.write_text(f"{'f' * 32}.json", json.dumps(fields | given))
+    return "f" * 32
+
+
+@contextlib.contextmanager
+def begun(place: LocalPlace) -> Iterator[Run]:
+    run = Run(place)
+    run.begin()
+    yield run
+    run.end()
+
+
+def test_a_run_that_lives_is_a_reason_to_refuse_by_name(place: LocalPlace) -> None:
+    for given in ({}, {"host": socket.gethostname(), "process": runs._process(os.getpid())}):
+        record(place, **given)
+        with pytest.raises(StorageError, match=r"another pipeline is writing.*process \d+ on .*run ffffffff"):
+            Run(place).begin()
+        assert place.children() == ["f" * 32 + ".json"]
+
+
+def test_a_dead_run_is_no_reason_and_its_leftovers_go_when_that_is_sure(place: LocalPlace) -> None:
+    here, day = socket.gethostname(), 86_400.0
+    for given, sure, forgotten in (
+        ({"host": here, "process": "999999999@1"}, True, False),
+        ({"host": here, "process": "1@0"}, True, False),  # that number is another process now
+        ({"process": ""}, False, False),
+        ({"seen_s": time.time() - 100}, False, False),
+        ({"seen_s": time.time() - day - 10}, True, True),
+    ):
+        other = record(place, **given)
+        with begun(place) as run:
+            assert (other in run.dead) is sure, given
+            run.forget_dead()
+            assert (place.read_text(f"{other}.json") is None) is forgotten, given
+            place.delete(f"{other}.json")
+        assert place.children() == []
+
+
+def test_of_runs_that_begin_at_once_one_goes_on(place: LocalPlace) -> None:
+    gate = threading.Barrier(8)
+    held: list[Run] = []
+    refused: list[str] = []
+
+    def one() -> None:
+        run = Run(place)
+        gate.wait()
+        try:
+            run.begin()
+            held.append(run)
+        except StorageError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (len(held), len(refused)) == (1, 7)
+    held[0].end()
+
+
+def test_a_run_that_failed_keeps_its_record_and_the_next_one_begins(place: LocalPlace) -> None:
+    run = Run(place)
+    run.begin()
+    run.is_left = True
+    run.end()
+    with begun(place) as other:
+        assert other.dead == {run.id}
+
+
+def test_what_earlier_versions_did_not_count_is_not_known(tmp_path: Path) -> None:
+    """Their manifests have no bytes, their commits neither bytes nor files."""
+    table = ParquetTable(*(LocalPlace(tmp_path / name) for name in ("t", "batches", "staging")))
+    table.prepare()
+    added = table.add(Rows(4), 0, QUERY)
+    assert table.add(Rows(4), 0, QUERY) == added == Added(4, 0, 1, size(tmp_path))
+    (manifest,) = (tmp_path / "batches").iterdir()
+    manifest.write_text(json.dumps({k: v for k, v in json.loads(manifest.read_text()).items() if k != "bytes"}))
+    assert table.add(Rows(4), 0, QUERY) == Added(4, 0, 1, None)
+
+    said = CommitProperties(
+        custom_metadata={"odradek.batch": f"0 {QUERY} 4 0 aaaaaaaa"}, app_transactions=[Transaction(QUERY, 0)]
+    )
+    write_deltalake(tmp_path / "d" / "t", pa.table({"n": range(4)}), commit_properties=said)
+    assert delta_table(tmp_path / "d", "b" * 32).told(0, QUERY) == Added(4, 0, None, None)

@@ -1,0 +1,173 @@
+"""Both writers, Spark's workers and Spark itself, write equal tables, and a table may be continued with either."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import unique
+from confluent_kafka import Producer
+from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, places
+from publish import create_topic, publish
+from spark_cluster import standalone
+
+from odradek.client.admin import Admin
+from odradek.pipelines import ingest, replay
+from odradek.pipelines.ingesting import WRITERS
+
+# Not the empty key: Spark's writer meets it and null in one folder, where it tries to make its file twice and fails.
+KEYS: list[bytes | None] = [None, b"a", b"a/b %41:\xc3\xbc", b"x=1", b"\x01\x7f", b" ", b"null"]
+
+
+def random_record(chance: random.Random) -> dict[str, Any]:
+    """Any bytes, JSON of several kinds, tombstones; keys, headers and times."""
+    number = chance.choice([0, 1, -1, 2**31, 2**63 - 1, -(2**63), chance.getrandbits(40)])
+    text = chance.choice(["", "x", "ü€😀", "\\u0000", 'quo\\"te', "a" * chance.randrange(200)])
+    value = chance.choice(
+        [
+            None,
+            b"",
+            chance.randbytes(chance.randrange(60)),
+            b'{"id":%d,"name":"%s"}' % (number, text.encode()),
+            b'{"name":null,"id":1,"more":[1,2]}',
+            b'{"id":"no number"}',
+            b'{"id":1}{"id":2}',
+            b"[1]",
+            b" {} ",
+        ]
+    )
+    headers = chance.choice([None, [], [("h", b"1")], [("h", None), ("h", b""), ("ü", b"\xff")]])
+    time_ms = chance.choice([0, 1, 999, 1_700_000_000_123, chance.randrange(1_700_000_000_000)])
+    return {"value": value, "key": chance.choice(KEYS), "headers": headers, "timestamp": time_ms}
+
+
+def send_random(bootstrap: str, topic: str, count: int, seed: int) -> None:
+    chance = random.Random(seed)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
+    failed: list[str] = []
+
+    def delivered(error: object, message: object) -> None:
+        failed.extend([str(error)] if error is not None else [])
+
+    for number in range(count):
+        producer.produce(topic, partition=number % 3, on_delivery=delivered, **random_record(chance))
+        if number % 500 == 0:
+            producer.poll(0)
+    assert (producer.flush(60), failed[:1]) == (0, [])
+
+
+def folders(output: Path) -> set[str]:
+    found = {str(path.parent.relative_to(output)) for path in output.glob("**/*.parquet")}
+    return {name for name in found if "_odradek" not in name}
+
+
+FLAT = {"value_format": "json", "schema": "id int, name string", "flat": True, "partition_by": ["id", "timestamp"]}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param({"partition_by": ["partition", "key"], "headers": True}, id="raw"),
+        pytest.param(
+            {"value_format": "json", "schema": "id bigint, name string", "keep_raw": True, "headers": True}, id="json"
+        ),
+        pytest.param(FLAT, id="flat", marks=pytest.mark.slow),
+        pytest.param({"value_format": "json"}, id="text", marks=pytest.mark.slow),
+    ],
+)
+def test_ten_thousand_records_of_any_kind_are_equal(
+    shape: dict[str, Any], spark: Any, admin: Admin, bootstrap: str, tmp_path: Path
+) -> None:
+    topic = unique("writers")
+    create_topic(bootstrap, topic, 3)
+    send_random(bootstrap, topic, 500 if "timestamp" in shape.get("partition_by", ()) else 10_000, seed=1)
+    done = {
+        writer: ingest(
+            bootstrap, topics=topic, group=unique("g"), output=tmp_path / writer, writer=writer, spark=spark, **shape
+        )
+        for writer in WRITERS
+    }
+    ours, theirs = (spark.read.parquet(str(tmp_path / writer)) for writer in WRITERS)
+    assert ours.schema == theirs.schema
+    assert folders(tmp_path / "workers") == folders(tmp_path / "spark")
+    assert parquet(tmp_path / "workers").schema.equals(parquet(tmp_path / "spark").schema)
+    assert ours.exceptAll(theirs).count() == theirs.exceptAll(ours).count() == 0
+    assert len({(one.rows, one.bad) for one in done.values()}) == 1
+    assert places(parquet(tmp_path / "workers")) == expected(admin, topic)
+
+
+@pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
+def test_a_table_is_continued_with_either_writer(
+    table_format: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
+) -> None:
+    topic, output = unique("writers"), tmp_path / "t"
+    create_topic(bootstrap, topic, 2)
+    for number, writer in enumerate(["spark", "workers", "workers", "spark", "workers"]):
+        publish(bootstrap, topic, [b"%d" % number] * 50, partition=number % 2)
+        given: dict[str, Any] = {"topics": topic, "output": output, "table_format": table_format, "writer": writer}
+        done = ingest(bootstrap, **given, group=group, partition_by=["partition"], spark=spark)
+        assert (done.rows, done.batches) == (50, 1)
+    found = parquet(output) if table_format == "parquet" else delta(output)
+    assert places(found) == expected(admin, topic)
+    assert committed(admin, group) == ends(admin, topic) == checkpoint_end(output / "_odradek" / "checkpoint")
+    # A replay is known by its ranges, whoever writes it.
+    for writer, already in (("workers", False), ("spark", True), ("workers", True)):
+        again = replay(
+            bootstrap, topics=topic, output=output, table_format=table_format, writer=writer,
+            partition_by=["partition"], spark=spark,
+        )  # fmt: skip
+        assert (again.rows, again.already) == (250, already)
+
+
+def test_a_hundred_small_partitions_make_one_file_and_a_batch_is_bounded(
+    spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
+) -> None:
+    small, large = unique("small"), unique("large")
+    create_topic(bootstrap, small, 100)
+    for partition in range(100):
+        publish(bootstrap, small, [b"x"] * 10, partition=partition)
+    done = ingest(bootstrap, topics=small, group=group, output=tmp_path / "small", spark=spark)
+    assert (done.rows, done.batches) == (1000, 1)
+    assert len(list((tmp_path / "small").glob("*.parquet"))) == 1
+
+    create_topic(bootstrap, large, 1)
+    for _ in range(8):  # 4 MB that no codec makes smaller
+        publish(bootstrap, large, [os.urandom(1000) for _ in range(500)], partition=0)
+    given: dict[str, Any] = {"topics": large, "spark": spark}
+    whole = ingest(bootstrap, group=unique("g"), output=tmp_path / "whole", task_size="500k", **given)
+    assert whole.batches == 1
+    assert 8 <= len(list((tmp_path / "whole").glob("*.parquet"))) <= 10
+    cut = ingest(bootstrap, group=unique("g"), output=tmp_path / "cut", batch_size="1m", **given)
+    assert 4 <= cut.batches <= 5
+    assert places(parquet(tmp_path / "cut")) == places(parquet(tmp_path / "whole")) == expected(admin, large)
+    one = ingest(bootstrap, group=unique("g"), output=tmp_path / "one", task_size="500k", files_per_batch=1, **given)
+    assert one.batches == len(list((tmp_path / "one").glob("*.parquet"))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("how", ["fails", "slow"])
+def test_attempts_that_fail_or_are_overtaken_leave_nothing(
+    how: str, table_format: str, admin: Admin, bootstrap: str, tmp_path: Path
+) -> None:
+    """Spark tries a task again, or runs a slow one a second time, which it does on another host only."""
+    topic, output = unique("attempts"), tmp_path / "lake" / "t"
+    create_topic(bootstrap, topic, 4)
+    for partition in range(4):
+        publish(bootstrap, topic, [b"%d" % n for n in range(250)], partition=partition, key="k")
+    child = Path(__file__).with_name("attempts_child.py")
+    with standalone(tmp_path / "cluster", [True, True], hosts=["127.0.0.1", "127.0.0.2"]) as cluster:
+        line = [sys.executable, str(child), cluster.address, bootstrap, topic, str(output), table_format, how]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (said["rows"], said["beside"]) == (1000, [])
+    assert max(said["attempts"]) == 1, said
+    assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
+    assert duckdb_count(output) == 1000, "no file is left that no version has"

@@ -1,0 +1,81 @@
+"""Full collections wait while a long request is at work, but not for ever."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from test_broker_clock import Loop
+
+from odradek.broker import garbage
+from odradek.broker.garbage import DUE_COLLECTIONS, INTERVAL_S, PATIENCE, Collector
+
+
+class Node:
+    """A part of a cycle."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture(autouse=True)
+def collector_as_it_was() -> Iterator[None]:
+    threshold, enabled = gc.get_threshold(), gc.isenabled()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+    gc.enable() if enabled else gc.disable()
+
+
+def full_collections() -> int:
+    return gc.get_stats()[2]["collections"]
+
+
+def test_no_full_collection_runs_by_itself() -> None:
+    Collector(Loop().call_later, lambda: True).start()
+    before = full_collections()
+    kept = [[number] for number in range(500_000)]
+    assert full_collections() == before
+    assert gc.get_count()[2] >= DUE_COLLECTIONS
+    assert len(kept) == 500_000
+
+
+def test_one_runs_when_it_is_due_and_the_broker_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, state = Loop(), SimpleNamespace(busy=True, count=DUE_COLLECTIONS - 1, collected=0)
+
+    def collect() -> None:
+        state.collected += 1
+
+    fake = SimpleNamespace(
+        freeze=lambda: None,
+        enable=lambda: None,
+        get_threshold=gc.get_threshold,
+        set_threshold=lambda *_: None,
+        get_count=lambda: (0, 0, state.count),
+        collect=collect,
+    )
+    monkeypatch.setattr(garbage, "gc", fake)
+    Collector(loop.call_later, lambda: state.busy).start()
+    state.busy = False
+    loop.run(10 * INTERVAL_S)
+    assert state.collected == 0, "too little has been made"
+    state.count, state.busy = DUE_COLLECTIONS, True
+    loop.run(PATIENCE * INTERVAL_S)
+    assert state.collected == 0
+    loop.run(INTERVAL_S)
+    assert state.collected == 1, "the broker is never without long requests"
+    state.busy = False
+    loop.run(INTERVAL_S)
+    assert state.collected == 2
+
+
+def test_cycles_go() -> None:
+    loop = Loop()
+    Collector(loop.call_later, lambda: False).start()
+    for _ in range(200_000):
+        Node()
+    loop.run(INTERVAL_S)
+    gc.collect(1)
+    assert sum(isinstance(one, Node) for one in gc.get_objects()) == 0

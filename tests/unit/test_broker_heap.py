@@ -1,0 +1,44 @@
+"""Free memory goes back to the system after a burst: when, how often, and whether it does."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_broker_clock import Loop
+
+from odradek.broker.heap import PAUSE_S, TRIM_BYTES, Heap, trim
+
+
+def test_one_trim_follows_a_burst() -> None:
+    loop = Loop()
+    jobs: list[Callable[[], None]] = []
+    heap = Heap(loop.call_later, jobs.append)
+    heap.freed(TRIM_BYTES - 1)
+    loop.run(10 * PAUSE_S)
+    assert jobs == [], "a little is left to the C library"
+    heap.freed(1)
+    heap.freed(5 * TRIM_BYTES)
+    assert jobs == []
+    loop.run(PAUSE_S)
+    assert jobs == [trim]
+    heap.freed(TRIM_BYTES - 1)
+    loop.run(10 * PAUSE_S)
+    assert jobs == [trim], "it counts from the last trim on"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_a_trim_gives_pages_back() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    blocks = [bytearray(100_000) for _ in range(1000)]  # too small for maps of their own
+    kept = blocks[::20]
+    del blocks
+    before = resident()
+    trim()
+    assert before - resident() > 50_000_000
+    assert len(kept) == 50

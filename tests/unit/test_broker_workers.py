@@ -1,0 +1,231 @@
+"""Memory that is claimed and given back, and work in threads, whatever becomes of who asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from mmap import mmap
+from typing import Any
+
+import pytest
+
+from odradek.batches.steps import Call, Claim, Map, Steps, begin, finish
+from odradek.broker.scheduler import Scheduler
+from odradek.broker.workers import LARGE_MEMORY_BYTES, SMALL_CLAIM_BYTES, SMALL_MEMORY_BYTES, Memory, Workers
+
+MIB = 1 << 20
+
+
+def test_claims_are_granted_in_their_order_as_long_as_there_is_room() -> None:
+    memory = Memory(100)
+    first, second, third, fourth = (memory.claim(size) for size in (60, 50, 10, 40))
+    assert [claimed.granted.resolved for claimed in (first, second, third, fourth)] == [True, False, False, False]
+    third.release()
+    assert memory.used == 60, "it was not granted yet"
+    first.release()
+    assert [claimed.granted.resolved for claimed in (second, third, fourth)] == [True, False, True]
+    assert memory.used == 90
+    second.release()
+    fourth.release()
+    assert memory.used == 0
+
+
+def test_a_claim_that_is_withdrawn_lets_those_behind_it_in() -> None:
+    memory = Memory(100)
+    held, large, small = memory.claim(50), memory.claim(100), memory.claim(50)
+    assert held.granted.resolved
+    assert not small.granted.resolved
+    large.release()
+    assert small.granted.resolved
+
+
+def test_a_claim_for_more_than_all_gets_all() -> None:
+    memory = Memory(100)
+    claimed = memory.claim(1000)
+    assert claimed.granted.resolved
+    assert memory.used == 100
+    claimed.release()
+    assert memory.used == 0
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+class Rig:
+    """Workers and a scheduler on a loop that is run by hand."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.workers = Workers(loop.call_soon_threadsafe)
+        self.scheduler = Scheduler(loop.call_soon)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        async def wait() -> None:
+            async with asyncio.timeout(20):
+                while not condition():
+                    await asyncio.sleep(0.001)
+
+        self.loop.run_until_complete(wait())
+
+    def result(self, steps: Steps[Any]) -> Any:
+        promise = self.scheduler.start(self.workers.run(steps))
+        self.until(lambda: promise.resolved)
+        return promise.value
+
+    @property
+    def used(self) -> int:
+        return self.workers.large.used + self.workers.small.used
+
+
+@pytest.fixture
+def rig(loop: asyncio.AbstractEventLoop) -> Iterator[Rig]:
+    rig = Rig(loop)
+    yield rig
+    rig.workers.stop()
+
+
+def test_steps_get_memory_and_the_values_of_calls(rig: Rig) -> None:
+    used: list[int] = []
+    kept: list[mmap] = []
+
+    def work() -> Steps[tuple[int, str]]:
+        yield Claim(1000)
+        memory = yield Map(20 * MIB)
+        kept.append(memory)
+        used.append(rig.used)
+        memory[5:8] = b"abc"
+        name = yield Call(lambda: threading.current_thread().name)
+        yield None
+        return len(memory), name
+
+    size, name = rig.result(work())
+    assert (size, used) == (20 * MIB, [20 * MIB + 1000])
+    assert name.startswith("odradek-worker")
+    rig.until(lambda: rig.used == 0)
+    assert kept[0].closed
+
+
+def test_an_exception_of_a_call_is_raised_in_the_steps_and_one_of_the_steps_is_the_result(rig: Rig) -> None:
+    def work(*, handles: bool) -> Steps[str]:
+        yield Claim(10)
+        try:
+            yield Call(lambda: 1 // 0)
+        except ZeroDivisionError:
+            if handles:
+                return "handled"
+            raise
+        return "nothing was raised"
+
+    assert rig.result(work(handles=True)) == "handled"
+    assert isinstance(rig.result(work(handles=False)), ZeroDivisionError)
+    assert rig.used == 0
+    assert finish(work(handles=True)) == "handled"
+    with pytest.raises(ZeroDivisionError):
+        finish(work(handles=False))
+
+
+def test_work_that_is_given_up_keeps_its_memory_until_its_thread_is_done(rig: Rig) -> None:
+    entered, may_end = threading.Event(), threading.Event()
+
+    def work() -> Steps[None]:
+        memory = yield Map(SMALL_CLAIM_BYTES)
+
+        def write() -> None:
+            entered.set()
+            may_end.wait(20)
+            memory[0] = 1
+
+        yield Call(write)
+
+    steps = rig.workers.run(work())
+    assert next(steps) is not None
+    steps.send(None)
+    assert entered.wait(20)
+    steps.close()
+    assert rig.used == SMALL_CLAIM_BYTES, "a thread writes into it"
+    may_end.set()
+    rig.until(lambda: rig.used == 0)
+
+
+def test_work_that_is_given_up_while_it_waits_for_memory_waits_no_more(rig: Rig) -> None:
+    def work() -> Steps[None]:
+        yield Map(LARGE_MEMORY_BYTES)
+        yield None
+
+    first, second = rig.workers.run(work()), rig.workers.run(work())
+    assert next(first).resolved  # type: ignore[union-attr]
+    waiting = next(second)
+    assert waiting is not None
+    assert not waiting.resolved
+    second.close()
+    first.close()
+    assert not waiting.resolved
+    rig.until(lambda: rig.used == 0)
+
+
+def test_small_claims_do_not_wait_behind_large_ones(rig: Rig) -> None:
+    def work(size: int) -> Steps[None]:
+        yield Claim(size)
+        yield None
+
+    large = [rig.workers.run(work(LARGE_MEMORY_BYTES)) for _ in range(3)]
+    small = [rig.workers.run(work(SMALL_CLAIM_BYTES)) for _ in range(5)]
+    granted = [next(steps) for steps in (*large, *small)]
+    assert [promise.resolved for promise in granted if promise is not None] == [
+        True, False, False, True, True, True, True, False,
+    ]  # fmt: skip
+    assert rig.used <= LARGE_MEMORY_BYTES + SMALL_MEMORY_BYTES
+
+
+def test_what_is_asked_for_after_the_end_fails(rig: Rig) -> None:
+    rig.workers.stop()
+
+    def work() -> Steps[None]:
+        yield Call(lambda: None)
+
+    assert isinstance(rig.result(work()), RuntimeError)
+
+
+def test_steps_that_were_begun_go_on_where_they_are() -> None:
+    seen: list[Any] = []
+
+    def work(first: int) -> Steps[list[Any]]:
+        for number in range(first):
+            seen.append(number)
+            yield None
+        seen.append((yield Call(lambda: "value")))
+        try:
+            yield Call(lambda: 1 // 0)
+        except ZeroDivisionError:
+            seen.append("raised")
+        return seen
+
+    rest = begin(work(2))
+    assert seen == [0], "one step was run"
+    assert not isinstance(rest, list)
+    assert finish(rest) == [0, 1, "value", "raised"]
+
+    def nothing() -> Steps[int]:
+        return 7
+        yield None
+
+    assert begin(nothing()) == 7
+    closed: list[bool] = []
+
+    def watched() -> Steps[None]:
+        try:
+            yield None
+            yield None
+        finally:
+            closed.append(True)
+
+    left = begin(watched())
+    assert left is not None
+    next(left)
+    left.close()
+    assert closed == [True]

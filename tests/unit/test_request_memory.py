@@ -1,0 +1,92 @@
+"""Memory for unfinished requests: who reads on, who waits, who is closed."""
+
+from __future__ import annotations
+
+from test_broker_clock import Loop
+
+from odradek.broker.request_memory import SMALL_REQUEST_BYTES, STALL_S, RequestMemory
+
+MIB = 1 << 20
+
+
+class Client:
+    def __init__(self, memory: RequestMemory) -> None:
+        self.memory = memory
+        self.client_host = "/127.0.0.1"
+        self.reading = True
+        self.aborted = False
+
+    def holds(self, size: int) -> bool:
+        self.reading = self.memory.hold(self, size)
+        return self.reading
+
+    def receive_more(self) -> None:
+        self.reading = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def make(limit: int, count: int) -> tuple[Loop, RequestMemory, list[Client]]:
+    loop = Loop()
+    memory = RequestMemory(limit, loop.call_later, lambda: loop.now)
+    return loop, memory, [Client(memory) for _ in range(count)]
+
+
+def test_small_requests_are_not_counted() -> None:
+    _, memory, clients = make(MIB, 100)
+    assert all(client.holds(SMALL_REQUEST_BYTES) for client in clients)
+    assert memory.used == 0
+
+
+def test_above_the_limit_the_first_goes_on_and_the_others_wait() -> None:
+    _, memory, (a, b, c) = make(10 * MIB, 3)
+    assert a.holds(5 * MIB)
+    assert b.holds(5 * MIB)
+    assert c.holds(MIB), "the first above the limit goes on"
+    assert not a.holds(6 * MIB)
+    assert not b.holds(6 * MIB)
+    assert c.holds(20 * MIB)
+    memory.release(c)
+    assert a.reading, "it had to wait before the other"
+    assert not b.reading
+    assert memory.used == 12 * MIB
+    memory.release(a)
+    assert b.reading
+    assert memory.used == 6 * MIB
+
+
+def test_what_has_arrived_whole_is_not_held() -> None:
+    _, memory, (a,) = make(10 * MIB, 1)
+    a.holds(5 * MIB)
+    assert a.holds(0)
+    assert memory.used == 0
+
+
+def test_who_does_not_send_the_rest_is_closed_while_others_wait() -> None:
+    loop, memory, (idle, slow, waiting) = make(10 * MIB, 3)
+    idle.holds(9 * MIB)
+    assert slow.holds(2 * MIB)
+    assert not waiting.holds(MIB)
+    loop.run(STALL_S / 2)
+    slow.holds(3 * MIB)
+    loop.run(STALL_S / 2 + 0.1)
+    assert idle.aborted
+    assert not slow.aborted
+    assert not waiting.aborted
+    assert waiting.reading
+    assert memory.used == 4 * MIB
+
+
+def test_who_does_not_send_the_rest_may_stay_while_there_is_room() -> None:
+    loop, _, (idle,) = make(10 * MIB, 1)
+    idle.holds(9 * MIB)
+    loop.run(100 * STALL_S)
+    assert not idle.aborted
+
+
+def test_without_a_limit_all_read() -> None:
+    _, memory, clients = make(-1, 3)
+    assert all(client.holds(500 * MIB) for client in clients)
+    memory.release(clients[0])
+    assert memory.used == 1000 * MIB
