@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import Field, fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -103,12 +103,28 @@ class Generator:
     def request(self, *, api_key: int | None = None, extreme: str | None = None) -> Request:
         """A request of some API and version; ``extreme`` where its schema has room for that."""
         name = self.dice.choice([name for name in SERVED if api_key in (None, int(name[1:3]))])
-        key = int(name[1:3])
-        version = self.dice.choice(_versions(name))
+        return self._request(int(name[1:3]), self.dice.choice(_versions(name)), extreme)
+
+    def of_each_version(self) -> Iterator[Request]:
+        """A plain request of each API and version."""
+        for name in SERVED:
+            for version in _versions(name):
+                yield self._request(int(name[1:3]), version, "plain")
+
+    def of_each_api(self, extreme: str) -> Iterator[Request]:
+        """A request of the newest version for each place of each API's schema that can be extreme in this way."""
+        for name in SERVED:
+            key, version = int(name[1:3]), _versions(name)[-1]
+            entity = schemas.message_type(key, version, Kind.REQUEST)
+            for where in _places(entity, extreme) or [""]:
+                yield self._request(key, version, extreme, where)
+
+    def _request(self, key: int, version: int, extreme: str | None, where: str | None = None) -> Request:
         entity = schemas.message_type(key, version, Kind.REQUEST)
         wanted = extreme or self.dice.choice(EXTREMES)
-        places = _places(entity, wanted)
-        where = self.dice.choice(places) if places else ""
+        if where is None:
+            places = _places(entity, wanted)
+            where = self.dice.choice(places) if places else ""
         message = _Message(self, wanted, where)
         body = _numbered(message.entity(entity, ""), self.serial(), 0)
         return Request(key, version, wanted, where, body)
@@ -342,8 +358,11 @@ _FIXED: dict[str, tuple[str, ...]] = {
     "states_filter": ("Stable", "Empty", "nonsense"), "types_filter": ("classic", "consumer"),
     "subscribed_topic_regex": ("known.*", "a(b|c)*d"), "path": ("/nowhere",),
 }  # fmt: skip
-_PARKED = {"max_wait": 600_000, "min_bytes": 1 << 30, "rebalance_timeout": 300_000, "session_timeout": 300_000}
-"""What makes a request wait."""
+_PARKED = {"max_wait": 10_000, "min_bytes": 1 << 30, "rebalance_timeout": 300_000, "session_timeout": 300_000}
+"""What makes a request wait.
+
+A connection with 1,000 of them is not read, so the broker notices that its client has gone when they are answered.
+"""
 _CHOICES: dict[str, tuple[int, ...]] = {
     "max_wait": (0, 0, 20, 100), "timeout": (0, 100, 1000), "acks": (-1, 1), "min_bytes": (0, 1, 1 << 30),
     "max_bytes": (1, 50 << 20, 0x7FFFFFFF), "session_timeout": (6000, 10_000, 300_000, 1),

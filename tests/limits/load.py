@@ -16,14 +16,15 @@ import statistics
 import time
 from collections import Counter, deque
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attacks import committed, metadata, new_topic, until
 from brokers import eventually
-from hostile import EXTREMES, Generator, Known, Scale, packed
-from target import CappedBroker, Target, is_alive, settled, use_of
+from hostile import EXTREMES, Generator, Known, Request, Scale, packed
+from target import CappedBroker, Target, is_alive, unwanted_descriptors, use_of
 from witness import ran_ms
 
+from odradek.broker.heap import TRIM_BYTES
 from odradek.wire import frames
 
 WAYS = ("pipelined", "parked", "half-sent", "connections", "unread")
@@ -52,6 +53,13 @@ class Wait(NamedTuple):
     ran_ms: float
     waited_ms: float
     load: str
+
+
+class Held(NamedTuple):
+    """What the broker's process holds: bytes of memory; sockets, and files that are deleted."""
+
+    resident: int
+    descriptors: int
 
 
 class Replies:
@@ -91,7 +99,7 @@ class Load:
     def start(self) -> None:
         self.broker.start()
         known = self._prepared()
-        self._generator = Generator(self.seed, known, self._scale)
+        self.generator = Generator(self.seed, known, self._scale)
         self._witness = self._connected()
 
     @property
@@ -125,7 +133,7 @@ class Load:
             self._at += 1
             if self._at % TIDY_EVERY == 0:
                 self.tidy()
-            way = self._generator.dice.choice((*EXTREMES, *EXTREMES, *WAYS))
+            way = self.generator.dice.choice((*EXTREMES, *EXTREMES, *WAYS))
             try:
                 told = self._one(way)
             except OSError as error:
@@ -138,21 +146,28 @@ class Load:
                 self.faults.append(f"the broker is dead after load {self._at}, {told}")
                 return
 
+    def warm_up(self) -> None:
+        """One request of each API and version: the broker makes the schema of each when it is first asked for."""
+        for request in self.generator.of_each_version():
+            self.single(request)
+
     def _one(self, way: str) -> str:
         if way in EXTREMES:
-            request = self._generator.request(extreme=way)
-            with self._connected() as connection:
-                self._send(connection, packed(request, 1), str(request))
-                self._await(Replies(connection), 1, str(request), may_wait=request.api_key in _MAY_WAIT)
-            return str(request)
+            return self.single(self.generator.request(extreme=way))
         return {
             "pipelined": self._pipelined, "parked": self._parked, "half-sent": self._half_sent,
             "connections": self._connections, "unread": self._unread,
         }[way]()  # fmt: skip
 
+    def single(self, request: Request) -> str:
+        with self._connected() as connection:
+            self._send(connection, packed(request, 1), str(request))
+            self._await(Replies(connection), 1, str(request), may_wait=request.api_key in _MAY_WAIT)
+        return str(request)
+
     def _pipelined(self) -> str:
-        request = self._generator.small()
-        count = self._generator.dice.choice(self._scale.pipelined)
+        request = self.generator.small()
+        count = self.generator.dice.choice(self._scale.pipelined)
         told = f"{count} × {request}"
         with self._connected() as connection:
             replies = Replies(connection)
@@ -162,15 +177,15 @@ class Load:
 
     def _parked(self) -> str:
         """Requests that wait, on one connection; a record wakes those that wait for one. Then the connection closes."""
-        dice = self._generator.dice
-        request = self._generator.request(api_key=dice.choice((_FETCH, _FETCH, _JOIN_GROUP)), extreme="parked")
+        dice = self.generator.dice
+        request = self.generator.request(api_key=dice.choice((_FETCH, _FETCH, _JOIN_GROUP)), extreme="parked")
         count = dice.choice((10, 200, 1000))
         told = f"{count} parked × {request}"
         with self._connected() as connection:
             self._send(connection, b"".join(packed(request, n) for n in range(count)), told)
             self._observe(told)
             if dice.random() < 0.5:
-                woken = self._generator.request(api_key=_PRODUCE, extreme="plain")
+                woken = self.generator.request(api_key=_PRODUCE, extreme="plain")
                 with self._connected() as producer:
                     self._send(producer, packed(woken, 1), told)
                     self._await(Replies(producer), 1, told, may_wait=False)
@@ -178,11 +193,11 @@ class Load:
         return told
 
     def _half_sent(self) -> str:
-        request = self._generator.request()
+        request = self.generator.request()
         data = packed(request, 1)
-        if self._generator.dice.random() < 0.3:
-            data = (50 << 20).to_bytes(4, "big") + bytes(self._generator.dice.choice((1, 100_000, 8 << 20)))
-        part = data[: self._generator.dice.randint(1, len(data) - 1)]
+        if self.generator.dice.random() < 0.3:
+            data = (50 << 20).to_bytes(4, "big") + bytes(self.generator.dice.choice((1, 100_000, 8 << 20)))
+        part = data[: self.generator.dice.randint(1, len(data) - 1)]
         told = f"{len(part):,} of {len(data):,} bytes of {request}"
         connection = self._connected()
         self._halves.append(connection)
@@ -193,8 +208,8 @@ class Load:
         return told
 
     def _connections(self) -> str:
-        request = self._generator.small()
-        count = self._generator.dice.choice(self._scale.connections)
+        request = self.generator.small()
+        count = self.generator.dice.choice(self._scale.connections)
         told = f"{count} connections × {request}"
         with contextlib.ExitStack() as stack:
             peers = [stack.enter_context(self._connected()) for _ in range(count)]
@@ -205,7 +220,7 @@ class Load:
         return told
 
     def _unread(self) -> str:
-        request = self._generator.request()
+        request = self.generator.request()
         told = f"20 unread × {request}"
         with self._connected() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -297,8 +312,8 @@ class Load:
             for start in range(0, len(groups), 200):
                 target.quietly(42, 2, {"groups_names": groups[start : start + 200]})
         known = self._prepared()
-        if hasattr(self, "_generator"):
-            self._generator.known = known
+        if hasattr(self, "generator"):
+            self.generator.known = known
 
     @staticmethod
     def _remove_quotas(target: Target) -> None:
@@ -311,14 +326,37 @@ class Load:
         if entries:
             target.quietly(49, 1, {"entries": entries, "validate_only": False})
 
-    def growth(self, before: Any, within_s: float = 20) -> tuple[int, int]:
-        """How many bytes and descriptors the broker holds more than before."""
-        use = settled(self.pid, lambda now: now.resident - before.resident < GROWTH_BYTES
-                      and now.descriptors <= before.descriptors, within_s)  # fmt: skip
-        return use.resident - before.resident, use.descriptors - before.descriptors
+    def _free_heap(self) -> None:
+        """Lets the broker give back what is free in its heap: it does so when long requests have freed `TRIM_BYTES`."""
+        name = "n" * 32_000
+        with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
+            for _ in range(2 * TRIM_BYTES >> 20):
+                target.quietly(16, 4, {"states_filter": [name] * 33})
 
-    def use(self) -> Any:
-        return use_of(self.pid)
+    def growth(self, before: Held, within_s: float = 20) -> Held:
+        """What the broker holds more than before."""
+        self._free_heap()
+        deadline = time.monotonic() + within_s
+        while True:
+            now = self.held()
+            more = Held(now.resident - before.resident, now.descriptors - before.descriptors)
+            if (more.resident < GROWTH_BYTES and more.descriptors <= 0) or time.monotonic() > deadline:
+                return more
+            time.sleep(0.1)
+
+    def settled(self) -> Held:
+        """What the broker holds when that has not become less for some seconds."""
+        self._free_heap()
+        least, since = self.held(), time.monotonic()
+        while time.monotonic() - since < 4:
+            time.sleep(0.2)
+            now = self.held()
+            if now.resident < least.resident or now.descriptors < least.descriptors:
+                least, since = now, time.monotonic()
+        return least
+
+    def held(self) -> Held:
+        return Held(use_of(self.pid).resident, len(unwanted_descriptors(self.pid)))
 
     def tracebacks(self) -> list[str]:
         """Each traceback in the broker's log, and each line about a partition that is out of service."""

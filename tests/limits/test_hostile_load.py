@@ -17,17 +17,18 @@ def unharmed(directory: Path, count: int, warm_up: int, scale: Scale) -> Load:
     load = Load(directory, seed=15, scale=scale, files=FILES)
     try:
         load.start()
+        load.warm_up()
         load.run(warm_up)
         assert load.faults == []
         load.tidy()
-        before = load.use()
+        before = load.settled()
         load.run(count - warm_up)
         print(load.summary())
         assert load.faults == []
         load.tidy()
-        bytes_more, descriptors_more = load.growth(before)
-        assert bytes_more <= GROWTH_BYTES
-        assert descriptors_more <= 0
+        more = load.growth(before)
+        assert more.resident <= GROWTH_BYTES
+        assert more.descriptors <= 0
         load.restart()
         assert load.tracebacks() == []
     finally:

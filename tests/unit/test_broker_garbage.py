@@ -57,7 +57,8 @@ def test_one_runs_when_it_is_due_and_the_broker_is_not_busy(monkeypatch: pytest.
         collect=collect,
     )
     monkeypatch.setattr(garbage, "gc", fake)
-    Collector(loop.call_later, lambda: state.busy).start()
+    followed: list[int] = []
+    Collector(loop.call_later, lambda: state.busy, lambda: followed.append(state.collected)).start()
     state.busy = False
     loop.run(10 * INTERVAL_S)
     assert state.collected == 0, "too little has been made"
@@ -69,6 +70,7 @@ def test_one_runs_when_it_is_due_and_the_broker_is_not_busy(monkeypatch: pytest.
     state.busy = False
     loop.run(INTERVAL_S)
     assert state.collected == 2
+    assert followed == [1, 2]
 
 
 def test_cycles_go() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_broker_clock import Loop
 
-from odradek.broker.heap import PAUSE_S, TRIM_BYTES, Heap, trim
+from odradek.broker.heap import PATIENCE, PAUSE_S, TRIM_BYTES, Heap, trim
 
 
 def test_one_trim_follows_a_burst() -> None:
@@ -28,6 +28,35 @@ def test_one_trim_follows_a_burst() -> None:
     heap.freed(TRIM_BYTES - 1)
     loop.run(10 * PAUSE_S)
     assert jobs == [trim], "it counts from the last trim on"
+
+
+def test_a_trim_waits_for_the_request_whose_bytes_it_is_about() -> None:
+    loop = Loop()
+    jobs: list[Callable[[], None]] = []
+    at_work = [True]
+    heap = Heap(loop.call_later, jobs.append, lambda: at_work[0])
+    heap.freed(90 << 20)
+    loop.run(5 * PAUSE_S)
+    assert jobs == []
+    at_work[0] = False
+    loop.run(PAUSE_S)
+    assert jobs == [trim]
+    loop.run(10 * PAUSE_S)
+    assert jobs == [trim]
+    assert loop.waiting == 0
+
+
+def test_a_broker_that_is_always_at_work_trims_now_and_then() -> None:
+    loop = Loop()
+    jobs: list[Callable[[], None]] = []
+    at_work = [True]
+    heap = Heap(loop.call_later, jobs.append, lambda: at_work[0])
+    heap.freed(TRIM_BYTES)
+    loop.run(2 * (PATIENCE + 1) * PAUSE_S)
+    assert jobs == [trim, trim]
+    at_work[0] = False
+    loop.run(PAUSE_S)
+    assert jobs == [trim, trim, trim], "once more at the end of the work"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")

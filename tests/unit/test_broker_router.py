@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import struct
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -179,6 +181,43 @@ def test_a_kafka_error_becomes_its_code(loop) -> None:
     connection, transport = connect(loop, Server(k12=raising(KafkaError(ErrorCode.not_coordinator))))
     connection.data_received(heartbeat(1))
     assert code_of(transport.replies()[0][1]) == ErrorCode.not_coordinator
+
+
+@pytest.mark.parametrize("at", ["once", "the first step", "a later step", "a promise"])
+def test_what_a_refused_request_held_is_free_at_once(loop, at: str) -> None:
+    """Without a collection of garbage: it may not come for a long time, and a request has up to 100 MB."""
+    held: list[weakref.ref[Any]] = []
+
+    def handle(broker: Any, context: Any, message: Any) -> Any:
+        large = type("Large", (), {})()
+        held.append(weakref.ref(large))
+        if at == "once":
+            raise KafkaError(ErrorCode.not_coordinator, repr(large))
+        if at == "a promise":
+            promise: Deferred[Any] = Deferred()
+            refused = promise.map(lambda _: steps(1, large).send(None))
+            promise.resolve(None)
+            return refused
+        return steps(3 if at == "a later step" else 0, large)
+
+    def steps(count: int, large: Any) -> Any:
+        for _ in range(count):
+            paused: Deferred[Any] = Deferred()
+            loop.call_soon(paused.resolve, None)
+            if at == "a later step":
+                yield paused
+        raise KafkaError(ErrorCode.not_coordinator, repr(large))
+
+    gc.disable()
+    try:
+        connection, transport = connect(loop, Server(k12=handle))
+        connection.data_received(heartbeat(1))
+        for _ in range(8):
+            turn(loop)
+        assert code_of(transport.replies()[0][1]) == ErrorCode.not_coordinator
+        assert held[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_a_bug_is_logged_and_answered_where_there_is_a_place_for_it(loop, caplog) -> None:

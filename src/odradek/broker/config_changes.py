@@ -34,7 +34,7 @@ def answer(
     try:
         errors = yield from _alter_all(broker, context, message, alter)
     except KafkaError as error:  # nothing was written
-        errors = [error] * len(message.resources)
+        errors = [error.kept()] * len(message.resources)
     rows = elements(context, "responses")
     for resource, refused in zip(message.resources, errors, strict=True):
         rows.add(
@@ -72,7 +72,7 @@ def _alter_all(
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                refused = error
+                refused = error.kept()
             except ConfigError as error:
                 refused = KafkaError(ErrorCode.invalid_config, str(error))
             errors.append(refused)

@@ -12,12 +12,14 @@ reach it, and its end says that the other side has died. A broker in a thread ge
 | ``faults`` | | ``fired`` (rows in the order of ``Fired``) and ``pending`` (numbers) |
 | ``clear_faults`` | | |
 | ``cleaner`` | | how the log cleaner fares: the fields of ``testing.broker.CleanerHealth`` |
+| ``collect`` | | so many objects only this full collection of garbage has freed |
 | ``create_topic`` | ``name``, ``partition_count`` (-1: the broker's default), ``configs`` | |
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 from collections.abc import Callable, Mapping
@@ -68,6 +70,8 @@ class Control:
             return self._faults.clear()
         if do == "cleaner":
             return self._cleaner()
+        if do == "collect":
+            return gc.collect()
         if do == "create_topic":
             return await self._create_topic(**arguments)
         raise ValueError(f"no command {do!r}")

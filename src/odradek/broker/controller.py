@@ -161,7 +161,7 @@ class Controller:
                 except ChangeTooLarge:
                     raise
                 except KafkaError as error:
-                    refused[name] = error
+                    refused[name] = error.kept()
             yield from self.create(change, context)
         return refused
 

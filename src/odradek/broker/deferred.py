@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
+from odradek.core.errors import KafkaError
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -73,11 +75,24 @@ class Deferred(Generic[T]):
             try:
                 result = function(value)
             except Exception as error:
-                result = cast(U, error)
+                result = cast(U, without_frame(error))
             mapped.resolve(result)
 
         self.then(keep)
         return mapped
+
+
+def without_frame(error: Exception) -> Exception:
+    """The exception that was caught in the calling function, without that function's frame in its traceback.
+
+    A function that keeps an exception it caught makes a cycle: exception, traceback, frame, exception. All that the
+    frames hold, such as a request of megabytes, would stay until the next full garbage collection. Of a KafkaError,
+    which is an answer and is not logged, no frame is kept: CPython links the frame of a plain function to its caller's.
+    """
+    if isinstance(error, KafkaError):
+        return error.kept()
+    traceback = error.__traceback__
+    return error.with_traceback(None if traceback is None else traceback.tb_next)
 
 
 def gather(promises: list[Deferred[T]]) -> Deferred[list[T]]:

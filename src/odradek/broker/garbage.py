@@ -20,11 +20,20 @@ _NEVER = 1 << 30
 
 
 class Collector:
-    """``call_later`` is the event loop's. ``is_busy`` says whether a long request is at work."""
+    """``call_later`` is the event loop's. ``is_busy`` says whether a long request is at work.
 
-    def __init__(self, call_later: Callable[[float, Callable[[], None]], object], is_busy: Callable[[], bool]) -> None:
+    ``on_collected`` is called after each full collection.
+    """
+
+    def __init__(
+        self,
+        call_later: Callable[[float, Callable[[], None]], object],
+        is_busy: Callable[[], bool],
+        on_collected: Callable[[], object] = lambda: None,
+    ) -> None:
         self._call_later = call_later
         self._is_busy = is_busy
+        self._on_collected = on_collected
         self._waited = 0
 
     def start(self) -> None:
@@ -42,4 +51,5 @@ class Collector:
             else:
                 self._waited = 0
                 gc.collect()
+                self._on_collected()
         self._call_later(INTERVAL_S, self._look)

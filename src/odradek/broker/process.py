@@ -67,7 +67,7 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await broker.start()
-    Collector(loop.call_later, lambda: broker.is_busy).start()
+    Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
     # Logs that are made later stay too: a look at those of ten thousand partitions takes a tenth of a second.
     broker.directory.on_growth = gc.freeze
     if control:

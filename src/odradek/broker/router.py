@@ -249,7 +249,10 @@ class Router:
             return reply
         value = task.promise.value
         if isinstance(value, Exception):
-            raise value
+            try:
+                raise value
+            finally:
+                del value, task  # else they and this frame hold each other, and the request with them
         return cast("Reply | Deferred[Reply]", value)
 
     def _count_time(self, context: Context, seconds: float) -> None:

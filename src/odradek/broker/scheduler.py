@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from odradek.broker.deferred import Deferred
+from odradek.broker.deferred import Deferred, without_frame
 
 log = logging.getLogger("odradek.broker")
 
@@ -180,7 +180,7 @@ class Task(Generic[T]):
         except StopIteration as end:
             result = end.value
         except Exception as error:
-            result = error
+            result = without_frame(error)
         self._steps = None
         self.promise.resolve(result)
         return False

@@ -87,6 +87,7 @@ class BrokerServer:
         self.scheduler: Scheduler
         self.purgatory: Purgatory
         self.request_memory: RequestMemory
+        self.heap: Heap
         self.reply_memory: ReplyMemory
         self._addresses: Counter[str] = Counter()
         self._host_limits = HostLimits(config)
@@ -287,7 +288,8 @@ class BrokerServer:
         loop = self.loop = asyncio.get_running_loop()
         self.scheduler = Scheduler(loop.call_soon)
         self.purgatory = Purgatory(loop, self.scheduler)
-        freed = Heap(loop.call_later, self.in_thread).freed
+        self.heap = Heap(loop.call_later, self.in_thread, lambda: self.is_busy)
+        freed = self.heap.freed
         self.reply_memory = ReplyMemory(loop.time, on_freed=freed)
         self.request_memory = RequestMemory(self.config.queued_max_request_bytes, loop.call_later, loop.time, freed)
         listening = self._bind()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from kio.schema.errors import ErrorCode
@@ -65,6 +65,14 @@ class KafkaError(OdradekError):
     @property
     def fatal(self) -> bool:
         return self.code.name in _FATAL
+
+    def kept(self) -> Self:
+        """This error without its traceback, to be kept as an answer.
+
+        A frame that keeps an error which it caught is held by that error's traceback: a cycle, which holds all that the
+        frame holds, such as a request of megabytes, until the next full garbage collection.
+        """
+        return self.with_traceback(None)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions are otherwise pickled as their text, which is not what the constructors here take.

@@ -57,7 +57,7 @@ def _create(broker: BrokerServer, permits: Permits, change: Change, topic: Any) 
     except ChangeTooLarge:
         raise
     except KafkaError as error:
-        return error
+        return error.kept()
     return None
 
 

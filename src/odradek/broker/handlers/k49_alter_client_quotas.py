@@ -36,7 +36,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     try:
         answered = yield from _alter_all(broker, context, message, times)
     except KafkaError as error:
-        answered = dict.fromkeys(times, error)
+        answered = dict.fromkeys(times, error.kept())
     entries = elements(context, "entries")
     for entity, refused in answered.items():
         entries.add(_row(entity, refused))
@@ -61,7 +61,7 @@ def _alter_all(
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                refused = error
+                refused = error.kept()
             answered[_key(entry)] = refused
             yield None
         if not message.validate_only:

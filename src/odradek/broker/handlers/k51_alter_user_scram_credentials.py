@@ -34,7 +34,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
                 yield from change.add(request)
             yield from broker.controller.commit(change, context)
         except KafkaError as error:  # nothing was written
-            refused |= dict.fromkeys(accepted, error)
+            refused |= dict.fromkeys(accepted, error.kept())
             accepted = {}
     results = elements(context, "results")
     for user in accepted:
@@ -59,7 +59,7 @@ def _check_all(
             try:
                 accepted[row.name] = _request(broker, row)
             except KafkaError as error:
-                refused[row.name] = error
+                refused[row.name] = error.kept()
         yield None
 
 
