@@ -237,9 +237,11 @@ class Log:
     def _write(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int, leader_epoch: int
     ) -> AppendInfo:
-        append_time = now_ms if self.config.is_log_append_time else None
+        config = self.config
+        append_time = now_ms if config.is_log_append_time else None
         view = memoryview(data)
         first_offset = offset = self._end_offset
+        newest, has_producer = -1, False
         parts: list[Buffer] = []
         placed: list[Placed] = []
         for pos, header in batches:
@@ -252,14 +254,14 @@ class Log:
             last_offset = offset + header.last_offset_delta
             placed.append(Placed(offset, last_offset, timestamp, size))
             offset = last_offset + 1
+            newest = max(newest, timestamp)
+            if header.producer_id >= 0:
+                has_producer = True
         total = len(view)
-        if total > self.config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.record_list_too_large, f"{total} bytes; segment.bytes is {self.config.segment_bytes}"
-            )
+        if total > config.segment_bytes:
+            raise KafkaError(ErrorCode.record_list_too_large, f"{total} bytes; segment.bytes is {config.segment_bytes}")
         try:
             self.epochs.assign(leader_epoch, first_offset)
-            newest = max(batch.max_timestamp for batch in placed)
             if self._segments[-1].must_roll(total, offset - 1, newest, now_ms):
                 self.roll(now_ms)
             self._segments[-1].append(parts, placed)
@@ -267,7 +269,7 @@ class Log:
             raise self._fail("append", error) from error
         self._end_offset = offset
         self._was_written = True
-        for (pos, header), batch in zip(batches, placed, strict=True):
+        for (pos, header), batch in zip(batches, placed, strict=True) if has_producer else ():
             if header.producer_id >= 0:
                 note_batch(
                     self.producers,
@@ -279,7 +281,7 @@ class Log:
                 )
         self.producers.end_offset = offset
         self._unflushed_records += offset - first_offset
-        if self._unflushed_records >= self.config.flush_messages:
+        if self._unflushed_records >= config.flush_messages:
             self.flush()
         return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
 
