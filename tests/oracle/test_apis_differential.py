@@ -64,9 +64,7 @@ def api_key(scenario: str) -> int | None:
     return int(found[1]) if found else None
 
 
-ANNOUNCED = [
-    (key, version) for key, (oldest, newest) in announced().items() for version in range(oldest, newest + 1)
-]
+ANNOUNCED = [(key, version) for key, (oldest, newest) in announced().items() for version in range(oldest, newest + 1)]
 WITHOUT_SCHEMA = {(0, 0), (0, 1), (0, 2)}
 """API, version: announced for old clients, and refused."""
 WITHOUT_FIELDS = {(16, 0), (16, 1), (16, 2), (16, 3), (18, 0), (18, 1), (18, 2), (74, 0)}
