@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import threading
@@ -93,6 +94,6 @@ class Writer:
 
 def repeated(numbers: Sequence[int]) -> int:
     """How many of these came again. Each comes after the one before it, or after a step back: none is passed over."""
-    steps = [(before, after) for before, after in zip(numbers, numbers[1:], strict=False) if after > before + 1]
+    steps = [(before, after) for before, after in itertools.pairwise(numbers) if after > before + 1]
     assert steps == [], "numbers were passed over"
     return len(numbers) - len(set(numbers))

@@ -117,6 +117,10 @@ class Way:
         reader = PartitionReader(as_config(self.target.bootstrap), self.there)
         return [int(row.value or b"") for row in reader.read_rows(start, self.end())]
 
+    def until_there(self, first: int) -> None:
+        wanted = set(range(first, self.written))
+        eventually(lambda: set(self.numbers(0)) == wanted, within_s=WITHIN_S, every_s=0.5, what="nothing is lost")
+
     def read_on(self, count: int) -> list[int]:
         """What the group reads on the target, from its translated offset: so many records, and what comes behind."""
         with Consumer(self.target.bootstrap, group_id=self.group, enable_auto_commit=False,
@@ -203,9 +207,8 @@ def test_nothing_is_lost_whatever_is_killed(brokers: list[RunningBroker], mirror
         on_their_way("after the mirror was killed")
     for way, writer, start in zip(ways, writers, (20, 0), strict=True):
         way.written = writer.next
-        wanted = set(range(start, way.written))
-        eventually(lambda: set(way.numbers(0)) == wanted, within_s=WITHIN_S, every_s=0.5, what="nothing is lost")
-        print(f"{way.alias}: {len(wanted)} records, {repeated(way.numbers(0))} of them again")
+        way.until_there(start)
+        print(f"{way.alias}: {way.written - start} records, {repeated(way.numbers(0))} of them again")
         way.commit()
 
     # What came twice moves the translated offsets too: those differ from the source's by so much.

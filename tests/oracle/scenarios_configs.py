@@ -1,5 +1,4 @@
-"""Every setting Apache Kafka describes: of a broker, of all brokers, of a topic, of a group, of a subscription to clients'
-metrics."""
+"""Every setting Apache Kafka describes: of a broker, all brokers, a topic, a group, a subscription to metrics."""
 
 from __future__ import annotations
 
