@@ -1,5 +1,6 @@
-"""Kafka Connect, distributed: two workers, a file source and a file sink; both workers and the broker are killed with -9
-while lines are on their way.
+"""Kafka Connect, distributed: two workers, a file source and a file sink.
+
+Both workers and the broker are killed with -9 while lines are on their way.
 
 Apache Kafka 4.3 passes it (ODRADEK_TEST_ORACLE=1).
 """
@@ -141,8 +142,7 @@ def test_files_are_copied_whatever_is_killed(stage: tuple[Workers, RunningBroker
 
     # A task that was killed sends what it had not noted again: lines may come twice.
     assert list(dict.fromkeys(copied())) == written, "in order"
-    print(
-        f"{len(written)} lines; {repeated(sent())} of them again in the topic, {len(copied()) - len(written)} in the sink"
-    )
+    again = len(copied()) - len(written)
+    print(f"{len(written)} lines; {repeated(sent())} of them again in the topic, {again} in the sink")
     for numbers in (sent(), copied()):
         assert [number for number in numbers if number < FIRST] == list(range(FIRST)), "what was noted comes once"
