@@ -89,8 +89,8 @@ def test_an_ill_destination_is_told_though_there_is_nothing_to_send(
     (tmp_path / "empty").write_text("")
     assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", bootstrap, "--no-create"]) == 2
     told = capsys.readouterr().err
-    assert f"unknown topic {topic}: create it with `odradek topics create {topic}" in told
-    assert "auto.create.topics.enable=true" in told
+    assert f"unknown topic {topic}: create it with `odradek topics create {topic} --partitions N" in told
+    assert "or leave out --no-create, and the broker creates it (where its auto.create.topics.enable is true)" in told
     with Admin(bootstrap) as looking:
         assert looking.describe_topics([topic], missing_ok=True) == {}
     assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", "127.0.0.1:1"]) == 1

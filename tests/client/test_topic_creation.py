@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from odradek.client.producer import Producer
 from odradek.client.producer_engine import split_settings
 from odradek.core.errors import ErrorCode
 
-BOTH_WAYS = r"create it with `odradek topics create .*auto\.create\.topics\.enable=true"
+BOTH_WAYS = r"create it with `odradek topics create .*, or leave out allow_auto_create_topics=False \(allow\.auto"
 
 
 @pytest.fixture
@@ -69,12 +70,37 @@ def test_the_broker_creates_the_topic_of_an_awaited_producer(bootstrap: str, top
 def test_the_command_creates_the_topic(bootstrap: str, topic: str, tmp_path: Path,
                                        capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     (tmp_path / "lines").write_text("one\ntwo\n")
-    assert run(["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap, "--no-create"]) == 2
+    command = ["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]
+    assert run([*command, "--no-create"]) == 2
+    assert "or leave out --no-create, and the broker creates it" in capsys.readouterr().err
     with Admin(bootstrap) as admin:
         assert admin.describe_topics([topic], missing_ok=True) == {}
-    assert run(["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]) == 0
+    assert run(command) == 0
     assert capsys.readouterr().out == f"2 records sent to {topic}, each acknowledged.\n"
     assert sorted(filter(None, values(bootstrap, topic, 2))) == [b"one", b"two"]
+
+
+def test_the_command_that_is_named_creates_the_topic(bootstrap: str, topic: str, tmp_path: Path,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    command = ["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap, "--no-create"]
+    assert run(command) == 2
+    (named,) = re.findall(r"`odradek (.*)`", capsys.readouterr().err)
+    assert run(named.replace("--partitions N", "--partitions 2").split()) == 0
+    assert run(command) == 0
+    assert len(values(bootstrap, topic, 2)) == 2
+
+
+def test_a_command_that_a_file_of_settings_keeps_from_creating_says_so(
+    bootstrap: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lines").write_text("one\n")
+    (tmp_path / "settings").write_text("allow.auto.create.topics=false\n")
+    command = ["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]
+    assert run([*command, "--command-config", str(tmp_path / "settings")]) == 2
+    told = capsys.readouterr().err
+    assert "allow.auto.create.topics=false" in told
+    assert "--no-create" not in told
 
 
 @pytest.mark.parametrize("given", ["settings", "mapping", "client config"])
@@ -87,7 +113,7 @@ def test_a_producer_that_may_not_create_refuses_and_names_both_ways(bootstrap: s
     with made[given]() as producer:
         with pytest.raises(UnknownTopic, match=f"unknown topic {topic}: {BOTH_WAYS}") as refused:
             producer.send(topic, b"v")
-        assert "allow_auto_create_topics" in str(refused.value)
+        assert "where its auto.create.topics.enable is true" in str(refused.value)
     with Admin(bootstrap) as admin:
         assert admin.describe_topics([topic], missing_ok=True) == {}
 

@@ -1,13 +1,17 @@
-"""Workers of Kafka Connect and MirrorMaker 2 as processes of their own."""
+"""Workers of Kafka Connect and MirrorMaker 2 as processes of their own, and writing beside them."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
+import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -55,3 +59,41 @@ def rest(port: int, path: str, body: Mapping[str, Any] | None = None) -> Any:
             return json.load(answer)
     except (urllib.error.URLError, OSError):
         return None
+
+
+class Writer:
+    """Writes numbers one after the other, from ``first`` on, as long as its block lasts: something is always on its
+    way."""
+
+    def __init__(self, write: Callable[[int], object], first: int) -> None:
+        self.next = first
+        self._write = write
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._write(self.next)
+                self.next += 1
+                time.sleep(0.002)
+        except Exception as error:
+            self._error = error
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def repeated(numbers: Sequence[int]) -> int:
+    """How many of these came again. Each comes after the one before it, or after a step back: none is passed over."""
+    steps = [(before, after) for before, after in itertools.pairwise(numbers) if after > before + 1]
+    assert steps == [], "numbers were passed over"
+    return len(numbers) - len(set(numbers))

@@ -68,6 +68,16 @@ def node_modules(sources: Path) -> Path:
     return path / "node_modules"
 
 
+def compiled(modules: Path, name: str) -> None:
+    """Compiles a package of ``modules`` that is C++ for Node. Skips where it cannot be compiled."""
+    done = modules / name / "compiled"
+    if not done.exists():
+        built = _build(["npm", "rebuild", name], modules.parent, name)
+        if built.returncode != 0 or not any((modules / name / "build").glob("Release/*.node")):
+            pytest.skip(f"the package {name} of Node cannot be compiled: {built.stderr.strip()[-300:]}")
+        done.touch()
+
+
 def _build(command: Sequence[str], directory: Path, name: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=BUILD_S, check=False)

@@ -1,4 +1,6 @@
-"""Kafka Connect, distributed: two workers, a file source and a file sink; a worker and the broker are killed with -9.
+"""Kafka Connect, distributed: two workers, a file source and a file sink.
+
+Both workers and the broker are killed with -9 while lines are on their way.
 
 Apache Kafka 4.3 passes it (ODRADEK_TEST_ORACLE=1).
 """
@@ -11,11 +13,17 @@ from typing import Any
 
 import pytest
 from brokers import RunningBroker, eventually, unique
-from connect import ConnectProcess, rest
+from connect import ConnectProcess, Writer, repeated, rest
+
+from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
+from odradek.client.config import as_config
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 150
-EACH = 100
+FIRST = 100
+"""Lines that are copied, and noted as copied, before anything is killed."""
+WRITTEN = 300
+"""Lines that come through, at least, before each kill."""
 
 
 class Workers:
@@ -51,6 +59,11 @@ class Workers:
         body = {"name": name, "config": config | {"tasks.max": "1"}}
         eventually(lambda: rest(self.ports[0], "/connectors", body), within_s=WITHIN_S, every_s=1)
 
+    def position(self, name: str, key: str) -> int:
+        """How far a connector has noted that it is: of its file in bytes, or of its partition in records."""
+        noted: dict[str, Any] = rest(self.ports[0], f"/connectors/{name}/offsets") or {}
+        return next((int(one["offset"][key]) for one in noted.get("offsets", [])), -1)
+
     def running(self, port: int, *connectors: str) -> set[str] | None:
         """The workers on which tasks run, if the task of every connector does."""
         found: set[str] = set()
@@ -74,40 +87,62 @@ def stage(own_broker: Callable[..., RunningBroker], tmp_path: Path) -> Iterator[
 
 def test_files_are_copied_whatever_is_killed(stage: tuple[Workers, RunningBroker], tmp_path: Path) -> None:
     workers, broker = stage
-    topic, source, sink = unique("lines"), tmp_path / "source", tmp_path / "sink"
+    place, source, sink = TopicPartition(unique("lines"), 0), tmp_path / "source", tmp_path / "sink"
     source.touch()
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(place.topic, 1, 1)])
     for process in workers.processes:
         process.start()
     file = {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "file": str(source)}
-    workers.create("source", file | {"topic": topic})
+    workers.create("source", file | {"topic": place.topic})
     file = {"connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector", "file": str(sink)}
-    workers.create("sink", file | {"topics": topic})
+    workers.create("sink", file | {"topics": place.topic})
 
-    written: list[str] = []
+    def copied() -> list[int]:
+        return [int(line) for line in sink.read_text().splitlines()] if sink.exists() else []
 
-    def copied(step: str) -> None:
-        lines = [f"{step} {number}" for number in range(EACH)]
-        with source.open("a") as out:
-            out.writelines(f"{line}\n" for line in lines)
-        written.extend(lines)
-        eventually(
-            lambda: sink.exists() and set(written) <= set(sink.read_text().splitlines()),
-            within_s=WITHIN_S, every_s=0.5, what=f"every line of {step!r} is in the sink",
-        )  # fmt: skip
+    def sent() -> list[int]:
+        with Admin(broker.bootstrap) as admin:
+            end = admin.list_offsets({place: LATEST})[place].offset
+        return [int(row.value or b"") for row in PartitionReader(as_config(broker.bootstrap), place).read_rows(0, end)]
 
-    copied("at first")
-    eventually(lambda: len(workers.running(workers.ports[0], "source", "sink") or ()) == 2, within_s=WITHIN_S)
-    workers.processes[1].kill()
-    copied("with one worker")
-    broker.kill()
-    broker.start()
-    copied("after the broker was killed")
-    workers.processes[1].start()
+    def both_run(port: int) -> bool:
+        return len(workers.running(port, "source", "sink") or ()) == 2
+
+    with source.open("a", buffering=1) as lines:
+        lines.writelines(f"{number}\n" for number in range(FIRST))
     eventually(
-        lambda: len(workers.running(workers.ports[1], "source", "sink") or ()) == 2,
-        within_s=WITHIN_S, every_s=0.5, what="both workers run a task again",
+        lambda: workers.position("source", "position") == source.stat().st_size
+        and workers.position("sink", "kafka_offset") == FIRST,
+        within_s=WITHIN_S, every_s=0.5, what="the first lines are copied, and that is noted",
     )  # fmt: skip
-    copied("with both workers")
-    # A task that was killed sends what it had not noted again: lines may come twice, but none is lost or torn.
-    assert set(sink.read_text().splitlines()) == set(written)
-    assert list(dict.fromkeys(sink.read_text().splitlines())) == written, "in order"
+    assert copied() == list(range(FIRST))
+    eventually(lambda: both_run(workers.ports[0]), within_s=WITHIN_S, every_s=0.5, what="each worker runs a task")
+
+    with source.open("a", buffering=1) as lines, Writer(lambda number: lines.write(f"{number}\n"), FIRST) as writer:
+
+        def on_their_way(what: str) -> None:
+            """Lines come through, and more are written meanwhile."""
+            before = max(copied())
+            eventually(lambda: max(copied()) >= before + WRITTEN, within_s=WITHIN_S, what=f"lines are copied: {what}")
+
+        on_their_way("at first")
+        workers.processes[1].kill()
+        on_their_way("with one worker")
+        broker.kill()
+        broker.start()
+        on_their_way("after the broker was killed")
+        workers.processes[1].start()
+        eventually(lambda: both_run(workers.ports[1]), within_s=WITHIN_S, every_s=0.5, what="each runs a task again")
+        on_their_way("with both workers")
+        workers.processes[0].kill()
+        on_their_way("with the other worker")
+    written = list(range(writer.next))
+    eventually(lambda: set(copied()) == set(written), within_s=WITHIN_S, every_s=0.5, what="no line is lost")
+
+    # A task that was killed sends what it had not noted again: lines may come twice.
+    assert list(dict.fromkeys(copied())) == written, "in order"
+    again = len(copied()) - len(written)
+    print(f"{len(written)} lines; {repeated(sent())} of them again in the topic, {again} in the sink")
+    for numbers in (sent(), copied()):
+        assert [number for number in numbers if number < FIRST] == list(range(FIRST)), "what was noted comes once"

@@ -92,13 +92,19 @@ class Kcat:
             member.wait()
 
 
+def program() -> str:
+    """Skips where there is none."""
+    found = shutil.which("kcat")
+    if found is None:
+        pytest.skip("there is no kcat (Debian: apt install kcat)")
+    return found
+
+
 @pytest.fixture
 def kcat(own_broker: Callable[..., RunningBroker], tmp_path: Path) -> Iterator[tuple[Kcat, RunningBroker]]:
-    program = shutil.which("kcat")
-    if program is None:
-        pytest.skip("there is no kcat (Debian: apt install kcat)")
+    command = program()
     broker = own_broker()
-    made = Kcat(program, broker.bootstrap, tmp_path)
+    made = Kcat(command, broker.bootstrap, tmp_path)
     yield made, broker
     made.kill()
 
@@ -142,8 +148,39 @@ def test_kcat_from_its_first_record_to_its_last(kcat: tuple[Kcat, RunningBroker]
     assert (found[0], len(found)) == (f"17 gzip-7 {PADDING}", end - 17)
     beyond = tool.run(*seek, "-p", "1", "-o", "99999", "-X", "topic.auto.offset.reset=earliest").splitlines()
     assert (beyond[0], len(beyond)) == (f"0 none-0 {PADDING}", end), "an offset out of range is reset"
+    check_reset(tool, topic, group, committed)
     assert tool.run("-Q", "-t", f"{topic}:2:0").split() == [topic, "[2]", "offset", "0"]
     with Admin(broker.bootstrap) as admin:
         admin.delete_groups([group])
         admin.delete_topics([topic])
         assert group not in {one.group_id for one in admin.list_groups()}
+
+
+def check_reset(tool: Kcat, topic: str, group: str, committed: Callable[[], list[int]]) -> None:
+    """A group that has read everything reads four records from offset 3 on, which commits where it is then."""
+    ends = committed()
+    stored = ["-C", "-t", topic, "-e", "-q", "-o", "stored", "-X", f"group.id={group}", "-f", "%o\\n"]
+    assert tool.run(*stored, "-p", "0") == "", "nothing is left behind the committed offset"
+
+    lines = tool.run("-o", "3", "-c", "4", "-f", "%p %o\\n", "-G", group, topic).splitlines()
+    read: dict[int, list[int]] = {}
+    for line in lines:
+        partition, offset = map(int, line.split())
+        read.setdefault(partition, []).append(offset)
+    assert len(lines) == 4
+    assert all(offsets == list(range(3, 3 + len(offsets))) for offsets in read.values())
+    wanted = [read[partition][-1] + 1 if partition in read else end for partition, end in enumerate(ends)]
+    eventually(lambda: committed() == wanted, within_s=20)
+    for partition, offsets in read.items():
+        rest = tool.run(*stored, "-p", str(partition)).split()
+        assert rest == [str(offset) for offset in range(offsets[-1] + 1, ends[partition])], "goes on from there"
+
+
+def test_kcat_has_no_command_for_settings_acls_and_groups() -> None:
+    """What the scenario leaves out is what kcat has not: it produces, consumes, lists and asks for offsets."""
+    told = subprocess.run([program(), "-h"], capture_output=True, text=True, timeout=60, check=False)
+    modes = re.findall(r"^ +(-.*) +Mode: (.*)", told.stdout + told.stderr, re.MULTILINE)
+    assert [(mode.strip(), what) for mode, what in modes] == [
+        ("-C | -P | -L | -Q", "Consume, Produce, Metadata List, Query mode"),
+        ("-G <group-id>", "High-level KafkaConsumer (Kafka >=0.9 balanced consumer groups)"),
+    ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pytest
 import uvloop
 
 from odradek.broker.config import BrokerConfig
@@ -16,7 +18,7 @@ from odradek.broker.request_memory import RequestMemory
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames
 
-HEARTBEAT, FETCH, METADATA, API_VERSIONS = 12, 1, 3, 18
+PRODUCE, FETCH, METADATA, OFFSET_COMMIT, HEARTBEAT, API_VERSIONS = 0, 1, 3, 8, 12, 18
 MIB = 1 << 20
 
 
@@ -99,35 +101,114 @@ def record_service(broker: BrokerServer, served: list[Connection], on_request: C
     broker.router.dispatch = noted  # type: ignore[method-assign]
 
 
-def test_no_connection_gets_a_second_share_while_another_has_a_request_waiting(tmp_path: Path) -> None:
-    """Requests take a millisecond by the scheduler's clock, so each share is one request."""
+class Service(NamedTuple):
+    """One step of serving: a request, or several commits that the broker takes together."""
+
+    connection: Connection
+    waiting: frozenset[Connection]
+    """Others that had a complete request in the broker, and room for its reply, when the step began."""
+
+
+class Log:
+    """Notes the steps of a broker. Each takes two milliseconds by the scheduler's clock, so a share is one step."""
+
+    def __init__(self, broker: BrokerServer) -> None:
+        self.steps: list[Service] = []
+        self.commits_together = 0
+        self._broker = broker
+        self._now_s = 0.0
+        broker.scheduler.clock = lambda: self._now_s
+        dispatch, lane = broker.router.dispatch, broker.commit_lane
+        take = lane.take
+
+        def dispatched(frame: bytes, connection: Connection) -> Any:
+            self._note(connection)
+            return dispatch(frame, connection)
+
+        def taken(backlog: deque[bytes], room: int) -> Any:
+            found = take(backlog, room)
+            if found is not None:
+                self._note(next(each for each in broker.connections if each._backlog is backlog))
+                self.commits_together += len(found[1])
+            return found
+
+        broker.router.dispatch = dispatched  # type: ignore[method-assign]
+        lane.take = taken  # type: ignore[method-assign]
+
+    def _note(self, connection: Connection) -> None:
+        others = (each for each in self._broker.connections if each is not connection)
+        waiting = frozenset(each for each in others if each._backlog and each._has_room())
+        self.steps.append(Service(connection, waiting))
+        self._now_s += 0.002
+
+    def passed_over(self) -> list[tuple[int, int]]:
+        """Steps of one connection between which another was not served, although its request had waited since the
+        first of them."""
+        found = []
+        last: dict[Connection, int] = {}
+        for place, (connection, _) in enumerate(self.steps):
+            before = last.get(connection)
+            if before is not None:
+                between = {step.connection for step in self.steps[before + 1 : place]}
+                if not self.steps[before].waiting <= between:
+                    found.append((before, place))
+            last[connection] = place
+        return found
+
+
+def ask_versions(number: int) -> bytes:
+    return frames.encode_request(API_VERSIONS, 0, number, "c", {})
+
+
+def produce(number: int) -> bytes:
+    part = {"index": number % 4, "records": batch()}
+    topics = [{"name": "t", "partition_data": [part]}]
+    message = {"transactional_id": None, "acks": 1, "timeout": 10_000, "topic_data": topics}
+    return frames.encode_request(PRODUCE, 9, number, "c", message)
+
+
+def commit(number: int) -> bytes:
+    """Five commits in a row go to the same group: the broker may take these together."""
+    part = {"partition_index": 0, "committed_offset": number, "committed_leader_epoch": -1, "committed_metadata": ""}
+    message = {
+        "group_id": f"g{number // 5 % 2}", "generation_id_or_member_epoch": -1, "member_id": "",
+        "group_instance_id": None, "topics": [{"name": "t", "partitions": [part]}],
+    }  # fmt: skip
+    return frames.encode_request(OFFSET_COMMIT, 8, number, "c", message)
+
+
+LOADS: dict[str, tuple[Callable[[int], bytes], ...]] = {
+    "heartbeats": (beat,) * 4,
+    "ApiVersions": (ask_versions,) * 4,
+    "produce": (produce,) * 4,
+    "commits": (commit,) * 4,
+    "one of each": (beat, ask_versions, produce, commit),
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_no_connection_is_served_twice_while_another_has_a_request_waiting(tmp_path: Path, load: str) -> None:
+    each = 200
 
     async def story() -> None:
         async with serving(tmp_path) as broker:
-            served: list[Connection] = []
-            now_s = 0.0
-
-            def pass_time() -> None:
-                nonlocal now_s
-                now_s += 0.001
-
-            broker.scheduler.clock = lambda: now_s
-            record_service(broker, served, pass_time)
-            clients = [await connect(broker) for _ in range(4)]
+            broker.create_topic("t", partition_count=4)
+            clients = [await connect(broker) for _ in LOADS[load]]
+            if commit in LOADS[load]:  # the coordinator is there, and the commits' plans
+                for _ in range(3):
+                    for number in range(10):
+                        clients[-1].writer.write(commit(number))
+                        await clients[-1].reply()
+            log = Log(broker)
+            for client, request in zip(clients, LOADS[load], strict=True):
+                client.writer.write(b"".join(map(request, range(each))))
             for client in clients:
-                client.writer.write(b"".join(map(beat, range(200))))
-            for client in clients:
-                for _ in range(200):
-                    await client.reply()
-            assert len(served) == 800
-            waiting = {connection: served.count(connection) for connection in set(served)}
-            before: dict[Connection, int] = dict.fromkeys(waiting, -1)
-            for place, connection in enumerate(served):
-                others = [other for other, left in waiting.items() if left and other is not connection]
-                since = set(served[before[connection] + 1 : place])
-                if before[connection] >= 0 and place > len(clients) ** 2:  # all four have been received by then
-                    assert since >= set(others), "each of the others was served in between"
-                before[connection], waiting[connection] = place, waiting[connection] - 1
+                replies = [int.from_bytes((await client.reply())[:4], "big") for _ in range(each)]
+                assert replies == list(range(each)), "each is answered, in order"
+            assert len({step.connection for step in log.steps}) == len(clients)
+            assert sum(len(step.waiting) == 3 for step in log.steps) > 50, "all four had requests waiting at once"
+            assert log.passed_over() == []
+            assert (log.commits_together > each / 2) == (commit in LOADS[load]), "commits went the quick way"
 
     run(story())
 

@@ -1,4 +1,4 @@
-"""Every setting Apache Kafka describes: of a broker, a topic, a group, a subscription to clients' metrics."""
+"""Every setting Apache Kafka describes: of a broker, all brokers, a topic, a group, a subscription to metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ def all_settings(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     run.call_it(run.quietly(35, 4, {"topics": []}).results[0].log_dir, "log dir")
-    for kind, name in ((BROKER, "1"), (TOPIC, topic), (GROUP, run.fresh("group")), (CLIENT_METRICS, run.fresh("m"))):
+    group, subscription = run.fresh("group"), run.fresh("m")
+    for kind, name in ((BROKER, "1"), (BROKER, ""), (TOPIC, topic), (GROUP, group), (CLIENT_METRICS, subscription)):
         resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
         message = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
         run.call(32, 4, message, unordered=("configs",))

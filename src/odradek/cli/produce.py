@@ -25,6 +25,8 @@ from odradek.core.json_depth import parse_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from odradek.client.producer import Producer
+
 FORMATS = ("lines", "json", "csv", "parquet")
 COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 LET_FALL = frozenset({"topic", "offset", "timestampType"})
@@ -74,7 +76,7 @@ def run_produce(
             Producer(client_config(bootstrap, 5_000, command_config), **refused) as producer,
             progress("Sending", total, unit) as advance,
         ):
-            producer.partitions_for(topic)  # says at once what would be met by the first record
+            _look_up(producer, topic, bootstrap, may_create=create)
             for batch, size in batches:
                 producer.send_batch(topic, batch)
                 count += batch.num_rows
@@ -89,6 +91,21 @@ def run_produce(
         return 0
     note(f"{counted(count, 'record')} sent to {topic}, each acknowledged.")
     return 0
+
+
+def _look_up(producer: Producer, topic: str, bootstrap: str, *, may_create: bool) -> None:
+    """Says at once what would be met by the first record."""
+    from odradek.client.errors import UnknownTopic
+
+    try:
+        producer.partitions_for(topic)
+    except UnknownTopic as error:
+        if may_create:
+            raise
+        raise CommandError(
+            f"unknown topic {topic}: create it with `odradek topics create {topic} --partitions N -b {bootstrap}`, or"
+            " leave out --no-create, and the broker creates it (where its auto.create.topics.enable is true)"
+        ) from error
 
 
 def _input(file: Path | None, form: str) -> tuple[int, str, Sized]:

@@ -23,8 +23,8 @@ async def partition_count(cluster: Cluster, topic: str, max_block_ms: int) -> in
             found = await cluster.topics([topic], cluster.deadline(max_block_ms))
         except UnknownTopic as error:
             raise UnknownTopic(
-                f"unknown topic {topic}: {_create(topic)}, or let the broker create it: allow_auto_create_topics=true"
-                f" for this producer, {AUTO_CREATE}=true for the broker"
+                f"unknown topic {topic}: {_create(topic)}, or leave out allow_auto_create_topics=False"
+                f" (allow.auto.create.topics=false), and the broker creates it (where its {AUTO_CREATE} is true)"
             ) from error
         return len(found[topic].partitions)
     return await _created(cluster, topic, max_block_ms)
