@@ -28,9 +28,9 @@ class Steps:
         self.calls = 0
         real = getattr(schemas, name)
 
-        def counted(*arguments: Any) -> Any:
+        def counted(*arguments: Any, **options: Any) -> Any:
             self.calls += 1
-            steps = real(*arguments)
+            steps = real(*arguments, **options)
             while True:
                 try:
                     yield next(steps)

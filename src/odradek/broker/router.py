@@ -41,6 +41,9 @@ LONG_REPLY_BYTES = 256 << 10
 """Shorter replies are not counted towards the memory for replies."""
 KEPT_FROM_BYTES, KEPT_BYTES_AT_MOST = 2048, 512 << 10
 
+BYTES_AT_ONCE = 2 << 20
+"""A longer request is read in steps, however few elements it has. Producers' defaults stay below."""
+
 _LONG = object()
 
 ANONYMOUS = "ANONYMOUS"
@@ -184,6 +187,8 @@ class Router:
         question = _question(head, frame) if head.api_key == OFFSET_FETCH else b""
         if question and (known := self._questions.get(question)) is not None:
             return known
+        if len(frame) > BYTES_AT_ONCE:
+            return _LONG
         try:
             message = schemas.decode_short(head.api_key, head.version, frame, head.body)
         except TooManyElements:
@@ -199,8 +204,20 @@ class Router:
 
     def _serve_in_steps(self, api: Api, context: Context, head: RequestHead, frame: bytes) -> Steps[Any]:
         """Serves a long request. Raises what the handler raises."""
+        elements: list[list[Any]] = []
         try:
-            message = yield from schemas.decode_in_steps(head.api_key, head.version, Kind.REQUEST, frame, head.body)
+            return (yield from self._serve_with(api, context, head, frame, elements))
+        finally:
+            if elements:
+                self._broker.leftovers.add(*elements)
+
+    def _serve_with(
+        self, api: Api, context: Context, head: RequestHead, frame: bytes, elements: list[list[Any]]
+    ) -> Steps[Any]:
+        """The same; ``elements`` gets what the message leaves behind."""
+        decode = schemas.decode_in_steps
+        try:
+            message = yield from decode(head.api_key, head.version, Kind.REQUEST, frame, head.body, kept=elements)
         except ValueError as error:
             raise Hangup(str(error)) from error
         if question := _question(head, frame):

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from odradek.batches.steps import Steps as BatchSteps
     from odradek.broker.cleaning import Cleaning
     from odradek.broker.commit_lane import CommitLane
+    from odradek.broker.leftovers import Leftovers
     from odradek.broker.runtime import Runtime
     from odradek.broker.workers import Workers
 
@@ -125,6 +126,12 @@ class BrokerServer:
         from odradek.broker.commit_lane import CommitLane
 
         return CommitLane(self)
+
+    @cached_property
+    def leftovers(self) -> Leftovers:
+        from odradek.broker.leftovers import Leftovers
+
+        return Leftovers(self.scheduler.start)
 
     @cached_property
     def cleaning(self) -> Cleaning:

@@ -73,6 +73,8 @@ _PRODUCED_LEGACY = struct.Struct(">ihqq").pack
 _FETCHED_4 = struct.Struct(">ihqq").pack
 _FETCHED_5 = struct.Struct(">ihqqq").pack
 _STEP_PARTITIONS = 500
+_BYTES_LIKE_A_PARTITION = 512
+"""So many bytes of a name take as long to pack as a partition."""
 _ABORTED = struct.Struct(">qq").pack
 _DIVERGING = struct.Struct(">iq").pack
 
@@ -98,26 +100,60 @@ ProducedTopics = Sequence[tuple[str | bytes, Sequence[ProducedPartition]]]
 
 def produce_response(version: int, topics: ProducedTopics, throttle_ms: int = 0) -> bytes:
     """A Produce reply, 3–13, without its header. A topic goes by name, from 13 on by the 16 bytes of its id."""
-    flexible = version >= 9
-    out: list[bytes] = [uvarint(len(topics) + 1) if flexible else _I32(len(topics))]
+    out = [_count(version >= 9, len(topics))]
     for topic, partitions in topics:
-        if isinstance(topic, bytes):
-            out.append(topic)
-        else:
-            out.append(_compact_text(topic) if flexible else _short_text(topic))
-        if flexible:
-            out.append(uvarint(len(partitions) + 1))
-            for partition in partitions:
-                _pack_produced_flexible(out, partition)
+        out.append(_produced_topic(version, topic, len(partitions)))
+        _pack_all_produced(out, version, partitions)
+        if version >= 9:
             out.append(b"\0")
-        else:
-            out.append(_I32(len(partitions)))
-            for partition in partitions:
-                _pack_produced(out, version, partition)
-    out.append(_I32(throttle_ms))
-    if flexible:
-        out.append(b"\0")
+    out.append(_produced_end(version, throttle_ms))
     return b"".join(out)
+
+
+def produce_response_in_steps(version: int, topics: ProducedTopics) -> Generator[None, None, list[Chunk]]:
+    """``produce_response`` for very many partitions: yields after every few hundred. The last chunk is its end."""
+    pieces: list[Chunk] = []
+    packed = [_count(version >= 9, len(topics))]
+    left = _STEP_PARTITIONS
+    for topic, partitions in topics:
+        packed.append(_produced_topic(version, topic, len(partitions)))
+        left -= 1 + len(topic) // _BYTES_LIKE_A_PARTITION
+        for first in range(0, len(partitions), _STEP_PARTITIONS):
+            some = partitions[first : first + _STEP_PARTITIONS]
+            _pack_all_produced(packed, version, some)
+            left -= sum([1 + len(partition.record_errors) for partition in some])
+            if left <= 0:
+                pieces.append(b"".join(packed))
+                packed, left = [], _STEP_PARTITIONS
+                yield
+        if version >= 9:
+            packed.append(b"\0")
+    pieces += (b"".join(packed), _produced_end(version, 0))
+    return pieces
+
+
+def _count(flexible: bool, count: int) -> bytes:
+    return uvarint(count + 1) if flexible else _I32(count)
+
+
+def _produced_topic(version: int, topic: str | bytes, partition_count: int) -> bytes:
+    """A topic up to its first partition."""
+    flexible = version >= 9
+    name = topic if isinstance(topic, bytes) else _compact_text(topic) if flexible else _short_text(topic)
+    return name + _count(flexible, partition_count)
+
+
+def _produced_end(version: int, throttle_ms: int) -> bytes:
+    return _I32(throttle_ms) + (b"\0" if version >= 9 else b"")
+
+
+def _pack_all_produced(out: list[bytes], version: int, partitions: Sequence[ProducedPartition]) -> None:
+    if version >= 9:
+        for partition in partitions:
+            _pack_produced_flexible(out, partition)
+    else:
+        for partition in partitions:
+            _pack_produced(out, version, partition)
 
 
 def _pack_produced(out: list[bytes], version: int, partition: ProducedPartition) -> None:
@@ -166,17 +202,23 @@ def fetch_response(
 
 
 def fetch_response_in_steps(
-    version: int, topics: FetchedTopics, *, session_id: int = 0
+    version: int, count: int, topics: FetchedTopics, *, session_id: int = 0
 ) -> Generator[None, None, list[Chunk]]:
-    """``fetch_response`` for very many partitions: yields after every few hundred."""
-    topics = list(topics)
+    """``fetch_response`` for very many partitions, of ``count`` topics: yields after every few hundred."""
     out: list[Chunk] = []
-    packed = [_fetch_head(version, len(topics), 0, session_id, 0)]
+    packed = [_fetch_head(version, count, 0, session_id, 0)]
+    left = _STEP_PARTITIONS
     for topic, partitions in topics:
         packed.append(_fetched_topic(version, topic, len(partitions)))
+        left -= 1 + len(topic) // _BYTES_LIKE_A_PARTITION
         for first in range(0, len(partitions), _STEP_PARTITIONS):
-            packed = _pack_fetched(version, partitions[first : first + _STEP_PARTITIONS], packed, out)
-            yield
+            some = partitions[first : first + _STEP_PARTITIONS]
+            packed = _pack_fetched(version, some, packed, out)
+            left -= len(some)
+            if left <= 0:
+                out.append(b"".join(packed))
+                packed, left = [], _STEP_PARTITIONS
+                yield
         if version >= 12:
             packed.append(b"\0")
     if version >= 12:
@@ -253,6 +295,8 @@ def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
     if isinstance(reply, Mapping):
         return {**reply, "throttle_time": throttle_ms}
     told = _I32(throttle_ms)
+    if isinstance(reply, list) and api_key == _PRODUCE:
+        return [*reply[:-1], _produced_end(version, throttle_ms)]
     if isinstance(reply, list):
         at = _throttle_time_at(api_key, version)
         start = joined(reply[:1])

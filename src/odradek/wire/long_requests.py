@@ -3,6 +3,9 @@
 kio reads a message in one go, which takes tenths of a second where it has 200,000 elements. Here each element of an
 array is read by itself, right after its lengths were checked, and others may work in between. What comes out, and what
 is refused, is the same.
+
+To free 200,000 elements takes as long as to read them. ``kept`` gets a list of the elements of each long array: while
+somebody has that list, what frees the message frees few of them.
 """
 
 from __future__ import annotations
@@ -31,17 +34,20 @@ from odradek.wire.lengths import (
 
 Reading = Generator[None, None, tuple[Any, int]]
 """Gives a value and the position behind it."""
-_Read = Callable[[Any, int, int, list[int]], tuple[Any, int]]
-_ReadInSteps = Callable[[Any, int, int, list[int]], Reading]
+Kept = list[list[Any]]
+"""The elements of each long array."""
+_ReadInSteps = Callable[[Any, int, int, list[int], Kept], Reading]
 
 STRUCTURES_PER_STEP = 16
 FEW_ELEMENTS = 64
-"""A structure with no more in its arrays is read in one go."""
+"""A structure with no more in its arrays, ..."""
+BYTES_PER_STEP = 256 << 10
+"""... and no more bytes, is read in one go."""
 
 
-def read_in_steps(entity: Any, data: bytes | memoryview, at: int) -> Reading:
+def read_in_steps(entity: Any, data: bytes | memoryview, at: int, kept: Kept) -> Reading:
     """One message of a class of kio's. Raises what a check or kio raises."""
-    return _structure_in_steps(entity, is_strict(entity))(data, at, len(data), [most_elements(entity)] * 2)
+    return _structure_in_steps(entity, is_strict(entity))(data, at, len(data), [most_elements(entity)] * 2, kept)
 
 
 class _Array(NamedTuple):
@@ -50,7 +56,8 @@ class _Array(NamedTuple):
     name: str
     start: Callable[[Any, int, int, list[int]], tuple[int, int]]
     empty: bytes
-    read: _Read
+    walk: CountingWalk
+    read: Callable[[Any, int], Any]
     read_in_steps: _ReadInSteps | None
 
 
@@ -59,7 +66,7 @@ def _structure_in_steps(entity: Any, strict: bool) -> _ReadInSteps:
     """Reads the arrays by themselves and then the rest, in which these arrays are empty, in one go."""
     parts, read_rest = _parts_of(entity, strict), _known(entity)
 
-    def read(data: Any, at: int, end: int, left: list[int]) -> Reading:
+    def read(data: Any, at: int, end: int, left: list[int], kept: Kept) -> Reading:
         rest: list[Any] = []
         arrays: dict[str, tuple[Any, ...]] = {}
         begin = at
@@ -71,7 +78,7 @@ def _structure_in_steps(entity: Any, strict: bool) -> _ReadInSteps:
             count, at = part.start(data, at, end, left)
             if count > 0:
                 rest += (data[begin:count_at], part.empty)
-                arrays[part.name], at = yield from _elements(part, count, at, (data, end, left))
+                arrays[part.name], at = yield from _elements(part, count, at, (data, end, left, kept))
                 begin = at
         rest.append(data[begin:at])
         message = read_rest(b"".join(rest), 0)
@@ -80,22 +87,33 @@ def _structure_in_steps(entity: Any, strict: bool) -> _ReadInSteps:
     return read
 
 
-def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[int]]) -> Reading:
-    data, end, left = source
-    read, read_in_steps = array.read, array.read_in_steps
-    values = []
+def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[int], Kept]) -> Reading:
+    data, end, left, kept = source
+    walk, read, read_in_steps = array.walk, array.read, array.read_in_steps
+    values: list[Any] = []
+    if count > FEW_ELEMENTS:
+        kept.append(values)
+    paused_at = at
     for number in range(count):
         if read_in_steps is None:
-            value, at = read(data, at, end, left)
+            stop = walk(data, at, end, left)
+            value = read(data, at)
         else:
             few = [FEW_ELEMENTS, FEW_ELEMENTS]
             try:
-                value, at = read(data, at, end, few)
-                left[0] -= FEW_ELEMENTS - few[0]
+                stop = walk(data, at, end, few)
+                is_short = stop - at <= BYTES_PER_STEP
             except ValueError:  # it is long, or else the same error comes again
-                value, at = yield from read_in_steps(data, at, end, left)
+                stop, is_short = at, False
+            if is_short:
+                left[0] -= FEW_ELEMENTS - few[0]
+                value = read(data, at)
+            else:
+                value, stop = yield from read_in_steps(data, at, end, left, kept)
         values.append(value)
-        if not number % STRUCTURES_PER_STEP:
+        at = stop
+        if not number % STRUCTURES_PER_STEP or at - paused_at > BYTES_PER_STEP:
+            paused_at = at
             yield
     if left[0] < 0:
         too_many(left[1])
@@ -123,33 +141,20 @@ def _parts_of(entity: Any, strict: bool) -> list[_Array | CountingWalk]:
 def _array(field: Field[Any], flexible: bool, strict: bool) -> _Array:
     start, empty = array_start(field, flexible), b"\1" if flexible else bytes(4)
     if "kafka_type" in field.metadata:
-        return _Array(field.name, start, empty, _string(field, flexible, strict), None)
+        walk = string_walk(field, flexible, strict)
+        return _Array(field.name, start, empty, walk, _read_compact if flexible else _read_legacy, None)
     inner: Any = classify_field(field).type_
     may_be_long = any(isinstance(part, _Array) for part in _parts_of(inner, strict))
     in_steps = _structure_in_steps(inner, strict) if may_be_long else None
-    return _Array(field.name, start, empty, _structure(inner, strict), in_steps)
+    return _Array(field.name, start, empty, structure_walk(inner, strict), _known(inner), in_steps)
 
 
-def _string(field: Field[Any], flexible: bool, strict: bool) -> _Read:
-    walk = string_walk(field, flexible, strict)
-    read_string = read_compact_string if flexible else read_legacy_string
-
-    def read(data: Any, at: int, end: int, left: list[int]) -> tuple[Any, int]:
-        stop = walk(data, at, end, left)
-        return read_string(data, at)[0], stop
-
-    return read
+def _read_compact(data: Any, at: int) -> str:
+    return read_compact_string(data, at)[0]
 
 
-@cache
-def _structure(entity: Any, strict: bool) -> _Read:
-    walk, read_checked = structure_walk(entity, strict), _known(entity)
-
-    def read(data: Any, at: int, end: int, left: list[int]) -> tuple[Any, int]:
-        stop = walk(data, at, end, left)
-        return read_checked(data, at), stop
-
-    return read
+def _read_legacy(data: Any, at: int) -> str:
+    return read_legacy_string(data, at)[0]
 
 
 @cache

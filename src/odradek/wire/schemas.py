@@ -119,14 +119,23 @@ def decode_short(api_key: int, version: int, data: bytes, offset: int) -> Any:
 
 
 def decode_in_steps(
-    api_key: int, version: int, kind: Kind, data: bytes | memoryview, offset: int = 0
+    api_key: int,
+    version: int,
+    kind: Kind,
+    data: bytes | memoryview,
+    offset: int = 0,
+    *,
+    kept: list[list[Any]] | None = None,
 ) -> Generator[None, None, Any]:
-    """``decode`` for long messages, a structure at a time; gives the message."""
+    """``decode`` for long messages, a structure at a time; gives the message.
+
+    ``kept`` gets the elements of its long arrays: who has them says when they are freed (wire/long_requests).
+    """
     from odradek.wire.long_requests import read_in_steps  # few requests are long
 
     entity = message_type(api_key, version, kind)
     try:
-        return (yield from read_in_steps(entity, data, offset))[0]
+        return (yield from read_in_steps(entity, data, offset, [] if kept is None else kept))[0]
     except (MemoryError, GeneratorExit):
         raise
     except Exception as error:

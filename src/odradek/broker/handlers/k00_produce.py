@@ -8,8 +8,10 @@ acks=0 gets no reply; where such a request fails, the connection is closed, whic
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_lists import keyed
 from odradek.broker.partition import Partition
 from odradek.broker.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.router import Hangup
@@ -18,7 +20,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 from odradek.storage.client_batch import time_bounds
 from odradek.storage.log import AppendInfo
-from odradek.wire.hot_log import ProducedPartition, produce_response
+from odradek.wire.hot_log import Chunk, ProducedPartition, produce_response, produce_response_in_steps
 
 if TYPE_CHECKING:
     from odradek.batches import steps as batch_steps
@@ -54,52 +56,76 @@ AT_ONCE_BYTES = 128 << 10
 PARTITION_BYTES = 16 << 10
 """... where each counts as so many bytes beside its records."""
 
-_Topic = tuple[str, KafkaError | None, Iterable[Any], list[ProducedPartition]]
+STEP_PARTITIONS = 200
+"""Partitions that are looked at in one step where nothing is appended to them."""
+
+_Topic = tuple[str, KafkaError | None, Iterator[Any], list[ProducedPartition]]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Steps[bytes | None] | None:
+def handle(
+    broker: BrokerServer, context: Context, message: Any
+) -> bytes | list[Chunk] | Steps[list[Chunk] | None] | None:
     request = _Produce(broker, context, message)
     left = AT_ONCE_BYTES
     topics = iter(message.topic_data)
     for topic in topics:
-        name, refused, parts, done = request.begin_topic(topic)
-        parts_left = iter(parts)
-        for part in parts_left:
+        if len(topic.partition_data) > STEP_PARTITIONS:
+            return _later(request, chain((topic,), topics))
+        begun = request.begin_topic(topic)
+        name, refused, parts, done = begun
+        for part in parts:
             produced = _failed(part.index, refused) if refused is not None else request.produce(name, part)
-            if isinstance(produced, ProducedPartition):
-                done.append(produced)
-                left -= PARTITION_BYTES + len(part.records or b"")
-                if left >= 0:
-                    continue
-                begun = None
-            else:
-                begun = produced
-            rest = _go_on(request, topics, (name, refused, parts_left, done), begun)
-            return rest if message.acks else _outliving(broker, context, rest)
+            if not isinstance(produced, ProducedPartition):
+                return _later(request, topics, begun, produced)
+            done.append(produced)
+            left -= PARTITION_BYTES + len(part.records or b"")
+            if left < 0:
+                return _later(request, topics, begun)
     return request.reply()
 
 
-def _go_on(
-    request: _Produce, topics: Iterator[Any], topic: _Topic, produced: Steps[ProducedPartition] | None
-) -> Steps[bytes | None]:
-    """Serves what is left of a request, a step at a time."""
-    name, refused, parts, done = topic
-    if produced is not None:
-        done.append((yield from produced))
-    while True:
-        for part in parts:
+def _later(
+    request: _Produce,
+    topics: Iterable[Any],
+    begun: _Topic | None = None,
+    produced: Steps[ProducedPartition] | None = None,
+) -> Steps[list[Chunk] | None]:
+    steps = _in_steps(request, topics, begun, produced)
+    return steps if request.wants_reply else _outliving(request, steps)
+
+
+def _in_steps(
+    request: _Produce, topics: Iterable[Any], begun: _Topic | None, produced: Steps[ProducedPartition] | None
+) -> Steps[list[Chunk] | None]:
+    """Serves what is left of a request: a partition, a topic, and further ones."""
+    if begun is not None:
+        if produced is not None:
+            begun[3].append((yield from produced))
+        yield from _finish_topic(request, begun)
+    for topic in topics:
+        if len(topic.partition_data) > STEP_PARTITIONS:
+            # Named twice, the last one counts, as in Kafka.
+            parts = yield from keyed((part.index, part) for part in topic.partition_data)
+            yield from _finish_topic(request, request.begin_topic(topic, parts.values()))
+            request.broker.leftovers.add(parts)
+        else:
+            yield from _finish_topic(request, request.begin_topic(topic))
             yield None
-            one = _failed(part.index, refused) if refused is not None else request.produce(name, part)
-            done.append(one if isinstance(one, ProducedPartition) else (yield from one))
-        following = next(topics, None)
-        if following is None:
-            return request.reply()
-        name, refused, parts, done = request.begin_topic(following)
+    return (yield from request.reply_in_steps())
 
 
-def _outliving(broker: BrokerServer, context: Context, steps: Steps[bytes | None]) -> Steps[bytes | None]:
+def _finish_topic(request: _Produce, topic: _Topic) -> Steps[None]:
+    name, refused, parts, done = topic
+    for part in parts:
+        yield None
+        one = _failed(part.index, refused) if refused is not None else request.produce(name, part)
+        done.append(one if isinstance(one, ProducedPartition) else (yield from one))
+
+
+def _outliving(request: _Produce, steps: Steps[list[Chunk] | None]) -> Steps[list[Chunk] | None]:
     """Records without acks are stored though their connection ends, as long as few bytes of such requests are left."""
-    workers, size = broker.workers, context.request_bytes
+    context, workers = request.context, request.broker.workers
+    size = context.request_bytes
     context.must_finish = workers.outliving + size <= OUTLIVING_BYTES
     workers.outliving += size
     try:
@@ -111,46 +137,81 @@ def _outliving(broker: BrokerServer, context: Context, steps: Steps[bytes | None
 class _Produce:
     """One request, and what is known of its reply."""
 
-    __slots__ = ("_broker", "_context", "_errors_left", "_message", "_topics")
+    __slots__ = ("_errors_left", "_long", "_message", "_topics", "broker", "context")
 
     def __init__(self, broker: BrokerServer, context: Context, message: Any) -> None:
-        self._broker = broker
-        self._context = context
+        self.broker = broker
+        self.context = context
         self._message = message
         self._errors_left = RECORD_ERRORS
         self._topics: list[tuple[str | bytes, list[ProducedPartition]]] = []
+        self._long: list[list[ProducedPartition]] = []  # those of topics with many partitions
 
-    def begin_topic(self, asked: Any) -> _Topic:
-        """The topic's name, what is wrong with it as a whole, its partitions, and where their results go."""
-        if self._context.version >= 13:
-            topic = self._broker.catalog.topic_by_id(asked.topic_id) if asked.topic_id is not None else None
+    @property
+    def wants_reply(self) -> bool:
+        return bool(self._message.acks)
+
+    def begin_topic(self, asked: Any, parts: Iterable[Any] | None = None) -> _Topic:
+        """The topic's name, what is wrong with it as a whole, its partitions, and where their results go.
+
+        ``parts``: its partitions, if they have been looked through for such as are named twice.
+        """
+        if self.context.version >= 13:
+            topic = self.broker.catalog.topic_by_id(asked.topic_id) if asked.topic_id is not None else None
             name = topic.name if topic is not None else None
             key: str | bytes = asked.topic_id.bytes if asked.topic_id is not None else _NO_ID
         else:
             name = key = asked.name
-        refused = _refused(self._context, name, self._message.acks, self._message.transactional_id)
-        parts: Iterable[Any] = asked.partition_data
-        if len(asked.partition_data) > 1:
-            parts = {part.index: part for part in parts}.values()  # named twice, the last one counts, as in Kafka
+        refused = _refused(self.context, name, self._message.acks, self._message.transactional_id)
         done: list[ProducedPartition] = []
+        if parts is not None:
+            self._long.append(done)
+        else:
+            parts = asked.partition_data
+            if len(asked.partition_data) > 1:
+                parts = {part.index: part for part in parts}.values()  # the last one counts, as in Kafka
         self._topics.append((key, done))
-        return name or "", refused, parts, done
+        return name or "", refused, iter(parts), done
 
     def reply(self) -> bytes | None:
-        broker, context = self._broker, self._context
+        self._count_bytes()
+        if self.wants_reply:
+            return produce_response(self.context.version, self._topics)
+        self._hang_up_for({part.error_code for _, parts in self._topics for part in parts})
+        return None
+
+    def reply_in_steps(self) -> Steps[list[Chunk] | None]:
+        self._count_bytes()
+        try:
+            if self.wants_reply:
+                return (yield from produce_response_in_steps(self.context.version, self._topics))
+            codes: set[int] = set()
+            for number, (_, parts) in enumerate(self._topics):
+                for first in range(0, len(parts), STEP_PARTITIONS):
+                    codes.update([part.error_code for part in parts[first : first + STEP_PARTITIONS]])
+                    if first or not number % STEP_PARTITIONS:
+                        yield None
+            self._hang_up_for(codes)
+            return None
+        finally:
+            self.broker.leftovers.add(*self._long, self._topics)
+
+    def _count_bytes(self) -> None:
+        broker, context = self.broker, self.context
         if broker.quotas.limited(PRODUCER_BYTE_RATE):
             used = context.request_bytes
             context.throttle(broker.quotas.record(PRODUCER_BYTE_RATE, context.user, context.client_id, used))
-        if self._message.acks == 0:
-            failed = {part.error_code for _, parts in self._topics for part in parts if part.error_code}
-            if failed:
-                codes = sorted(ErrorCode(code).name for code in failed)
-                raise Hangup(f"produce without acks failed: {', '.join(codes)}")
-            return None
-        return produce_response(self._context.version, self._topics)
+
+    @staticmethod
+    def _hang_up_for(codes: set[int]) -> None:
+        """A client without acks learns of what failed from the end of its connection."""
+        failed = codes - {0}
+        if failed:
+            names = sorted(ErrorCode(code).name for code in failed)
+            raise Hangup(f"produce without acks failed: {', '.join(names)}")
 
     def produce(self, topic: str, part: Any) -> ProducedPartition | Steps[ProducedPartition]:
-        partition = self._broker.partition(topic, part.index)
+        partition = self.broker.partition(topic, part.index)
         if partition is None:
             return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
         try:
@@ -158,7 +219,7 @@ class _Produce:
         except KafkaError as error:
             return ProducedPartition(part.index, error.code, error_message=error.message or None)
         attributes = data[_ATTRIBUTES_LOW_BYTE] if len(data) > _ATTRIBUTES_LOW_BYTE else 0
-        if self._context.version < 7 and attributes & _COMPRESSION == _ZSTD:
+        if self.context.version < 7 and attributes & _COMPRESSION == _ZSTD:
             return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
         if attributes & _TRANSACTIONAL:
             return ProducedPartition(part.index, ErrorCode.transactional_id_authorization_failed)
@@ -174,9 +235,9 @@ class _Produce:
         self, partition: Partition, index: int, data: bytes, steps: batch_steps.Steps[AppendInfo]
     ) -> Steps[ProducedPartition]:
         try:
-            info = yield from self._broker.workers.run(steps)
+            info = yield from self.broker.workers.run(steps)
         except KafkaError as error:
-            if self._broker.partition(partition.topic, index) is not partition:
+            if self.broker.partition(partition.topic, index) is not partition:
                 return ProducedPartition(index, ErrorCode.unknown_topic_or_partition)
             refused = self._refusal(partition, index, data, error)
             return refused if isinstance(refused, ProducedPartition) else (yield from refused)
@@ -201,10 +262,10 @@ class _Produce:
 
         A client sends the others again, and those that are named never.
         """
-        now_ms = self._broker.now_ms()
+        now_ms = self.broker.now_ms()
         try:
             steps = partition.log.refused_records(data, now_ms, most=self._errors_left)
-            found = yield from self._broker.workers.run(steps)
+            found = yield from self.broker.workers.run(steps)
             earliest, latest = time_bounds(partition.log.config, now_ms)
             start = partition.log_start_offset
         except KafkaError:

@@ -18,7 +18,9 @@ from uuid import UUID
 
 from odradek.broker.deferred import Deferred
 from odradek.broker.fetch_sessions import FetchContext, TopicKey, Wanted
+from odradek.broker.long_lists import keyed, listed
 from odradek.broker.quotas import CONSUMER_BYTE_RATE
+from odradek.broker.scheduler import Steps, finish
 from odradek.broker.transport import FILE_FROM_BYTES
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
@@ -28,7 +30,6 @@ from odradek.wire.schemas import milliseconds
 if TYPE_CHECKING:
     from odradek.broker.partition import Partition
     from odradek.broker.router import Context
-    from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
 
 
@@ -46,7 +47,7 @@ def handle(
     broker: BrokerServer, context: Context, message: Any
 ) -> list[Chunk] | Deferred[list[Chunk]] | Steps[list[Chunk]]:
     by_id = context.version >= 13
-    if context.request_bytes > MANY_FROM_BYTES and _partition_count(message) > AT_ONCE:
+    if context.request_bytes > MANY_FROM_BYTES and _is_long(message):
         return _handle_in_steps(broker, context, message)
     wanted = [
         Wanted(
@@ -83,16 +84,9 @@ def handle(
 def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[Any]:
     """The same for a request that names many partitions."""
     by_id = context.version >= 13
-    wanted: dict[tuple[TopicKey, int], Wanted] = {}
-    forgotten: list[tuple[TopicKey, int]] = []
-    for item in _wanted(message, by_id):
-        wanted[item.topic, item.partition] = item
-        if len(wanted) % STEP_PARTITIONS == 0:
-            yield None
-    for key in _forgotten(message, by_id):
-        forgotten.append(key)
-        if len(forgotten) % STEP_PARTITIONS == 0:
-            yield None
+    # Named twice, the last one counts, as in Kafka.
+    wanted = yield from keyed(((item.topic, item.partition), item) for item in _wanted(message, by_id))
+    forgotten = yield from listed(_forgotten(message, by_id))
     try:
         session = yield from broker.fetch_sessions.begin_in_steps(
             broker.now_ms(),
@@ -106,6 +100,8 @@ def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> St
         )
     except KafkaError as error:
         return fetch_response(context.version, (), error_code=error.code)
+    finally:
+        broker.leftovers.add(wanted, forgotten)
     return (yield from _Fetch(broker, context, message, session).begin_in_steps())
 
 
@@ -113,9 +109,11 @@ def _new_session_id() -> int:
     return getrandbits(31)
 
 
-def _partition_count(message: Any) -> int:
-    named = sum([len(topic.partitions) for topic in message.topics])
-    return named + sum([len(topic.partitions) for topic in getattr(message, "forgotten_topics_data", ())])
+def _is_long(message: Any) -> bool:
+    forgotten = getattr(message, "forgotten_topics_data", ())
+    topics = (*message.topics[:AT_ONCE], *forgotten[:AT_ONCE])
+    named = max(len(message.topics), len(forgotten), sum([len(topic.partitions) for topic in topics]))
+    return named > AT_ONCE
 
 
 def _forgotten(message: Any, by_id: bool) -> Iterator[tuple[TopicKey, int]]:
@@ -183,8 +181,13 @@ class _Fetch:
             return (yield from self._reply_in_steps())
         # Nothing that was read is kept while a large fetch waits. It is read once more at its end.
         promise = self._park(lambda _: self._complete_in_steps())
-        self._fetched, self._slices = [], {}
+        self._leave()
         return promise
+
+    def _leave(self) -> None:
+        """Forgets what was read, which may be much."""
+        self._broker.leftovers.add(self._fetched, self._slices)
+        self._fetched, self._slices = [], {}
 
     def _must_wait(self) -> bool:
         return not (self._urgent or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not self._fetched)
@@ -284,16 +287,23 @@ class _Fetch:
         return answer._replace(records=(data,), size=len(data))
 
     def _over_quota(self) -> bool:
+        return self._broker.quotas.limited(CONSUMER_BYTE_RATE) and finish(self._over_quota_in_steps())
+
+    def _over_quota_in_steps(self) -> Steps[bool]:
         """Counts the reply's bytes towards the client's quota; a client above it rests, and gets none of them."""
         quotas, context = self._broker.quotas, self._context
         if not quotas.limited(CONSUMER_BYTE_RATE):
             return False
         found: dict[TopicKey, list[FetchedPartition]] = {}
-        for item, answer in self._fetched:
+        size = 0
+        for number, (item, answer) in enumerate(self._fetched, 1):
+            size += answer.size
             if answer.size or answer.error_code:
                 found.setdefault(item.topic, []).append(answer)
-        heads = fetch_response(self._version, [(_packed(key), answers) for key, answers in found.items()])
-        size = sum(map(len, heads)) + sum(answer.size for _, answer in self._fetched)
+            if not number % STEP_PARTITIONS:
+                yield None
+        heads = yield from self._packed_in_steps(found)
+        size += sum(map(len, heads))
         throttle_ms = quotas.record(CONSUMER_BYTE_RATE, context.user, context.client_id, size)
         if not throttle_ms:
             return False
@@ -318,14 +328,25 @@ class _Fetch:
         return fetch_response(self._version, named, session_id=self._session.session_id)
 
     def _reply_in_steps(self) -> Steps[list[Chunk]]:
-        if self._over_quota():
-            return self._empty_reply()
-        topics: dict[TopicKey, list[FetchedPartition]] = {}
-        for first in range(0, len(self._fetched), STEP_PARTITIONS):
-            self._collect(self._fetched[first : first + STEP_PARTITIONS], topics)
-            yield None
-        named = [(_packed(key), answers) for key, answers in topics.items()]
-        return (yield from fetch_response_in_steps(self._version, named, session_id=self._session.session_id))
+        try:
+            if (yield from self._over_quota_in_steps()):
+                return self._empty_reply()
+            topics: dict[TopicKey, list[FetchedPartition]] = {}
+            for first in range(0, len(self._fetched), STEP_PARTITIONS):
+                self._collect(self._fetched[first : first + STEP_PARTITIONS], topics)
+                yield None
+            return (yield from self._packed_in_steps(topics))
+        finally:
+            self._leave()
+
+    def _packed_in_steps(self, topics: dict[TopicKey, list[FetchedPartition]]) -> Steps[list[Chunk]]:
+        """A reply. The dictionary is used up."""
+        named = ((_packed(key), answers) for key, answers in topics.items())
+        session_id = self._session.session_id
+        try:
+            return (yield from fetch_response_in_steps(self._version, len(topics), named, session_id=session_id))
+        finally:
+            self._broker.leftovers.add(topics)
 
     def _collect(
         self, fetched: list[tuple[Wanted, FetchedPartition]], topics: dict[TopicKey, list[FetchedPartition]]

@@ -1,0 +1,45 @@
+"""Lists and dictionaries of what a long request names, made a few elements at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from odradek.broker.scheduler import Steps
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
+
+STEP_ELEMENTS = 500
+
+
+def listed(values: Iterable[T]) -> Steps[list[T]]:
+    """``list(values)``."""
+    made: list[T] = []
+    for value in values:
+        made.append(value)
+        if not len(made) % STEP_ELEMENTS:
+            yield None
+    return made
+
+
+def keyed(rows: Iterable[tuple[H, T]]) -> Steps[dict[H, T]]:
+    """``dict(rows)``: of those with the same key the last one counts."""
+    made: dict[H, T] = {}
+    for number, (key, value) in enumerate(rows, 1):
+        made[key] = value
+        if not number % STEP_ELEMENTS:
+            yield None
+    return made
+
+
+def counted(values: Iterable[H]) -> Steps[Counter[H]]:
+    """``Counter(values)``."""
+    made: Counter[H] = Counter()
+    for number, value in enumerate(values, 1):
+        made[value] += 1
+        if not number % STEP_ELEMENTS:
+            yield None
+    return made
