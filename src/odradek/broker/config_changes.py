@@ -5,7 +5,6 @@ Both end in the same step: a resource, and for each name a text, or ``None`` tha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from odradek.broker import config_protection, config_resources
 from odradek.broker.config import MIN_ISR, BrokerConfig, check_topic_configs, find_broker_key
 from odradek.broker.config_inert import DYNAMIC
 from odradek.broker.config_resources import LOGGER
+from odradek.broker.long_lists import counted
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from odradek.broker.scheduler import Steps
     from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
+
+MAX_SETTINGS = 10_000
+"""In a request, of one resource: they are checked in one step. No resource has a thousand; Kafka's controller writes
+10,000 records for one request at most."""
 
 Changes = Mapping[str, str | None]
 
@@ -53,7 +57,7 @@ def _alter_all(
     broker: BrokerServer, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
 ) -> Steps[list[KafkaError | None]]:
     """Why each resource is refused. Raises KafkaError where all of them are."""
-    times = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
+    times = yield from counted((resource.resource_type, resource.resource_name) for resource in message.resources)
     errors: list[KafkaError | None] = []
     with broker.controller.turn() as turn:
         yield turn.come
@@ -63,9 +67,7 @@ def _alter_all(
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-                names = [config.name for config in resource.configs]
-                if len(set(names)) != len(names):
-                    raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+                check_names([config.name for config in resource.configs[: MAX_SETTINGS + 1]])
                 request = alter(resource)
                 if request is not None:
                     yield from change.add(request)
@@ -79,7 +81,16 @@ def _alter_all(
             yield None
         if not message.validate_only:
             yield from broker.controller.alter_configs(change, context)
+    broker.leftovers.add(times)
     return errors
+
+
+def check_names(names: list[str]) -> None:
+    """The settings that are named for one resource. Raises KafkaError."""
+    if len(names) > MAX_SETTINGS:
+        raise KafkaError(ErrorCode.invalid_request, f"More than {MAX_SETTINGS:,} settings of one resource")
+    if len(set(names)) != len(names):
+        raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
 
 
 def check_resource(broker: BrokerServer, kind: int, name: str) -> None:

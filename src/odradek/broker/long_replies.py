@@ -6,10 +6,10 @@ element is packed when it is made. Its bytes are counted: ``Context.grow_reply``
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from odradek.broker.long_lists import counted
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import schemas
 from odradek.wire.elements import PIECE_BYTES, Elements
@@ -65,13 +65,14 @@ def rows_of_topics(
     """The rows of a reply about topics, one for each name. ``make`` makes those of topics that are named once. It gets
     how often each is named, and raises KafkaError where all topics are refused.
     """
-    times = Counter(topic.name for topic in topics)
+    times = yield from counted(topic.name for topic in topics)
     twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
     try:
         rows = yield from make(times)
         for name, count in times.items():
             if count > 1:
                 rows.add(refused(name, twice))
+            yield None
     except KafkaError as error:
         rows = elements(context, array)
         for topic in topics:

@@ -15,23 +15,57 @@ PIECE_BYTES = 64 << 10
 Pack = Callable[[Mapping[str, Any]], list[bytes]]
 
 
-class Elements:
+class Pieces:
+    """Chunks one behind the other, joined to pieces while they come."""
+
+    __slots__ = ("_chunks", "_short", "_short_bytes")
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._short: list[bytes] = []
+        self._short_bytes = 0
+
+    def append(self, chunk: bytes) -> None:
+        size = len(chunk)
+        if size >= PIECE_BYTES:
+            self._close_piece()
+            self._chunks.append(chunk)
+            return
+        self._short.append(chunk)
+        self._short_bytes += size
+        if self._short_bytes >= PIECE_BYTES:
+            self._close_piece()
+
+    def extend(self, chunks: Iterable[bytes]) -> None:
+        for chunk in chunks:
+            self.append(chunk)
+
+    def chunks(self) -> list[bytes]:
+        """All of them."""
+        self._close_piece()
+        return self._chunks
+
+    def _close_piece(self) -> None:
+        if self._short:
+            self._chunks.append(b"".join(self._short))
+            self._short, self._short_bytes = [], 0
+
+
+class Elements(Pieces):
     """An array's elements, packed. As a value in a message's mapping it stands for the array.
 
     ``grow`` is called with the number of bytes that have come, now and then: it may raise to end it.
     """
 
-    __slots__ = ("_chunks", "_grow", "_new_bytes", "_pack", "_short", "_short_bytes", "count", "counted")
+    __slots__ = ("_grow", "_new_bytes", "_pack", "count", "counted")
 
     def __init__(self, pack: Pack, grow: Callable[[int], None] | None = None) -> None:
+        super().__init__()
         self.count = 0
         self.counted = 0
         """Bytes that ``grow`` was called with, for this array and those inside its elements."""
         self._pack = pack
         self._grow = grow
-        self._chunks: list[bytes] = []
-        self._short: list[bytes] = []
-        self._short_bytes = 0
         self._new_bytes = 0
 
     def __len__(self) -> int:
@@ -50,34 +84,13 @@ class Elements:
         """Appends an element that was packed before."""
         self.count += 1
         for chunk in packed:
-            self._append(chunk)
+            self._new_bytes += len(chunk)
+            self.append(chunk)
         if self._new_bytes >= PIECE_BYTES:
             self.counted += self._new_bytes
             new, self._new_bytes = self._new_bytes, 0
             if self._grow is not None:
                 self._grow(new)
-
-    def chunks(self) -> list[bytes]:
-        """All elements, one behind the other."""
-        self._close_piece()
-        return self._chunks
-
-    def _append(self, chunk: bytes) -> None:
-        size = len(chunk)
-        self._new_bytes += size
-        if size >= PIECE_BYTES:
-            self._close_piece()
-            self._chunks.append(chunk)
-            return
-        self._short.append(chunk)
-        self._short_bytes += size
-        if self._short_bytes >= PIECE_BYTES:
-            self._close_piece()
-
-    def _close_piece(self) -> None:
-        if self._short:
-            self._chunks.append(b"".join(self._short))
-            self._short, self._short_bytes = [], 0
 
 
 def in_pieces(chunks: list[bytes]) -> list[bytes]:

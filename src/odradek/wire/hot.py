@@ -16,6 +16,7 @@ from uuid import UUID
 
 from odradek.core.ids import USUAL_NAME_CHARS
 from odradek.core.varints import uvarint
+from odradek.wire.elements import Pieces
 
 
 class CommittedTopic(NamedTuple):
@@ -62,12 +63,14 @@ def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> by
         try:
             next(steps)
         except StopIteration as end:
-            return bytes(end.value)
+            return b"".join(end.value)
 
 
-def offset_commit_response_in_steps(version: int, topics: Sequence[CommittedTopic]) -> Generator[None, None, bytes]:
-    """The same, a few rows at a time."""
-    out: list[bytes] = []
+def offset_commit_response_in_steps(
+    version: int, topics: Sequence[CommittedTopic]
+) -> Generator[None, None, list[bytes]]:
+    """The same in pieces, a few rows at a time."""
+    out = Pieces()
     flexible = version >= 8
     if version >= 3:
         out.append(_NO_THROTTLE)
@@ -90,7 +93,7 @@ def offset_commit_response_in_steps(version: int, topics: Sequence[CommittedTopi
             out.append(b"\0")
     if flexible:
         out.append(b"\0")
-    return b"".join(out)
+    return out.chunks()
 
 
 class FetchedTopic(NamedTuple):

@@ -7,10 +7,11 @@ replicas, 7 leader epochs, 8–10 authorised operations, 9 flexible, 10 topic id
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from odradek.broker.long_lists import listed
 from odradek.broker.long_replies import elements, reply
 from odradek.catalog.shard import Partition, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
@@ -36,14 +37,16 @@ Wanted = tuple[str | None, UUID | None]
 def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
     by_id = context.version >= 10
     asked = message.topics
+    if asked is not None and len(asked) > TOPICS_AT_ONCE:
+        return _answer_to_many(broker, context, message)
     if (
         by_id
         and context.version < 12
         and any(topic.name is None or topic.topic_id is not None for topic in asked or ())
     ):
-        return _refused(asked, ErrorCode.invalid_request)
+        return _refused(_all_failed(asked, ErrorCode.invalid_request), ErrorCode.invalid_request)
     if by_id and any(topic.name is None and topic.topic_id is None for topic in asked or ()):
-        return _refused(asked, ErrorCode.unknown_server_error)
+        return _refused(_all_failed(asked, ErrorCode.unknown_server_error), ErrorCode.unknown_server_error)
     wants_all = asked is None or (context.version == 0 and not asked)
     wanted: list[Wanted]
     if wants_all:
@@ -55,6 +58,31 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     operations = _topic_operations(message)
     topics = [_described(topic, operations) for named in wanted if (topic := _find(broker, named)) is not None]
     return describe_cluster(broker, context, message, topics)
+
+
+def _answer_to_many(broker: BrokerServer, context: Context, message: Any) -> Steps[Any]:
+    """A reply about more topics than are looked at in one step."""
+    by_id = context.version >= 10
+    wanted: dict[Wanted, None] = {}
+    fault = ErrorCode.none
+    for number, topic in enumerate(message.topics):
+        if by_id and topic.name is None and topic.topic_id is None:
+            fault = fault or ErrorCode.unknown_server_error
+        if by_id and context.version < 12 and (topic.name is None or topic.topic_id is not None):
+            fault = ErrorCode.invalid_request
+        wanted[_named(topic, by_id)] = None
+        if not number % TOPICS_AT_ONCE:
+            yield None
+    try:
+        if fault:
+            topics = elements(context, "topics")
+            for topic in message.topics:
+                topics.add(_failed(topic.name or "", topic.topic_id, fault))
+                yield None
+            return reply(context, _refused(topics, fault))
+        return (yield from _answer_in_steps(broker, context, message, wanted, wants_all=False))
+    finally:
+        broker.leftovers.add(wanted)
 
 
 def _topic_operations(message: Any) -> int:
@@ -84,7 +112,7 @@ def _find(broker: BrokerServer, named: Wanted) -> Topic | None:
 
 
 def _answer_in_steps(
-    broker: BrokerServer, context: Context, message: Any, wanted: list[Wanted], *, wants_all: bool
+    broker: BrokerServer, context: Context, message: Any, wanted: Collection[Wanted], *, wants_all: bool
 ) -> Steps[list[Chunk]]:
     refused: Mapping[str, ErrorCode] = {}
     may_create = not wants_all and getattr(message, "allow_auto_topic_creation", True)
@@ -122,13 +150,13 @@ def describe_cluster(
     }
 
 
-def _create(broker: BrokerServer, context: Context, wanted: list[Wanted]) -> Steps[Mapping[str, ErrorCode]]:
+def _create(broker: BrokerServer, context: Context, wanted: Collection[Wanted]) -> Steps[Mapping[str, ErrorCode]]:
     """Creates the topics that are not there; why some are not there then, where clients have to know.
 
     Kafka creates them in the background, all or none, and does not say that there were too many.
     """
-    names = [name for name, topic_id in wanted if name is not None and topic_id is None]
-    names = [name for name in names if broker.catalog.topic(name) is None]
+    named = (name for name, topic_id in wanted if topic_id is None)
+    names = yield from listed(name for name in named if name is not None and broker.catalog.topic(name) is None)
     if not names:
         return {}
     try:
@@ -151,7 +179,11 @@ def _unknown(
     return _failed(name, None, code) | {"topic_authorized_operations": operations}
 
 
-def _refused(asked: Any, code: ErrorCode) -> dict[str, Any]:
+def _all_failed(asked: Any, code: ErrorCode) -> list[dict[str, Any]]:
+    return [_failed(topic.name or "", topic.topic_id, code) for topic in asked]
+
+
+def _refused(topics: list[dict[str, Any]] | Elements, code: ErrorCode) -> dict[str, Any]:
     """A request that cannot be meant is refused for all its topics, and nothing else is told.
 
     10 and 11 have the field for a topic's id, but only 12 lets it, or a null name, be asked for.
@@ -160,7 +192,7 @@ def _refused(asked: Any, code: ErrorCode) -> dict[str, Any]:
         "brokers": [],
         "cluster_id": None,
         "controller_id": -1,
-        "topics": [_failed(topic.name or "", topic.topic_id, code) for topic in asked],
+        "topics": topics,
         "cluster_authorized_operations": NOT_ASKED,
         "error_code": code,
     }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.router import Context
     from odradek.broker.server import BrokerServer
     from odradek.catalog.shard import Topic
+    from odradek.wire.hot_log import Chunk
 
 
 AT_ONCE = 500
@@ -52,9 +53,9 @@ class Commit:
         return broker.runtime.group_partition(self.request.group_id)
 
     def pack(self, reply: OffsetCommitReply) -> bytes:
-        return finish(self.pack_in_steps(reply))
+        return b"".join(finish(self.pack_in_steps(reply)))
 
-    def pack_in_steps(self, reply: OffsetCommitReply) -> Steps[bytes]:
+    def pack_in_steps(self, reply: OffsetCommitReply) -> Steps[list[bytes]]:
         """A reply of many partitions, a few at a time."""
         topics: list[CommittedTopic] = []
         for topic, indexes in self.rows:
@@ -68,7 +69,7 @@ class Commit:
         return (yield from offset_commit_response_in_steps(self.version, topics))
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Deferred[bytes] | Steps[bytes]:
+def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Deferred[bytes] | Steps[list[Chunk]]:
     if len(message.topics) > AT_ONCE or sum([len(topic.partitions) for topic in message.topics]) > AT_ONCE:
         return _handle_in_steps(broker, context, message)
     commit = commit_of(broker, context.version, message)
@@ -77,12 +78,14 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Defe
     return broker.runtime.submit(commit.shard(broker), commit.request).map(commit.pack)
 
 
-def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[bytes]:
+def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     commit = yield from _commit_of(broker, context.version, message)
     reply = OffsetCommitReply()
     if commit.request is not None:
         reply = yield broker.runtime.submit(commit.shard(broker), commit.request)
-    return (yield from commit.pack_in_steps(reply))
+    pieces = yield from commit.pack_in_steps(reply)
+    broker.leftovers.add(commit.rows, commit.unknown)
+    return cast("list[Chunk]", pieces)
 
 
 def commit_of(broker: BrokerServer, version: int, message: Any) -> Commit:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 from odradek.broker.deferred import Deferred, gather
+from odradek.broker.long_lists import listed
 from odradek.broker.long_replies import ReplySize, elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetFetch, OffsetFetchReply
-from odradek.wire.elements import in_pieces
+from odradek.wire.elements import Pieces, in_pieces
 from odradek.wire.hot import (
     FETCHED_TOPIC_END,
     FetchedGroup,
@@ -89,16 +90,26 @@ def _named(broker: BrokerServer, version: int, topic: Any) -> Asked:
 
 
 def _submit(
-    broker: BrokerServer, version: int, asked: Any, require_stable: bool, named: list[Asked] | None
+    broker: BrokerServer,
+    version: int,
+    asked: Any,
+    require_stable: bool,
+    named: list[Asked] | None,
+    *,
+    topics: list[tuple[str, Sequence[int]]] | None = None,
 ) -> Deferred[_Answer]:
-    topics = None
-    if named is not None:
-        topics = [(name, partitions) for name, topic_id, partitions in named if name or topic_id is None]
+    """``topics``: those of ``named`` that exist, if they have been looked through."""
+    if named is not None and topics is None:
+        topics = list(_known(named))
     request = OffsetFetch(asked.group_id, topics, require_stable)
     if version >= 9:
         request.member_id, request.member_epoch = asked.member_id, asked.member_epoch
     answer = broker.runtime.submit(broker.runtime.group_partition(asked.group_id), request)
     return answer.map(lambda reply: _Answer(broker, version, asked.group_id, named, reply))
+
+
+def _known(named: Iterable[Asked]) -> Iterator[tuple[str, Sequence[int]]]:
+    return ((name, partitions) for name, topic_id, partitions in named if name or topic_id is None)
 
 
 class _Answer(NamedTuple):
@@ -144,7 +155,8 @@ def _packed_in_steps(
     broker: BrokerServer, context: Context, groups: Sequence[Any], require_stable: bool
 ) -> Steps[list[Chunk]]:
     """What is asked for again, word for word, is looked up once."""
-    out = [offset_fetch_start(context.version, len(groups))]
+    out = Pieces()
+    out.append(offset_fetch_start(context.version, len(groups)))
     known: dict[Any, list[bytes]] = {}
     size = ReplySize(context)
     for group in groups:
@@ -155,10 +167,11 @@ def _packed_in_steps(
                 known[group] = packed
         else:
             size.add(sum(map(len, packed)))
-        out += packed
+        out.extend(packed)
         yield None
     out.append(offset_fetch_end(context.version))
-    return cast("list[Chunk]", in_pieces(out))
+    broker.leftovers.add(known)
+    return cast("list[Chunk]", out.chunks())
 
 
 def _group_in_steps(
@@ -168,7 +181,7 @@ def _group_in_steps(
     code = int(answer.reply.error.value)
     if code:
         return [fetched_group_start(version, asked.group_id, 0) + fetched_group_end(code)]
-    out: list[bytes] = []
+    out = Pieces()
     count = 0
     for (name, topic_id, partitions), rows in answer.topics():
         count += 1
@@ -177,10 +190,13 @@ def _group_in_steps(
             size.add(len(rows.memo))
             out.append(rows.memo)
         else:
-            out += yield from _rows_in_steps(partitions, rows, size)
+            out.extend((yield from _rows_in_steps(partitions, rows, size)))
         out.append(FETCHED_TOPIC_END)
         yield None
-    return in_pieces([fetched_group_start(version, asked.group_id, count), *out, fetched_group_end(0)])
+    if answer.named is not None:
+        broker.leftovers.add(answer.named)
+    out.append(fetched_group_end(0))
+    return in_pieces([fetched_group_start(version, asked.group_id, count), *out.chunks()])
 
 
 def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: ReplySize) -> Steps[list[bytes]]:
@@ -200,13 +216,11 @@ def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: Re
 
 
 def _fetch_in_steps(broker: BrokerServer, version: int, asked: Any, require_stable: bool) -> Steps[_Answer]:
-    named: list[Asked] | None = None
-    if asked.topics is not None:
-        named = []
-        for topic in asked.topics:
-            named.append(_named(broker, version, topic))
-            yield None
-    return cast(_Answer, (yield _submit(broker, version, asked, require_stable, named)))
+    if asked.topics is None:
+        return cast(_Answer, (yield _submit(broker, version, asked, require_stable, None)))
+    named = yield from listed(_named(broker, version, topic) for topic in asked.topics)
+    known = yield from listed(_known(named))
+    return cast(_Answer, (yield _submit(broker, version, asked, require_stable, named, topics=known)))
 
 
 def _fields_in_steps(

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
 
 
+MAX_PROTOCOLS = 1000
+"""Of one member. Kafka has no bound; its clients name as many assignors as they know, which are five."""
+
+
 def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
     version = context.version
     session_timeout_ms = milliseconds(message.session_timeout)
+    protocols = message.protocols[:MAX_PROTOCOLS]
     instance_id = message.group_instance_id if version >= 5 else None
     client_id = context.client_id or ""
     made = fresh_uuid(broker)
@@ -37,12 +42,14 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
         session_timeout_ms,
         milliseconds(message.rebalance_timeout) if version >= 1 else session_timeout_ms,
         message.protocol_type,
-        tuple(MemberProtocol(protocol.name, bytes(protocol.metadata)) for protocol in message.protocols),
+        tuple(MemberProtocol(protocol.name, bytes(protocol.metadata)) for protocol in protocols),
         instance_id,
         requires_known_member_id=version >= 4,
         can_skip_assignment=version >= 9,
         new_short_id=short_id(made),
     )
+    if len(message.protocols) > MAX_PROTOCOLS:
+        return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
     if not message.member_id and len(new_member_id.encode()) > MAX_STRING_BYTES:
         # It could be neither sent nor stored. Kafka answers with the same code.
         return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_description import describe_topic
 from odradek.broker.controller import NewTopic
+from odradek.broker.long_lists import listed
 from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
 from odradek.broker.metadata_log import Change, ChangeTooLarge
 from odradek.broker.quotas import Permits
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from odradek.wire.hot_log import Chunk
 
 
+STEP_TOPICS = 500
+"""Topics whose partitions are counted in one step."""
+
+
 def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     def make(times: Mapping[str, int]) -> Steps[Elements]:
         return _create_all(broker, context, message, times)
@@ -36,8 +41,14 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
 
 def _create_all(broker: BrokerServer, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
     """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
-    wanted = [topic for topic in message.topics if times[topic.name] == 1]
-    check_partition_count(sum(_partition_count(broker, topic) for topic in wanted if topic.name != METADATA_TOPIC))
+    wanted = yield from listed(topic for topic in message.topics if times[topic.name] == 1)
+    partitions = 0
+    for number, topic in enumerate(wanted):
+        if topic.name != METADATA_TOPIC:
+            partitions += _partition_count(broker, topic)
+        if not number % STEP_TOPICS:
+            yield None
+    check_partition_count(partitions)
     permits = Permits(broker, context, strict=context.version >= 6)
     rows = elements(context, "topics")
     described: dict[frozenset[Any], Elements | tuple[()]] = {}

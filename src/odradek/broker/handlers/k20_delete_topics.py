@@ -6,10 +6,11 @@ Versions: 3 says TOPIC_DELETION_DISABLED, 4 flexible, 5 a message, 6 by topic id
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from odradek.broker.long_lists import counted, listed
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import Permits
@@ -24,26 +25,34 @@ if TYPE_CHECKING:
     from odradek.wire.hot_log import Chunk
 
 
+AT_ONCE = 500
+"""Names that are looked up in one step."""
+
 Named = tuple[str | None, UUID | None]
 
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
-    asked: Iterable[Named]
-    if context.version >= 6:
-        asked = [(topic.name, topic.topic_id) for topic in message.topics]
-    else:
-        asked = [(name, None) for name in message.topic_names]
+    asked = yield from listed(_named(context.version, message))
+    times = yield from counted(asked)
     try:
         if not broker.config.delete_topic_enable:
             disabled = ErrorCode.topic_deletion_disabled if context.version >= 3 else ErrorCode.invalid_request
             raise KafkaError(disabled, "Topic deletion is disabled.")
-        rows = yield from _delete_all(broker, context, Counter(asked))
+        rows = yield from _delete_all(broker, context, times)
     except KafkaError as error:
         rows = elements(context, "responses")
         for named in asked:
             rows.add(_row(named, error))
             yield None
+    finally:
+        broker.leftovers.add(asked, times)
     return reply(context, {"responses": rows})
+
+
+def _named(version: int, message: Any) -> Iterator[Named]:
+    if version >= 6:
+        return ((topic.name, topic.topic_id) for topic in message.topics)
+    return ((name, None) for name in message.topic_names)
 
 
 def _delete_all(broker: BrokerServer, context: Context, times: Counter[Named]) -> Steps[Elements]:
@@ -53,7 +62,7 @@ def _delete_all(broker: BrokerServer, context: Context, times: Counter[Named]) -
     with broker.controller.turn() as turn:
         yield turn.come
         told = set()
-        for topic in _named_twice(broker, times):
+        for topic in (yield from _named_twice(broker, times)):
             error = KafkaError(ErrorCode.invalid_request, "The topic is named by its name and by its id.")
             rows.add(_row(_name_and_id(topic), error))
             told |= {(topic.name, None), (None, topic.id)}
@@ -82,10 +91,17 @@ def _name_and_id(topic: Topic) -> Named:
     return topic.name, cast(UUID, topic.id)
 
 
-def _named_twice(broker: BrokerServer, asked: Iterable[Named]) -> list[Topic]:
-    names = {name for name, topic_id in asked if topic_id is None}
-    by_id = [broker.catalog.topic_by_id(topic_id) for name, topic_id in asked if name is None and topic_id is not None]
-    return [topic for topic in by_id if topic is not None and topic.name in names]
+def _named_twice(broker: BrokerServer, asked: Mapping[Named, int]) -> Steps[list[Topic]]:
+    """Topics that are named by their name and by their id."""
+    found: list[Topic] = []
+    for number, (name, topic_id) in enumerate(asked):
+        if name is None and topic_id is not None:
+            topic = broker.catalog.topic_by_id(topic_id)
+            if topic is not None and (topic.name, None) in asked:
+                found.append(topic)
+        if not number % AT_ONCE:
+            yield None
+    return found
 
 
 def _find(broker: BrokerServer, named: Named, times: int) -> Topic:

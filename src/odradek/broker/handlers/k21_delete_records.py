@@ -23,8 +23,10 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     # Named twice, the last one counts, as in Kafka.
     by_topic: dict[str, dict[int, Any]] = {}
     for topic in message.topics:
-        by_topic.setdefault(topic.name, {}).update((part.partition_index, part) for part in topic.partitions)
-        yield None
+        asked = by_topic.setdefault(topic.name, {})
+        for part in topic.partitions:
+            asked[part.partition_index] = part
+            yield None
     topics = elements(context, "topics")
     try:
         for name, parts in by_topic.items():
@@ -33,8 +35,11 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
                 partitions.add(_delete(broker, name, part))
                 yield None
             topics.add({"name": name, "partitions": partitions})
+            yield None
+            broker.leftovers.add(parts)
     finally:  # also where the client disconnects before the end
         broker.directory.checkpoint_log_starts()
+        broker.leftovers.add(by_topic)
     return reply(context, {"topics": topics})
 
 

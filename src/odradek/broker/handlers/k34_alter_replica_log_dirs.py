@@ -38,4 +38,5 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     for name, partitions in answers.items():
         results.add({"topic_name": name, "partitions": partitions})
         yield None
+    broker.leftovers.add(asked, answers)
     return reply(context, {"results": results})

@@ -42,6 +42,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     for name, partitions in answers.items():
         topics.add({"name": name, "partitions": partitions})
         yield None
+    broker.leftovers.add(seen, answers)
     total, usable = _disk(broker)
     directory = {
         "error_code": ErrorCode.none,

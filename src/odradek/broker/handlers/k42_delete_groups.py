@@ -21,8 +21,11 @@ AT_ONCE = 100
 def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
     context.must_finish = True
     by_partition: dict[int, list[str]] = {}
-    for group_id in dict.fromkeys(message.groups_names):
-        by_partition.setdefault(broker.runtime.group_partition(group_id), []).append(group_id)
+    seen: set[str] = set()
+    for group_id in message.groups_names:
+        if group_id not in seen:
+            seen.add(group_id)
+            by_partition.setdefault(broker.runtime.group_partition(group_id), []).append(group_id)
         yield None
     results = elements(context, "results")
     for index, group_ids in by_partition.items():
@@ -30,4 +33,5 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
             request = DeleteGroups(group_ids[first : first + AT_ONCE])
             for group_id, error in (yield broker.runtime.submit(index, request)):
                 results.add({"group_id": group_id, "error_code": error})
+    broker.leftovers.add(seen, *by_partition.values())
     return reply(context, {"results": results})

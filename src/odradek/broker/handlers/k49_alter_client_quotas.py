@@ -8,10 +8,10 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_lists import counted
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
@@ -32,7 +32,7 @@ _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
-    times = Counter(_key(entry) for entry in message.entries)
+    times = yield from counted(_key(entry) for entry in message.entries)
     try:
         answered = yield from _alter_all(broker, context, message, times)
     except KafkaError as error:
@@ -41,6 +41,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     for entity, refused in answered.items():
         entries.add(_row(entity, refused))
         yield None
+    broker.leftovers.add(times, answered)
     return reply(context, {"entries": entries})
 
 
