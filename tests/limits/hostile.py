@@ -103,27 +103,31 @@ class Generator:
     def request(self, *, api_key: int | None = None, extreme: str | None = None) -> Request:
         """A request of some API and version; ``extreme`` where its schema has room for that."""
         name = self.dice.choice([name for name in SERVED if api_key in (None, int(name[1:3]))])
-        return self._request(int(name[1:3]), self.dice.choice(_versions(name)), extreme)
+        return self._request(int(name[1:3]), self.dice.choice(versions_of(int(name[1:3]))), extreme)
 
     def of_each_version(self) -> Iterator[Request]:
         """A plain request of each API and version."""
         for name in SERVED:
-            for version in _versions(name):
+            for version in versions_of(int(name[1:3])):
                 yield self._request(int(name[1:3]), version, "plain")
 
     def of_each_api(self, extreme: str) -> Iterator[Request]:
         """A request of the newest version for each place of each API's schema that can be extreme in this way."""
         for name in SERVED:
-            key, version = int(name[1:3]), _versions(name)[-1]
+            key, version = int(name[1:3]), versions_of(int(name[1:3]))[-1]
             entity = schemas.message_type(key, version, Kind.REQUEST)
-            for where in _places(entity, extreme) or [""]:
+            for where in places_of(entity, extreme) or [""]:
                 yield self._request(key, version, extreme, where)
+
+    def widest(self, api_key: int, where: str) -> Request:
+        """A request of the newest version that is wide there."""
+        return self._request(api_key, versions_of(api_key)[-1], "widest", where)
 
     def _request(self, key: int, version: int, extreme: str | None, where: str | None = None) -> Request:
         entity = schemas.message_type(key, version, Kind.REQUEST)
         wanted = extreme or self.dice.choice(EXTREMES)
         if where is None:
-            places = _places(entity, wanted)
+            places = places_of(entity, wanted)
             where = self.dice.choice(places) if places else ""
         message = _Message(self, wanted, where)
         body = _numbered(message.entity(entity, ""), self.serial(), 0)
@@ -138,14 +142,14 @@ class Generator:
 
 
 @cache
-def _versions(name: str) -> list[int]:
-    oldest, newest = SERVED[name]
-    known_oldest, known_newest = schemas.known_versions(int(name[1:3]))
+def versions_of(api_key: int) -> list[int]:
+    ((oldest, newest),) = [versions for name, versions in SERVED.items() if int(name[1:3]) == api_key]
+    known_oldest, known_newest = schemas.known_versions(api_key)
     return list(range(max(oldest, known_oldest), min(newest, known_newest) + 1))
 
 
 @cache
-def _places(entity: Any, extreme: str) -> list[str]:
+def places_of(entity: Any, extreme: str) -> list[str]:
     """The paths of fields where a message can be extreme in this way."""
     wanted: Callable[[Field[Any]], bool] = {
         "longest": lambda field: field.metadata.get("kafka_type") in ("string", "bytes"),

@@ -68,9 +68,12 @@ class Peer:
 
 
 async def until(condition: Callable[[], bool]) -> None:
+    """Looks in each turn of the loop at first, and then each millisecond, so that threads get to work."""
     async with asyncio.timeout(60):
+        looks = 0
         while not condition():
-            await asyncio.sleep(0)
+            looks += 1
+            await asyncio.sleep(0 if looks < 10_000 else 0.001)
 
 
 @asynccontextmanager

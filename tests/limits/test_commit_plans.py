@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections import deque
 from types import GeneratorType, SimpleNamespace
@@ -77,13 +78,14 @@ class FastPath:
             runtime=runtime,
             router=SimpleNamespace(faults=None),
             quotas=SimpleNamespace(limited=lambda key: False),
+            scheduler=SimpleNamespace(clock=lambda: 0.0),
         )
         self.lane = CommitLane(broker)
         self.take(frame(message("warm", 1)))
 
     def take(self, packed: bytes) -> bool:
         """Whether the fast path takes the commit."""
-        return self.lane.take(deque([packed]), 1) is not None
+        return self.lane.take(deque([packed]), 1, sys.maxsize) is not None
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------

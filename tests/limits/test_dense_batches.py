@@ -25,6 +25,7 @@ import pytest
 import uvloop
 from cleaning import T0, job_of, keyed, open_log
 from crc32c import crc32c
+from peers import until
 
 from odradek.batches import check, compression
 from odradek.batches.compression import CODES, compress, decompress
@@ -145,12 +146,6 @@ async def serving(directory: Path, **topic: str) -> AsyncIterator[BrokerServer]:
 
 async def connect(broker: BrokerServer) -> Client:
     return Client(*await asyncio.open_connection(*broker.address))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def run(coroutine: Any) -> None:

@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 import uvloop
 from counting import bytes_kept
-from test_turns import connect, serving, until
+from peers import until
+from test_turns import connect, serving
 
 from odradek.broker import fetch_sessions
 from odradek.broker.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, Wanted

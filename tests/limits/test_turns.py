@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
+from peers import until
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import MAX_PARKED_PARTITIONS, SHARE_BYTES, Connection
@@ -52,12 +53,6 @@ async def serving(
 
 async def connect(broker: BrokerServer) -> Client:
     return Client(*await asyncio.open_connection(*broker.address))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 class Rounds:

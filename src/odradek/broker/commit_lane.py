@@ -36,6 +36,8 @@ REFUSALS_PER_PLAN = 20
 MAX_SEEN = 10_000
 """So many in each of two generations."""
 MAX_LAYOUTS_PER_LENGTH = 8
+COMMITS_PER_LOOK = 32
+"""So many commits are read between two looks at the clock."""
 _PLAN_BYTES, _PARTITION_BYTES, _COPIES_OF_FRAME = 2800, 270, 4  # what a plan takes, measured
 
 Answer = Callable[[list[bytes]], None]
@@ -91,10 +93,11 @@ class CommitLane:
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
 
-    def take(self, backlog: deque[bytes], room: int) -> tuple[Planned, list[Commit]] | None:
+    def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[Planned, list[Commit]] | None:
         """The commits at the head of the backlog that are of one plan, at most ``room``; None: take the long way.
 
-        They stay in the backlog: who takes them removes as many.
+        Once ``until_s`` has come by the scheduler's clock, few more are taken. They stay in the backlog: who takes them
+        removes as many.
         """
         frame = backlog[0]
         layouts = self._layouts.get(len(frame), ())
@@ -123,7 +126,10 @@ class CommitLane:
         limit = broker.runtime.batch_bytes(planned.commit.shard(broker)) // planned.most_bytes
         room = min(room, len(backlog), max(limit, 1))
         size = len(frame)
+        clock = broker.scheduler.clock
         for number in range(1, room):
+            if not number % COMMITS_PER_LOOK and clock() >= until_s:
+                break
             frame = backlog[number]
             if len(frame) != size:
                 break

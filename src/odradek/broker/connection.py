@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
         backlog, clock = self._backlog, self._server.scheduler.clock
         while True:
             while backlog and self._has_room() and clock() < until_s:
-                if not (is_commit(backlog[0]) and self._serve_commits()):
+                if not (is_commit(backlog[0]) and self._serve_commits(until_s)):
                     self._serve(backlog.popleft())
                 if self._ready_bytes > _JOIN_BELOW:
                     self._flush()
@@ -275,10 +275,13 @@ class Connection(asyncio.Protocol):
         self._task = None
         self.parked.discard(task)
 
-    def _serve_commits(self) -> bool:
-        """Serves the commits at the head of the backlog together, if they are such as were served before."""
+    def _serve_commits(self, until_s: float) -> bool:
+        """Serves the commits at the head of the backlog together, if they are such as were served before.
+
+        Those that it has no time for are served in the next share, together again.
+        """
         lane, backlog = self._server.commit_lane, self._backlog
-        taken = lane.take(backlog, MAX_IN_FLIGHT - self._in_flight)
+        taken = lane.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s)
         if taken is None:
             return False
         planned, commits = taken

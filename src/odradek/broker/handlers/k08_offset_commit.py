@@ -7,7 +7,7 @@ clients are told ILLEGAL_GENERATION. 10: topics by id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -29,6 +29,8 @@ AT_ONCE = 500
 """A commit of more partitions is served in steps."""
 STEP_PARTITIONS = 500
 
+_Key = tuple[str, UUID | None]
+
 
 @dataclass(slots=True)
 class Commit:
@@ -41,6 +43,7 @@ class Commit:
     request: OffsetCommit | None
     rows: list[tuple[Topic, list[int]]]  # topics and their partitions, as the reply lists them
     unknown: list[CommittedTopic]
+    left: list[dict[Any, Any] | list[Any]] = field(default_factory=list)  # what packing a long reply has made
 
     def is_current(self, broker: BrokerServer) -> bool:
         """Whether its topics are still the same."""
@@ -65,7 +68,9 @@ class Commit:
                 yield None
             topics.append(CommittedTopic(topic.name, cast(UUID, topic.id), codes))
         if self.unknown:
-            topics = yield from _merged(self.unknown, topics)
+            by_topic = yield from _merged(self.unknown, topics)
+            topics = list(by_topic.values())
+            self.left += (by_topic, topics)
         return (yield from offset_commit_response_in_steps(self.version, topics))
 
 
@@ -84,7 +89,7 @@ def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> St
     if commit.request is not None:
         reply = yield broker.runtime.submit(commit.shard(broker), commit.request)
     pieces = yield from commit.pack_in_steps(reply)
-    broker.leftovers.add(commit.rows, commit.unknown)
+    broker.leftovers.add(commit.rows, commit.unknown, *commit.left)
     return cast("list[Chunk]", pieces)
 
 
@@ -168,10 +173,10 @@ def _refused(name: str, topic_id: Any, indexes: list[int], code: ErrorCode) -> C
     return CommittedTopic(name, topic_id, codes)
 
 
-def _merged(unknown: list[CommittedTopic], committed: list[CommittedTopic]) -> Steps[list[CommittedTopic]]:
+def _merged(unknown: list[CommittedTopic], committed: list[CommittedTopic]) -> Steps[dict[_Key, CommittedTopic]]:
     """A topic that was refused in part is listed once."""
-    by_topic: dict[tuple[str, UUID | None], CommittedTopic] = {}
-    codes_of: dict[tuple[str, UUID | None], list[int]] = {}
+    by_topic: dict[_Key, CommittedTopic] = {}
+    codes_of: dict[_Key, list[int]] = {}
     for topic in unknown:
         by_topic[topic.name, topic.topic_id] = topic
         yield None
@@ -184,4 +189,4 @@ def _merged(unknown: list[CommittedTopic], committed: list[CommittedTopic]) -> S
             by_topic[key] = CommittedTopic(topic.name, topic.topic_id, codes)
         codes += topic.codes
         yield None
-    return list(by_topic.values())
+    return by_topic

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import each_once, elements, reply
+from odradek.broker.long_replies import Known, each_once, elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import DescribedGroup, DescribeGroup
 
@@ -32,7 +32,9 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
         group = yield broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeGroup(group_id))
         return (yield from _pack(context, asked, group))
 
-    yield from each_once(groups, message.groups, str, describe)
+    known: Known = {}
+    yield from each_once(groups, message.groups, str, describe, known)
+    broker.leftovers.add(known)
     return reply(context, {"groups": groups})
 
 

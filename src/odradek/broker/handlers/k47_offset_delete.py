@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import OffsetDelete
+from odradek.groups.pace import PART_RECORDS
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from odradek.wire.hot_log import Chunk
 
 
-AT_ONCE = 1000
-"""Partitions that the coordinator is asked for in one step."""
+AT_ONCE = PART_RECORDS
+"""Partitions that the coordinator is asked for in one step: their tombstones are written at once."""
 
 Rows = list[tuple[int, ErrorCode]]
 Asked = tuple[str, list[int]]
@@ -27,6 +28,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     context.must_finish = True
     unknown: dict[str, Rows] = {}
     existing: list[Asked] = []
+    deleted: list[tuple[str, Rows]] = []
     for topic in message.topics:
         found = broker.catalog.topic(topic.name)
         count = 0 if found is None else found.partition_count
@@ -40,15 +42,19 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
             yield None
         if indexes:
             existing.append((topic.name, indexes))
-    deleted: list[tuple[str, Rows]] = [(name, []) for name, _ in existing]
-    for first, part in _parts(existing):
-        request = OffsetDelete(message.group_id, part)
-        answer = yield broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
-        if answer.error is not ErrorCode.none:
-            return reply(context, {"error_code": answer.error, "topics": ()})
-        for number, (_, rows) in enumerate(answer.topics, first):
-            deleted[number][1].extend(rows)
-    return (yield from _packed(context, _merged(unknown, deleted) if unknown else deleted))
+            deleted.append((topic.name, []))
+    try:
+        for first, part in _parts(existing):
+            request = OffsetDelete(message.group_id, part)
+            answer = yield broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+            if answer.error is not ErrorCode.none:
+                return reply(context, {"error_code": answer.error, "topics": ()})
+            for number, (_, rows) in enumerate(answer.topics, first):
+                deleted[number][1].extend(rows)
+        answers = (yield from _merged(unknown, deleted)) if unknown else deleted
+        return (yield from _packed(context, answers))
+    finally:
+        broker.leftovers.add(existing, unknown, deleted)
 
 
 def _parts(asked: list[Asked]) -> Iterator[tuple[int, list[Asked]]]:
@@ -67,12 +73,12 @@ def _parts(asked: list[Asked]) -> Iterator[tuple[int, list[Asked]]]:
     yield first, part
 
 
-def _merged(unknown: dict[str, Rows], deleted: list[tuple[str, Rows]]) -> list[tuple[str, Rows]]:
+def _merged(unknown: dict[str, Rows], deleted: list[tuple[str, Rows]]) -> Steps[list[tuple[str, Rows]]]:
     """As Kafka does it: where something is unknown, it comes first, and each name stands once."""
-    merged = dict(unknown)
     for name, rows in deleted:
-        merged.setdefault(name, []).extend(rows)
-    return list(merged.items())
+        unknown.setdefault(name, []).extend(rows)
+        yield None
+    return list(unknown.items())
 
 
 def _packed(context: Context, answers: list[tuple[str, Rows]]) -> Steps[list[Chunk]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import Known, each_once, elements, reply
@@ -21,10 +22,11 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     known: Known = {}
     for topic in message.topics:
         partitions = elements(context, "topics", "partitions")
-        asked = [(topic.name, index) for index in topic.partition_indexes]
+        asked = zip(repeat(topic.name), topic.partition_indexes)
         yield from each_once(partitions, asked, lambda one: one, lambda one: _describe(broker, context, *one), known)
         topics.add({"name": topic.name, "partitions": partitions})
         yield None
+    broker.leftovers.add(known)
     return reply(context, {"topics": topics})
 
 

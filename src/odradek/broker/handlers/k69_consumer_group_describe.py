@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.handlers.k15_describe_groups import ALL_GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
-from odradek.broker.long_replies import each_once, elements, reply
+from odradek.broker.long_replies import Known, each_once, elements, reply
 from odradek.catalog.features import GROUP
 from odradek.core.errors import ErrorCode
 from odradek.groups.consumer_member import ConsumerMember, Partitions
@@ -35,7 +35,9 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
         group = yield broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeConsumerGroup(group_id))
         return (yield from _pack(broker, context, asked, group))
 
-    yield from each_once(groups, message.group_ids, str, describe)
+    known: Known = {}
+    yield from each_once(groups, message.group_ids, str, describe, known)
+    broker.leftovers.add(known)
     return reply(context, {"groups": groups})
 
 
