@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import uuid
 from collections import deque
@@ -80,6 +81,7 @@ class FastPath:
             quotas=SimpleNamespace(limited=lambda key: False),
             scheduler=SimpleNamespace(clock=lambda: 0.0),
         )
+        self.broker = broker
         self.lane = CommitLane(broker)
         self.take(frame(message("warm", 1)))
 
@@ -89,6 +91,20 @@ class FastPath:
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------
+
+
+def test_commits_are_taken_until_the_share_ends_and_the_others_stay_together() -> None:
+    path, ticks = FastPath(), itertools.count()
+    packed = frame(message("g", 3))
+    assert [path.take(packed) for _ in range(3)] == [False, False, True]
+    path.broker.scheduler.clock = lambda: float(next(ticks))
+    backlog = deque([packed] * 500)
+    taken = path.lane.take(backlog, 1000, 3.0)
+    assert taken is not None
+    assert len(taken[1]) == 4 * commit_lane.COMMITS_PER_LOOK, "its fourth look at the clock finds that it is time"
+    whole = path.lane.take(backlog, 1000, 1000.0)
+    assert whole is not None
+    assert len(whole[1]) == 500
 
 
 def test_long_commits_of_ten_lengths_are_neither_walked_nor_remembered() -> None:

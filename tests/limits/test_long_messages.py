@@ -14,6 +14,7 @@ from peers import Peer, serving, until
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames, schemas
 from odradek.wire.lengths import ELEMENTS_AT_ONCE
+from odradek.wire.long_requests import BYTES_PER_STEP
 from odradek.wire.schemas import Kind
 
 PRODUCE, METADATA, OFFSET_COMMIT, OFFSET_FETCH, API_VERSIONS = 0, 3, 8, 9, 18
@@ -112,6 +113,23 @@ def test_a_short_request_is_read_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         for _ in range(3):
             assert len((await peer.ask(OFFSET_FETCH, 8, ask)).groups[0].topics[0].partitions) == MANY
         assert read.calls == 2
+
+    with_broker(tmp_path, story)
+
+
+def test_few_long_names_are_read_in_steps_of_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Steps(monkeypatch, "decode_in_steps")
+
+    async def story(broker: BrokerServer) -> None:
+        peer = Peer(broker)
+        named = [{"name": f"{number}" + "n" * 30_000} for number in range(200)]
+        message = {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False,
+                   "include_cluster_authorized_operations": False}  # fmt: skip
+        for count, calls in ((50, 0), (200, 1)):
+            reply = await peer.ask(METADATA, 9, message | {"topics": named[:count]})
+            assert len(reply.topics) == count
+            assert read.calls == calls
+        assert read.count >= 200 * 30_000 // (BYTES_PER_STEP + 30_000)
 
     with_broker(tmp_path, story)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.broker.scheduler import finish
 from odradek.wire import hot_log, schemas
 from odradek.wire.hot_log import FetchedPartition, ProducedPartition
 from odradek.wire.schemas import Kind
@@ -86,8 +87,12 @@ def test_produce_replies_equal_the_schemas(version, topics, throttle_ms) -> None
             ],
         },
     )
-    packed = hot_log.produce_response(version, [(_key(version >= 13, t), t[2]) for t in topics], throttle_ms)
-    assert packed == expected
+    named = [(_key(version >= 13, t), t[2]) for t in topics]
+    assert hot_log.produce_response(version, named, throttle_ms) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_log, "_STEP_PARTITIONS", 2)
+        pieces = finish(hot_log.produce_response_in_steps(version, named))
+    assert b"".join(hot_log.throttled(0, version, pieces, throttle_ms)) == expected
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -130,6 +135,12 @@ def test_fetch_replies_equal_the_schemas(version, topics, error, session) -> Non
         version, [(_key(version >= 13, t), t[2]) for t in topics], error_code=error, session_id=session, throttle_ms=7
     )
     assert b"".join(chunks) == schemas.encode(1, version, Kind.RESPONSE, message)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_log, "_STEP_PARTITIONS", 2)
+        named = ((_key(version >= 13, t), t[2]) for t in topics)
+        pieces = finish(hot_log.fetch_response_in_steps(version, len(topics), named, session_id=session))
+    whole = message | {"throttle_time": 0, "error_code": 0}
+    assert b"".join(pieces) == schemas.encode(1, version, Kind.RESPONSE, whole)
     assert all(part in chunks for _, _, partitions in topics for p in partitions if p.size for part in p.records)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,36 @@ def test_frames_survive_any_split(contents: list[bytes], data: st.DataObject) ->
         found += list(reader.feed(stream[start:end]))
     assert found == contents
     assert reader.buffered == 0
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.data())
+def test_long_frames_survive_any_split(contents: list[bytes], data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "LONG_FRAME_BYTES", 20)
+        stream = b"".join(frames.frame(content) for content in contents)
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+        reader = FrameReader()
+        found: list[bytes] = []
+        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            found += reader.feed(stream[start:end])
+            assert reader.buffered == end - sum(4 + len(frame) for frame in found)
+    assert found == contents
+
+
+def test_a_long_frame_is_held_once() -> None:
+    """To copy it takes as long as to serve hundreds of requests."""
+    reader, pieces = FrameReader(), 20
+    piece = bytes(1 << 20)
+    tracemalloc.start()
+    try:
+        assert list(reader.feed((pieces << 20).to_bytes(4, "big"))) == []
+        found = [frame for _ in range(pieces) for frame in reader.feed(piece)]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [type(frame) for frame in found] == [bytes]
+    assert len(found[0]) == pieces << 20
+    assert most < 1.5 * (pieces << 20)
 
 
 def test_a_partial_frame_is_held() -> None:
