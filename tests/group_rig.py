@@ -19,6 +19,7 @@ from odradek.batches.header import HEADER_BYTES, scan
 from odradek.batches.rows import iter_records
 from odradek.broker.deferred import Deferred
 from odradek.broker.handlers import SERVED
+from odradek.broker.leftovers import Leftovers
 from odradek.broker.runtime import Runtime
 from odradek.broker.scheduler import SHARE_S, Task
 from odradek.broker.scheduler import Scheduler as Shares
@@ -266,6 +267,7 @@ class Rig:
         scheduler._soon.clear()
         scheduler._alarms.clear()
         self.shares = Shares(scheduler.call_soon, lambda: 0.0)  # by this clock no share ever ends
+        self.leftovers = Leftovers(self.shares.start)
         self.runtime = Runtime(
             self.config,
             call_soon=scheduler.call_soon,

@@ -209,7 +209,8 @@ class Broker:
         self._count(begin)
         while not answers:
             self._count(self.rig.scheduler._soon.pop(0))
-        return schemas.decode(8, version, Kind.RESPONSE, answers[0])[0]
+        (reply,) = answers
+        return schemas.decode(8, version, Kind.RESPONSE, b"".join(reply) if isinstance(reply, list) else reply)[0]
 
     def _count(self, call: Any) -> None:
         self.steps.append(lines_run(call))
