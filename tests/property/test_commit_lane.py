@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from types import GeneratorType, SimpleNamespace
 from typing import Any
@@ -220,7 +221,7 @@ class Line:
             slot: list[bytes] = []
             self.slots.append(slot)
             assert frames.is_commit(backlog[0])
-            found = None if self.lane is None else self.lane.take(backlog, 1000)
+            found = None if self.lane is None else self.lane.take(backlog, 1000, sys.maxsize)
             if found is not None and self.lane is not None:
                 for _ in found[1]:
                     backlog.popleft()
@@ -233,8 +234,9 @@ class Line:
         head = frames.read_request_head(frame)
         message, _ = schemas.decode(8, head.version, Kind.REQUEST, frame, head.body)
 
-        def answer(reply: bytes) -> None:
-            slot.append(frames.frame(frames.response_head(8, head.version, head.correlation_id), reply))
+        def answer(reply: bytes | list[bytes]) -> None:
+            pieces = reply if isinstance(reply, list) else [reply]
+            slot.append(frames.frame(frames.response_head(8, head.version, head.correlation_id), *pieces))
 
         reply = k08_offset_commit.handle(self.rig, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
         if isinstance(reply, GeneratorType):

@@ -50,6 +50,7 @@ def answer(
             }
         )
         yield None
+    broker.leftovers.add(errors)
     return reply(context, {"responses": rows})
 
 

@@ -43,6 +43,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     for user, fault in refused.items():
         results.add({"user": user, "error_code": fault.code, "error_message": fault.message})
         yield None
+    broker.leftovers.add(accepted, refused)
     return reply(context, {"results": results})
 
 
