@@ -17,7 +17,7 @@ from odradek.broker import commit_lane
 from odradek.broker.commit_lane import CommitLane
 from odradek.broker.deferred import Deferred
 from odradek.broker.handlers import k08_offset_commit
-from odradek.broker.runtime import TOPICS_KNOWN_MS, _batch_of
+from odradek.broker.runtime_shard import TOPICS_KNOWN_MS, _batch_of
 from odradek.broker.scheduler import Scheduler as Shares
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError

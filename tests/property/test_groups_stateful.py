@@ -13,11 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
-from odradek.core.effects import Record
+from odradek.core.effects import Record, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import GroupRecord
 from odradek.groups.classic import State
+from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
+from odradek.groups.pace import Pace
 from odradek.groups.shard import GroupShard
 
 GROUP = "g"
@@ -211,7 +213,8 @@ class Groups(RuleBasedStateMachine):
         group = self.rig.shard(GROUP).groups.get(GROUP)
         if group is None or group.persisted is None or group.state not in (State.STABLE, State.EMPTY):
             return
-        living, written = group.metadata(), group.persisted
+        living, written = result_of(group_record(group, Pace())).decoded.value, group.persisted
+        assert living is not None
         if group.state is State.EMPTY and group.generation == 0:
             return  # it has only been told of so far
         same_time = written.current_state_timestamp_ms

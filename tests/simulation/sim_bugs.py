@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import odradek.broker.runtime as runtime_module
+from odradek.broker.answers import resolve
 from odradek.broker.loading import Loading
+from odradek.broker.runtime_shard import Shard
 from odradek.core.effects import SetTimer
 from odradek.core.errors import ErrorCode
 from odradek.groups import assignors, consumer_membership, offsets
@@ -118,17 +119,17 @@ def _old_assignments_kept(real: Any) -> Any:
 def _replies_before_replicas_have_it(real: Any) -> Any:
     def release(self: Any) -> None:
         while self._uncommitted:
-            runtime_module._resolve(self._uncommitted.pop(0)[1])
+            resolve(self._uncommitted.pop(0)[1])
 
     return release
 
 
 def _replies_before_the_append(real: Any) -> Any:
-    def take(self: Any, result: Any, request: Any, promise: Any) -> None:
+    def take(self: Any, result: Any, request: Any, promise: Any, long: Any = None) -> None:
         if result.records and result.reply is not None and promise is not None and request is not None:
             promise.resolve(result.reply)
             result.reply = None
-        real(self, result, request, promise)
+        real(self, result, request, promise, long)
 
     return take
 
@@ -147,16 +148,16 @@ def _deleted_topics_keep_offsets(real: Any) -> Any:
 
 
 def _no_rebalance_timeout(real: Any) -> Any:
-    def handle(self: Membership, now_ms: int, group: Any, out: Any) -> None:
-        real(self, now_ms, group, out)
+    def handle(self: Membership, now_ms: int, group: Any, out: Any) -> Iterator[None]:
+        yield from real(self, now_ms, group, out)
         out.effects = [one for one in out.effects if not (isinstance(one, SetTimer) and one.key[0] == JOIN)]
 
     return handle
 
 
 def _generation_stands_still(real: Any) -> Any:
-    def start(self: ClassicGroup, now_ms: int) -> None:
-        real(self, now_ms)
+    def start(self: ClassicGroup, now_ms: int, pace: Any) -> Iterator[None]:
+        yield from real(self, now_ms, pace)
         if self.generation > 1:
             self.generation -= 1
 
@@ -225,8 +226,8 @@ def _pending_joins_forgotten(real: Any) -> Any:
 
 
 def _no_record_of_an_empty_group(real: Any) -> Any:
-    def complete(self: Membership, now_ms: int, group: Any, out: Any) -> None:
-        real(self, now_ms, group, out)
+    def complete(self: Membership, now_ms: int, group: Any, out: Any) -> Iterator[None]:
+        yield from real(self, now_ms, group, out)
         if group.state is State.EMPTY:
             out.records.clear()
 
@@ -234,7 +235,7 @@ def _no_record_of_an_empty_group(real: Any) -> Any:
 
 
 def _sessions_end_with_a_restart(real: Any) -> Any:
-    return lambda self, now_ms, out: None
+    return lambda self, now_ms, out: iter(())
 
 
 def _generations_lost_in_load(real: Any) -> Any:
@@ -259,8 +260,8 @@ BUGS: dict[str, Bug] = {
     "a share for two": _replacing(Membership, "handle_sync", _old_assignments_kept),
     "what others own is free": _replacing(Reconciliation, "step", _what_others_own_counts_as_free),
     "nothing is waited for": _replacing(Reconciliation, "_owns_any", _gives_up_nothing),
-    "replies before replication": _replacing(runtime_module._Shard, "release", _replies_before_replicas_have_it),
-    "replies before the append": _replacing(runtime_module._Shard, "_take", _replies_before_the_append),
+    "replies before replication": _replacing(Shard, "release", _replies_before_replicas_have_it),
+    "replies before the append": _replacing(Shard, "_take", _replies_before_the_append),
     "subscribed topics expire": _replacing(ClassicGroup, "reads", _subscribed_topics_expire),
     "subscribed topics of 848 expire": _replacing(ConsumerGroup, "reads", _subscribed_topics_expire),
     "retention counts from the commit": _replacing(offsets, "_retention_start", _retention_forgotten),

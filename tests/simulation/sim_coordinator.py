@@ -16,6 +16,7 @@ from sim_log import SimLog
 from sim_world import SimulationFailure, World
 
 import odradek.broker.runtime as runtime_module
+import odradek.broker.runtime_shard as shard_module
 import odradek.groups.pace as pace_module
 from odradek.batches.rows import Row
 from odradek.broker.deferred import Deferred
@@ -102,8 +103,15 @@ class WatchedShard(GroupShard):
         self.watch = Watch()
         self._coordinator = coordinator
 
-    def handle(self, now_ms: int, request: Any) -> Result:
-        result = super().handle(now_ms, request)
+    def handle(self, now_ms: int, request: Any) -> Result | Steps:
+        made = super().handle(now_ms, request)
+        if isinstance(made, Result):
+            self.watch.on_result(request, made)
+            return made
+        return self._handled(request, made)
+
+    def _handled(self, request: Any, steps: Steps) -> Steps:
+        result = yield from steps
         self.watch.on_result(request, result)
         return result
 
@@ -130,11 +138,9 @@ class WatchedShard(GroupShard):
         if key == EXPIRY and result.records:
             self._coordinator.on_expiry(self, now_ms, result.records)
 
-    def on_loaded(self, now_ms: int) -> Result:
+    def on_loaded(self, now_ms: int) -> Result | Steps:
         self._coordinator.on_loaded(self)
-        result = super().on_loaded(now_ms)
-        self.watch.on_result(None, result)
-        return result
+        return super().on_loaded(now_ms)
 
     def on_topics_known(self, topic_id: Any) -> Result | Steps:
         self._coordinator.on_topics_known(self)
@@ -233,10 +239,10 @@ class Coordinator:
     # --- life -------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Coordinator:
-        self._patched = (runtime_module.GroupShard, runtime_module.LOAD_STEP_S, runtime_module.LOAD_STEP_BYTES)
-        runtime_module.GroupShard = lambda config, around: WatchedShard(self, config, around)  # type: ignore[misc,assignment]
+        self._patched = (shard_module.GroupShard, runtime_module.LOAD_STEP_S, shard_module.LOAD_STEP_BYTES)
+        shard_module.GroupShard = lambda config, around: WatchedShard(self, config, around)  # type: ignore[misc,assignment]
         runtime_module.LOAD_STEP_S = 0.0  # the time it takes must not matter
-        runtime_module.LOAD_STEP_BYTES = 2_000  # so that there is something to race with
+        shard_module.LOAD_STEP_BYTES = 2_000  # so that there is something to race with
         self._part_records, pace_module.PART_RECORDS = pace_module.PART_RECORDS, 3
         self._log = logging.getLogger("odradek.broker")
         self._level, self._propagates = self._log.level, self._log.propagate
@@ -246,7 +252,7 @@ class Coordinator:
         return self
 
     def __exit__(self, *error: object) -> None:
-        runtime_module.GroupShard, runtime_module.LOAD_STEP_S, runtime_module.LOAD_STEP_BYTES = self._patched
+        shard_module.GroupShard, runtime_module.LOAD_STEP_S, shard_module.LOAD_STEP_BYTES = self._patched
         pace_module.PART_RECORDS = self._part_records
         self._log.removeHandler(self._errors)
         self._log.propagate = self._propagates

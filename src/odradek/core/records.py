@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from odradek.core.ids import USUAL_NAME_CHARS
@@ -19,6 +21,7 @@ from odradek.core.record_schemas import (
     RECORD_TYPES,
     Fields,
     MalformedRecord,
+    Packed,
     RecordType,
     Uuid,
     decode_key,
@@ -49,6 +52,7 @@ __all__ = [
     "offset_key",
     "offset_key_prefix",
     "offset_value",
+    "packed_member",
 ]
 
 OFFSET_COMMIT_TYPES = (0, 1)
@@ -210,29 +214,46 @@ def group_key(group: str) -> bytes:
     return b"\x00\x02" + _text(group)
 
 
-def group_value(value: GroupMetadata) -> bytes:
-    """Value version 3."""
+def group_value(value: GroupMetadata, packed: Iterable[bytes] | None = None) -> bytes:
+    """Value version 3. ``packed``: what ``packed_member`` made of each of its members."""
+    if packed is None:
+        packed = chain.from_iterable(map(packed_member, value.members))
     fields = {
         "protocol_type": value.protocol_type,
         "generation": value.generation,
         "protocol": value.protocol,
         "leader": value.leader,
         "current_state_timestamp": value.current_state_timestamp_ms,
-        "members": [dict(zip(_MEMBER_FIELDS, member, strict=True)) for member in value.members],
+        "members": Packed(len(value.members).to_bytes(4, "big")),  # they follow, at the very end
     }
-    return encode_value(RECORD_TYPES[GROUP_METADATA_TYPE], 3, fields)
+    return b"".join((encode_value(RECORD_TYPES[GROUP_METADATA_TYPE], 3, fields), *packed))
 
 
-_MEMBER_FIELDS = (
-    "member_id",
-    "group_instance_id",
-    "client_id",
-    "client_host",
-    "rebalance_timeout",
-    "session_timeout",
-    "subscription",
-    "assignment",
-)
+def packed_member(member: GroupMember) -> tuple[bytes, ...]:
+    """A member in a value of version 3, in pieces; those that may be long are not copied."""
+    member_id, instance_id, client_id, client_host, rebalance_timeout_ms, session_timeout_ms, said, share = member
+    return (
+        b"".join(
+            (
+                _string(member_id),
+                b"\xff\xff" if instance_id is None else _string(instance_id),
+                _string(client_id),
+                _string(client_host),
+                _THREE_INT32.pack(rebalance_timeout_ms, session_timeout_ms, len(said)),
+            )
+        ),
+        said,
+        len(share).to_bytes(4, "big"),
+        share,
+    )
+
+
+def _string(value: str) -> bytes:
+    packed = value.encode()
+    return string_length(len(packed)) + packed
+
+
+_THREE_INT32 = struct.Struct(">iii")
 
 # --- reading ----------------------------------------------------------------------------------------------------
 

@@ -24,15 +24,16 @@ Dead                 removed                                   –
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Generator, Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
-from odradek.core.records import GroupMember, GroupMetadata
-from odradek.groups.consumer_embedded import MalformedProtocol, read_topics
+from odradek.core.records import GroupMetadata
+from odradek.groups.consumer_embedded import MalformedProtocol, topics_in_steps
 from odradek.groups.messages import JoinedMember, MemberProtocol
+from odradek.groups.pace import Pace
 
 CONSUMER = "consumer"
 
@@ -90,7 +91,7 @@ class Member:
     def protocol_names(self) -> set[str]:
         return {name for name, _ in self.protocols}
 
-    def vote(self, candidates: Iterable[str]) -> str:
+    def vote(self, candidates: Collection[str]) -> str:
         """The first of its protocols that is a candidate."""
         return next(name for name, _ in self.protocols if name in candidates)
 
@@ -126,7 +127,7 @@ class ClassicGroup:
 
     @classmethod
     def from_metadata(cls, group_id: str, value: GroupMetadata) -> ClassicGroup:
-        """The group as a record of the log tells it."""
+        """The group as a record of the log tells it. The topics of its members are read later: ``read_subscriptions``."""
         group = cls(
             group_id,
             State.STABLE if value.members else State.EMPTY,
@@ -144,31 +145,7 @@ class ClassicGroup:
             group.speakers.update(member.protocol_names)
             if member.group_instance_id is not None:
                 group.static_members[member.group_instance_id] = member.member_id
-        group.subscribed_topics = group.parse_subscriptions()
         return group
-
-    def metadata(self) -> GroupMetadata:
-        """The group as a record for the log."""
-        return GroupMetadata(
-            self.protocol_type or "",
-            self.generation,
-            self.protocol,
-            self.leader,
-            self.state_since_ms,
-            tuple(
-                GroupMember(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.rebalance_timeout_ms,
-                    member.session_timeout_ms,
-                    member.metadata(self.protocol),
-                    member.assignment,
-                )
-                for member in self.members.values()
-            ),
-        )
 
     # --- state ------------------------------------------------------------------------------------------------
 
@@ -186,11 +163,11 @@ class ClassicGroup:
     def is_consumer_group(self) -> bool:
         return self.protocol_type == CONSUMER
 
-    def start_generation(self, now_ms: int) -> None:
+    def start_generation(self, now_ms: int, pace: Pace) -> Generator[None, None, None]:
         """Begins the next generation with those who are members now; without any, the group becomes Empty."""
         self.generation += 1
-        self.protocol = self.select_protocol() if self.members else None
-        self.subscribed_topics = self.parse_subscriptions()
+        self.protocol = (yield from self.select_protocol(pace)) if self.members else None
+        yield from self.read_subscriptions(pace)
         self.transition(State.COMPLETING_REBALANCE if self.members else State.EMPTY, now_ms)
         self.pending_syncs.clear()
 
@@ -291,22 +268,26 @@ class ClassicGroup:
                 return True
         return False
 
-    def joined_members(self) -> list[JoinedMember]:
+    def joined_members(self, pace: Pace) -> Generator[None, None, list[JoinedMember]]:
         """What the leader is told."""
-        return [
-            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol))
-            for member in self.members.values()
-        ]
+        joined = []
+        for member in self.members.values():
+            joined.append(JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol)))
+            if pace.spend():
+                yield
+        return joined
 
     # --- protocols --------------------------------------------------------------------------------------------
 
-    def select_protocol(self) -> str:
+    def select_protocol(self, pace: Pace) -> Generator[None, None, str]:
         """The vote: of the protocols all support, each member names its first; ties as Java's HashMap has them."""
         candidates = {name for name, speakers in self.speakers.items() if speakers == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
             name = member.vote(candidates)
             votes[name] = votes.get(name, 0) + 1
+            if pace.spend():
+                yield
         return max(sorted(votes, key=_bucket), key=lambda name: votes[name])
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
@@ -317,21 +298,24 @@ class ClassicGroup:
             return False
         return any(self.speakers[name] == len(self.members) for name, _ in protocols)
 
-    def parse_subscriptions(self) -> frozenset[str] | None:
-        """The topics the members of a consumer group read; None where that cannot be told."""
-        if self.protocol_type != CONSUMER:
-            return None
-        if not self.members:
-            return frozenset()
-        if self.protocol is None:
-            return None
+    def read_subscriptions(self, pace: Pace) -> Generator[None, None, None]:
+        """Finds the topics that the members of a consumer group read; None where that cannot be told."""
+        self.subscribed_topics = None
+        if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
+            return
         topics: set[str] = set()
+        last: bytes | None = None
         try:
             for member in self.members.values():
-                topics.update(read_topics(member.metadata(self.protocol)))
+                metadata = member.metadata(self.protocol)
+                if metadata != last:  # most members of a group say the same
+                    yield from topics_in_steps(metadata, topics, pace)
+                    last = metadata
+                if pace.spend():
+                    yield
         except MalformedProtocol:
-            return None
-        return frozenset(topics)
+            return
+        self.subscribed_topics = frozenset(topics)
 
     def reads(self, topic: str) -> bool:
         """Whether the topic counts as subscribed; where a consumer group's topics cannot be told, all do."""

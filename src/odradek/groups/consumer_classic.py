@@ -133,7 +133,7 @@ class ClassicMembers:
         if not rebalances:
             target = membership.last_target(step)
             reached = yield from membership.reconcile(step, target, owned, changed, out)
-        membership.downgrade(step.now_ms, group, (), reached, out, rebalances=rebalances)
+        yield from membership.downgrade(step.now_ms, group, (), reached, out, rebalances=rebalances)
         return reached
 
     # --- SyncGroup and Heartbeat ----------------------------------------------------------------------------------

@@ -7,8 +7,10 @@ Assignment: version, partitions by topic, user data. Newer versions only add to 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
+
+from odradek.groups.pace import Pace
 
 TopicPartitions = Sequence[tuple[str, Sequence[int]]]
 
@@ -77,19 +79,21 @@ def read_subscription(data: bytes) -> Subscription:
     return Subscription(version, topics, owned, rack_id)
 
 
-def read_topics(data: bytes) -> tuple[str, ...]:
-    """The topics of a subscription, whatever its version: what follows its user data is not looked at.
+def topics_in_steps(data: bytes, topics: set[str], pace: Pace) -> Generator[None, None, None]:
+    """Adds the topics of a subscription, whatever its version: what follows its user data is not looked at.
 
     Raises MalformedProtocol.
     """
     reader = _Reader(data)
     reader.number(2)
     try:
-        topics = tuple(reader.text() for _ in reader.array())
+        for _ in reader.array():
+            topics.add(reader.text())
+            if pace.spend():
+                yield
     except UnicodeDecodeError as error:
         raise MalformedProtocol(str(error)) from error
     reader.data()
-    return topics
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartitions, bytes]:

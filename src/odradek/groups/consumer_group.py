@@ -298,19 +298,17 @@ class ConsumerGroup:
 
     # --- tombstones -----------------------------------------------------------------------------------------------
 
-    def tombstones(self, renamed: Mapping[str, str] | None = None) -> list[Record]:
+    def tombstones(self, renamed: Mapping[str, str] | None = None) -> Iterator[Record]:
         """Everything the log holds of the group. ``renamed``: member ids that others have taken over."""
         member_ids = [(renamed or {}).get(member_id, member_id) for member_id in self.members]
         group_id = self.group_id
-        return [
-            *(records.current_gone(group_id, member_id) for member_id in member_ids),
-            *(records.target_member_gone(group_id, member_id) for member_id in member_ids),
-            records.target_gone(group_id),
-            *(records.member_gone(group_id, member_id) for member_id in member_ids),
-            *(records.pattern_gone(group_id, pattern) for pattern in self.patterns),
-            records.partition_metadata_gone(group_id),
-            records.group_gone(group_id),
-        ]
+        yield from (records.current_gone(group_id, member_id) for member_id in member_ids)
+        yield from (records.target_member_gone(group_id, member_id) for member_id in member_ids)
+        yield records.target_gone(group_id)
+        yield from (records.member_gone(group_id, member_id) for member_id in member_ids)
+        yield from (records.pattern_gone(group_id, pattern) for pattern in self.patterns)
+        yield records.partition_metadata_gone(group_id)
+        yield records.group_gone(group_id)
 
     # --- replay ---------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from odradek.core.ids import java_string_hash
 from odradek.groups import assignors, migration, regex
 from odradek.groups import consumer_records as records
 from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import ConsumerGroup, Surroundings
 from odradek.groups.consumer_member import (
@@ -53,6 +54,7 @@ _PATTERN_PAUSE_MS = 10_000
 _MAX_PATTERNS = 100
 """Different ones of a group's members. Each may stand for all topics there are."""
 _MATCHES_AT_ONCE = 500
+_RECORD_WORK = 4
 _RECORD_OVERHEAD_BYTES = 100
 _LENGTH_BYTES, _CHAR_BYTES = 2, 4  # of a topic's name, which has ASCII only, and of any character
 
@@ -142,7 +144,7 @@ class ConsumerMembership:
 
     def _beat(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> Iterator[None]:
         joins = request.member_epoch == JOIN_EPOCH
-        group, classic = self._group_for(request.group_id, joins, out)
+        group, classic = yield from self._group_for(request.group_id, joins, out)
         self.check_room(group, request.member_id)
         member_id = request.member_id or request.new_member_id
         standing = group.static_member(request.instance_id) or group.members.get(member_id)
@@ -166,7 +168,7 @@ class ConsumerMembership:
         target = yield from self.plan(step, names_changed or pattern_known, out)
         updated = yield from self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
         if classic is not None:
-            self._upgrade(now_ms, classic, group, out)
+            yield from self._upgrade(now_ms, classic, group, out)
         self._renew(now_ms, group.group_id, member_id, out)
         is_full = (
             request.rebalance_timeout_ms != -1
@@ -183,7 +185,9 @@ class ConsumerMembership:
             assignment=without_epochs(updated.assigned) if tells else None,
         )
 
-    def _group_for(self, group_id: str, joins: bool, out: Result) -> tuple[ConsumerGroup, ClassicGroup | None]:
+    def _group_for(
+        self, group_id: str, joins: bool, out: Result
+    ) -> Generator[None, None, tuple[ConsumerGroup, ClassicGroup | None]]:
         """The group; when a member joins, maybe a new one, or one made from a classic group, which comes along."""
         group = self.groups.get(group_id)
         if group is not None:
@@ -198,16 +202,21 @@ class ConsumerMembership:
         out.records.append(migration.classic_gone(group_id))
         if classic.state is State.EMPTY:
             return ConsumerGroup(group_id), classic
-        group = migration.upgraded(classic, self.config, self.surroundings)
-        out.records += migration.upgrade_records(group)
+        group = yield from migration.upgraded(classic, self.config, self.surroundings, self.pace)
+        for record in migration.upgrade_records(group):
+            out.records.append(record)
+            if self.pace.spend(_RECORD_WORK):
+                yield
         return group, classic
 
-    def _upgrade(self, now_ms: int, classic: ClassicGroup, group: ConsumerGroup, out: Result) -> None:
+    def _upgrade(self, now_ms: int, classic: ClassicGroup, group: ConsumerGroup, out: Result) -> Iterator[None]:
         """Nothing can be refused any more: the classic group's members go over, and their sessions with them."""
-        self._classic.dissolve(classic, out)
+        yield from self._classic.dissolve(classic, out, self.pace)
         for member in group.members.values():
             assert member.classic is not None
             self.timers.renew(now_ms, (group.group_id, member.member_id), member.classic.session_timeout_ms, out)
+            if self.pace.spend():
+                yield
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         """Raises KafkaError (GROUP_MAX_SIZE_REACHED)."""
@@ -493,7 +502,8 @@ class ConsumerMembership:
             return
         left = len(group.members) - len(leaving)
         if migration.may_downgrade(group, leaving, self.config, left):
-            self.downgrade(now_ms, group, [member.member_id for member in leaving], None, out, rebalances=True)
+            gone = {member.member_id for member in leaving}
+            yield from self.downgrade(now_ms, group, gone, None, out, rebalances=True)
             return
         group_id = group.group_id
         for member in leaving:
@@ -513,26 +523,33 @@ class ConsumerMembership:
         self,
         now_ms: int,
         group: ConsumerGroup,
-        leaving: Sequence[str],
+        leaving: Collection[str],
         joining: ConsumerMember | None,
         out: Result,
         *,
         rebalances: bool,
-    ) -> None:
+    ) -> Iterator[None]:
         """Raises KafkaError (GROUP_ID_NOT_FOUND). The group is a classic one at once, as its members' joins wait."""
-        classic = migration.downgraded(group, leaving, joining, now_ms, self.surroundings)
+        classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.surroundings, self.pace)
         replaced = None if joining is None else group.static_member(joining.instance_id)
         renamed = {} if joining is None or replaced is None else {replaced.member_id: joining.member_id}
-        self.delete(group, out, renamed)
-        out.records.append(migration.downgrade_record(classic))
-        del self.groups[group.group_id]
-        self._classic_groups[group.group_id] = classic
-        self._classic.adopt(now_ms, classic, rebalances, out)
-
-    def delete(self, group: ConsumerGroup, out: Result, renamed: Mapping[str, str] | None = None) -> None:
-        out.records += group.tombstones(renamed)
+        for record in group.tombstones(renamed):
+            out.records.append(record)
+            if self.pace.spend(_RECORD_WORK):
+                yield
         for member_id in group.members:
             self.timers.forget((group.group_id, member_id), out)
+            if self.pace.spend():
+                yield
+        out.records.append((yield from group_record(classic, self.pace)))
+        del self.groups[group.group_id]
+        self._classic_groups[group.group_id] = classic
+        yield from self._classic.adopt(now_ms, classic, rebalances, out, self.pace)
+
+    @staticmethod
+    def delete(group: ConsumerGroup, out: Result) -> None:
+        """A group without members goes."""
+        out.records += group.tombstones()
 
     def handle_describe(self, now_ms: int, request: DescribeConsumerGroup) -> Result:
         group_id = request.group_id
@@ -580,8 +597,9 @@ class ConsumerMembership:
             yield from self.fence(now_ms, group, [member], out)
         return out
 
-    def on_loaded(self, now_ms: int, out: Result) -> None:
+    def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
         """Every member gets a full session to find us."""
+        self.pace = Pace()
         self._topics_created_at = self.surroundings.version
         for group in self.groups.values():
             for member in group.members.values():
@@ -589,6 +607,8 @@ class ConsumerMembership:
                 if member.state is MemberState.UNREVOKED_PARTITIONS:
                     key = (group.group_id, member.member_id)
                     self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
+                if self.pace.spend():
+                    yield
 
     def on_topics_changed(self, names: Collection[str], *, created: bool) -> None:
         """Groups that read one of these look at the topics anew at their next heartbeat."""

@@ -8,16 +8,18 @@ Rules (state table: groups/classic)
 * A session is renewed by moving its deadline; its timer, when it fires early, is set again.
 * What comes too late for a rebalance is dropped and must join anew; static members keep their place until their
   session or the sync timeout ends.
+* What has to do with all members of a group is done in steps. The shard handles nothing else until the last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Generator, Hashable, Iterator
 
-from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer
+from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer, Steps
 from odradek.core.errors import ErrorCode
 from odradek.core.records import GroupMetadata, group_key, group_value
 from odradek.groups.classic import ClassicGroup, Member, State
+from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import (
     Heartbeat,
@@ -29,6 +31,7 @@ from odradek.groups.messages import (
     SyncGroup,
     SyncGroupReply,
 )
+from odradek.groups.pace import Pace
 
 JOIN, SYNC, SESSION = "join", "sync", "session"
 
@@ -40,11 +43,14 @@ class Membership:
         self._config = config
         self._groups = groups
         self._parked = 0
+        self.pace = Pace()
+        """How far the request at hand has got in its step."""
 
     # --- JoinGroup --------------------------------------------------------------------------------------------
 
-    def handle_join(self, now_ms: int, request: JoinGroup) -> Result:
+    def handle_join(self, now_ms: int, request: JoinGroup) -> Steps:
         out = Result()
+        self.pace = Pace()
         error = self.refuse_join(request)
         if error is not ErrorCode.none:
             out.reply = JoinGroupReply(error, member_id=request.member_id)
@@ -62,9 +68,9 @@ class Membership:
         elif not group.supports(request.protocol_type, request.protocols):
             out.reply = JoinGroupReply(ErrorCode.inconsistent_group_protocol, member_id=request.member_id)
         elif request.member_id:
-            self._join_known(now_ms, group, request, out)
+            yield from self._join_known(now_ms, group, request, out)
         else:
-            self._join_new(now_ms, group, request, out)
+            yield from self._join_new(now_ms, group, request, out)
         if is_new_group and not out.records:
             # The group is written down, its members are not before they have a plan.
             empty = GroupMetadata("", 0, None, None, now_ms)
@@ -91,28 +97,28 @@ class Membership:
             return member_id in group.members or len(group.members) < limit
         return True
 
-    def _join_new(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> None:
+    def _join_new(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
         member_id = request.new_member_id
         if request.group_instance_id is not None:
             if request.group_instance_id in group.static_members:
-                self._replace_static(now_ms, group, request, out)
+                yield from self._replace_static(now_ms, group, request, out)
             else:
-                self._add(now_ms, group, member_id, request, out)
+                yield from self._add(now_ms, group, member_id, request, out)
         elif request.requires_known_member_id:
             # Only who shows that it received its id becomes a member: else every retry would leave one behind.
             group.pending_joins.add(member_id)
             out.effects.append(SetTimer((SESSION, group.group_id, member_id), now_ms + request.session_timeout_ms))
             out.reply = JoinGroupReply(ErrorCode.member_id_required, member_id=member_id)
         else:
-            self._add(now_ms, group, member_id, request, out)
+            yield from self._add(now_ms, group, member_id, request, out)
 
-    def _join_known(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> None:
+    def _join_known(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
         member_id = request.member_id
         if member_id in group.pending_joins:
             if request.group_instance_id is not None:  # static members are never told an id to come back with
                 out.reply = JoinGroupReply(ErrorCode.unknown_server_error)
                 return
-            self._add(now_ms, group, member_id, request, out)
+            yield from self._add(now_ms, group, member_id, request, out)
             return
         error = group.check_member(member_id, request.group_instance_id)
         if error is not ErrorCode.none or group.state is State.EMPTY:
@@ -126,12 +132,14 @@ class Membership:
         if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
             # It has not got our reply, or nothing changed for it: it may go on to sync with this generation.
             # A leader that joins a Stable group wants a new assignment, e.g. as partitions were added.
-            out.reply = self._joined(group, member_id)
+            out.reply = yield from self._joined(group, member_id)
             return
         self._update(group, member, request, out)
-        self._rebalance_or_complete(now_ms, group, out)
+        yield from self._rebalance_or_complete(now_ms, group, out)
 
-    def _add(self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: Result) -> None:
+    def _add(
+        self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: Result
+    ) -> Iterator[None]:
         member = Member(
             member_id,
             request.group_instance_id,
@@ -149,7 +157,7 @@ class Membership:
         group.add(member, request.protocol_type)
         group.park_join(member, self._park(JOIN, group, out))
         self._renew(group, member, now_ms + self._config.new_member_join_timeout_ms, out)
-        self._rebalance_or_complete(now_ms, group, out)
+        yield from self._rebalance_or_complete(now_ms, group, out)
 
     def _update(self, group: ClassicGroup, member: Member, request: JoinGroup, out: Result) -> None:
         group.speak(member, request.protocols)
@@ -160,7 +168,7 @@ class Membership:
         self._answer_join(group, member, again, out)
         group.park_join(member, self._park(JOIN, group, out))
 
-    def _replace_static(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> None:
+    def _replace_static(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
         instance_id = request.group_instance_id or ""
         leader_before = group.leader
         old = group.members[group.static_members[instance_id]]
@@ -173,52 +181,53 @@ class Membership:
         group.speak(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
-        if group.state is State.STABLE and group.select_protocol() == group.protocol:
+        if group.state is State.STABLE and (yield from group.select_protocol(self.pace)) == group.protocol:
             # The assignment still fits: the new id is written down, and nobody else notices.
-            out.records.append(_record(group))
+            out.records.append((yield from group_record(group, self.pace)))
+            out.reply = reply = yield from self._joined(group, member.member_id)
             if request.can_skip_assignment:
-                out.reply = self._joined(group, member.member_id)
-                out.reply.skip_assignment = group.leader == member.member_id
+                reply.skip_assignment = group.leader == member.member_id
             else:  # told the old leader's id, it takes itself for a follower and only syncs
-                out.reply = self._joined(group, member.member_id)
-                out.reply.leader, out.reply.members = leader_before or "", ()
+                reply.leader, reply.members = leader_before or "", ()
             return
         group.park_join(member, self._park(JOIN, group, out))
         if group.state is State.COMPLETING_REBALANCE:
             # The leader may be assigning to the old id just now.
-            self._prepare_rebalance(now_ms, group, out)
+            yield from self._prepare_rebalance(now_ms, group, out)
         else:
-            self._rebalance_or_complete(now_ms, group, out)
+            yield from self._rebalance_or_complete(now_ms, group, out)
 
-    def _joined(self, group: ClassicGroup, member_id: str) -> JoinGroupReply:
+    def _joined(self, group: ClassicGroup, member_id: str) -> Generator[None, None, JoinGroupReply]:
         return JoinGroupReply(
             generation_id=group.generation,
             protocol_type=group.protocol_type,
             protocol_name=group.protocol,
             leader=group.leader or "",
             member_id=member_id,
-            members=group.joined_members() if group.leader == member_id else (),
+            members=(yield from group.joined_members(self.pace)) if group.leader == member_id else (),
         )
 
     # --- the rebalance ----------------------------------------------------------------------------------------
 
-    def _rebalance_or_complete(self, now_ms: int, group: ClassicGroup, out: Result) -> None:
+    def _rebalance_or_complete(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
         if group.can_rebalance:
-            self._prepare_rebalance(now_ms, group, out)
+            yield from self._prepare_rebalance(now_ms, group, out)
         else:
-            self._complete_if_all_joined(now_ms, group, out)
+            yield from self._complete_if_all_joined(now_ms, group, out)
 
-    def _complete_if_all_joined(self, now_ms: int, group: ClassicGroup, out: Result) -> None:
+    def _complete_if_all_joined(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
         # The first rebalance of an empty group always waits out its delay.
         if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.all_joined:
-            self._complete_join(now_ms, group, out)
+            yield from self._complete_join(now_ms, group, out)
 
-    def _prepare_rebalance(self, now_ms: int, group: ClassicGroup, out: Result) -> None:
+    def _prepare_rebalance(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
         if group.state is State.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
                 if self._answer_sync(member, SyncGroupReply(ErrorCode.rebalance_in_progress), out):
                     self._renew(group, member, now_ms + member.session_timeout_ms, out)
+                if self.pace.spend():
+                    yield
         group.pending_syncs.clear()
         out.effects.append(CancelTimer((SYNC, group.group_id)))
         was_empty = group.state is State.EMPTY
@@ -230,38 +239,42 @@ class Membership:
             group.new_member_added = False
             out.effects.append(SetTimer((JOIN, group.group_id), now_ms + delay))
         elif group.all_joined:
-            self._complete_join(now_ms, group, out)
+            yield from self._complete_join(now_ms, group, out)
         else:
             out.effects.append(SetTimer((JOIN, group.group_id), now_ms + group.rebalance_timeout_ms))
 
-    def _complete_join(self, now_ms: int, group: ClassicGroup, out: Result) -> None:
+    def _complete_join(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
         out.effects.append(CancelTimer((JOIN, group.group_id)))
         group.initial_delay_ms = None
         for member in list(group.members.values()):
             if member.parked_join is None and member.group_instance_id is None:
                 self._forget(group, member, out)
+            if self.pace.spend():
+                yield
         if not group.elect_joined_leader() and group.members:
             # Only static members that are away: wait until they come back or their sessions end.
             out.effects.append(SetTimer((JOIN, group.group_id), now_ms + group.rebalance_timeout_ms))
             return
-        group.start_generation(now_ms)
+        yield from group.start_generation(now_ms, self.pace)
         if group.state is State.EMPTY:
-            out.records.append(_record(group))
+            out.records.append((yield from group_record(group, self.pace)))
             return
         for member in group.members.values():
-            self._answer_join(group, member, self._joined(group, member.member_id), out)
+            self._answer_join(group, member, (yield from self._joined(group, member.member_id)), out)
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
             member.is_new = False
             group.pending_syncs.add(member.member_id)
+            if self.pace.spend(_ANSWER_WORK):
+                yield
         out.effects.append(SetTimer((SYNC, group.group_id), now_ms + group.rebalance_timeout_ms))
 
-    def _remove(self, now_ms: int, group: ClassicGroup, member: Member, out: Result) -> None:
+    def _remove(self, now_ms: int, group: ClassicGroup, member: Member, out: Result) -> Iterator[None]:
         """A member is gone for good; the others rebalance."""
         self._forget(group, member, out)
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            self._prepare_rebalance(now_ms, group, out)
+            yield from self._prepare_rebalance(now_ms, group, out)
         elif group.state is State.PREPARING_REBALANCE and group.all_joined:
-            self._complete_join(now_ms, group, out)
+            yield from self._complete_join(now_ms, group, out)
 
     def _forget(self, group: ClassicGroup, member: Member, out: Result) -> None:
         # It may be alive and waiting: then it joins anew.
@@ -272,8 +285,9 @@ class Membership:
 
     # --- SyncGroup --------------------------------------------------------------------------------------------
 
-    def handle_sync(self, now_ms: int, request: SyncGroup) -> Result:
+    def handle_sync(self, now_ms: int, request: SyncGroup) -> Steps:
         out = Result()
+        self.pace = Pace()
         group = self._groups.get(request.group_id)
         error = self._refuse_sync(group, request)
         if error is not ErrorCode.none or group is None:
@@ -291,20 +305,27 @@ class Membership:
         if group.leader == member.member_id:
             for other in group.members.values():
                 other.assignment = request.assignments.get(other.member_id, b"")
-            out.records.append(_record(group))
+                if self.pace.spend():
+                    yield None
+            out.records.append((yield from group_record(group, self.pace)))
             group.transition(State.STABLE, now_ms)
             for other in group.members.values():
                 if self._answer_sync(other, _synced(group, other), out):
                     self._renew(group, other, now_ms + other.session_timeout_ms, out)
+                if self.pace.spend(_ANSWER_WORK):
+                    yield None
         return out
 
-    def take_back_sync(self, now_ms: int, request: SyncGroup) -> Result:
+    def take_back_sync(self, now_ms: int, request: SyncGroup) -> Steps:
         """The plan could not be written, and everybody who waited for it was told: the group gathers anew."""
         out = Result()
+        self.pace = Pace()
         group = self._groups[request.group_id]
         for member in group.members.values():
             member.assignment = b""
-        self._prepare_rebalance(now_ms, group, out)
+            if self.pace.spend():
+                yield None
+        yield from self._prepare_rebalance(now_ms, group, out)
         return out
 
     def _refuse_sync(self, group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
@@ -344,20 +365,25 @@ class Membership:
         self.renew_session(now_ms, group, request.member_id, out)
         return out
 
-    def handle_leave(self, now_ms: int, request: LeaveGroup) -> Result:
+    def handle_leave(self, now_ms: int, request: LeaveGroup) -> Steps:
+        self.pace = Pace()
         if not request.group_id:
             return Result(LeaveGroupReply(ErrorCode.invalid_group_id))
         group = self._groups.get(request.group_id)
         if group is None:
             return Result(request.failed(ErrorCode.unknown_member_id))
         out = Result()
-        answers = [(leaving, self._leave(group, leaving, out)) for leaving in request.members]
+        answers: list[tuple[LeavingMember, ErrorCode]] = []
+        for leaving in request.members:
+            answers.append((leaving, self._leave(group, leaving, out)))
+            if self.pace.spend(_ANSWER_WORK):
+                yield None
         out.reply = LeaveGroupReply(members=answers)
         if any(error is ErrorCode.none for _, error in answers):
             if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-                self._prepare_rebalance(now_ms, group, out)
+                yield from self._prepare_rebalance(now_ms, group, out)
             else:
-                self._complete_if_all_joined(now_ms, group, out)
+                yield from self._complete_if_all_joined(now_ms, group, out)
         return out
 
     def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: Result) -> ErrorCode:
@@ -379,8 +405,9 @@ class Membership:
 
     # --- timers -----------------------------------------------------------------------------------------------
 
-    def on_join_timer(self, now_ms: int, group: ClassicGroup) -> Result:
+    def on_join_timer(self, now_ms: int, group: ClassicGroup) -> Steps:
         out = Result()
+        self.pace = Pace()
         if group.state is not State.PREPARING_REBALANCE:
             return out
         delay = group.initial_delay_ms
@@ -392,26 +419,30 @@ class Membership:
             group.initial_remaining_ms = max(group.initial_remaining_ms - delay, 0)
             out.effects.append(SetTimer((JOIN, group.group_id), now_ms + next_delay))
         else:
-            self._complete_join(now_ms, group, out)
+            yield from self._complete_join(now_ms, group, out)
         return out
 
-    def on_sync_timer(self, now_ms: int, group: ClassicGroup) -> Result:
+    def on_sync_timer(self, now_ms: int, group: ClassicGroup) -> Steps:
         """Who joined this generation but never synced is dropped."""
         out = Result()
+        self.pace = Pace()
         if group.state in (State.COMPLETING_REBALANCE, State.STABLE) and group.pending_syncs:
             for member_id in list(group.pending_syncs):
                 member = group.members.get(member_id)
                 if member is not None:  # else a static member came back under a new id
                     self._forget(group, member, out)
-            self._prepare_rebalance(now_ms, group, out)
+                if self.pace.spend(_ANSWER_WORK):
+                    yield None
+            yield from self._prepare_rebalance(now_ms, group, out)
         return out
 
-    def on_session_timer(self, now_ms: int, group: ClassicGroup, member_id: str) -> Result:
+    def on_session_timer(self, now_ms: int, group: ClassicGroup, member_id: str) -> Steps:
         out = Result()
+        self.pace = Pace()
         if member_id in group.pending_joins:
             group.remove(member_id)
             if group.state is State.PREPARING_REBALANCE and group.all_joined:
-                self._complete_join(now_ms, group, out)
+                yield from self._complete_join(now_ms, group, out)
             return out
         member = group.members.get(member_id)
         if member is None:
@@ -420,16 +451,22 @@ class Membership:
         if now_ms < member.session_deadline_ms:
             self._renew(group, member, member.session_deadline_ms, out)
         elif not member.waits_for_us:
-            self._remove(now_ms, group, member, out)
+            yield from self._remove(now_ms, group, member, out)
         return out
 
-    def on_loaded(self, now_ms: int, out: Result) -> None:
+    def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
         """Every member gets a full session to find us."""
+        self.pace = Pace()
         for group in list(self._groups.values()):
+            yield from group.read_subscriptions(self.pace)
             for member in group.members.values():
                 self._renew(group, member, now_ms + member.session_timeout_ms, out)
+                if self.pace.spend():
+                    yield
             if len(group.members) > self._config.group_max_size:
-                self._prepare_rebalance(now_ms, group, out)
+                yield from self._prepare_rebalance(now_ms, group, out)
+            if self.pace.spend():
+                yield
 
     def renew_session(self, now_ms: int, group: ClassicGroup, member_id: str, out: Result) -> None:
         """A sign of life."""
@@ -445,22 +482,29 @@ class Membership:
 
     # --- groups that change sides -----------------------------------------------------------------------------
 
-    def dissolve(self, group: ClassicGroup, out: Result) -> None:
+    def dissolve(self, group: ClassicGroup, out: Result, pace: Pace) -> Iterator[None]:
         """The group goes on as a KIP-848 group: who waits joins again, and finds it."""
         for member in group.members.values():
             again = ErrorCode.rebalance_in_progress
             self._answer_join(group, member, JoinGroupReply(again, member_id=member.member_id), out)
             self._answer_sync(member, SyncGroupReply(again), out)
+            if pace.spend(_ANSWER_WORK):
+                yield
         for member_id in {*group.members, *group.pending_joins}:
             out.effects.append(CancelTimer((SESSION, group.group_id, member_id)))
+            if pace.spend():
+                yield
         out.effects += [CancelTimer((JOIN, group.group_id)), CancelTimer((SYNC, group.group_id))]
 
-    def adopt(self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result) -> None:
+    def adopt(self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result, pace: Pace) -> Iterator[None]:
         """A Stable group that was a KIP-848 group until now."""
+        self.pace = pace
         for member in group.members.values():
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
+            if pace.spend():
+                yield
         if rebalances:
-            self._prepare_rebalance(now_ms, group, out)
+            yield from self._prepare_rebalance(now_ms, group, out)
 
     # --- parked requests --------------------------------------------------------------------------------------
 
@@ -483,8 +527,8 @@ class Membership:
         return True
 
 
-def _record(group: ClassicGroup) -> Record:
-    return Record(group_key(group.group_id), group_value(group.metadata()))
+_ANSWER_WORK = 3
+"""An answer and a timer, in elements of a step."""
 
 
 def _synced(group: ClassicGroup, member: Member) -> SyncGroupReply:

@@ -7,11 +7,11 @@ the generation. The records of a change erase one side and write the other, so r
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator, Iterator
 
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.records import group_key, group_value
+from odradek.core.records import group_key
 from odradek.groups import consumer_records as records
 from odradek.groups.classic import CONSUMER, ClassicGroup, Member, State
 from odradek.groups.config import GroupConfig
@@ -24,6 +24,7 @@ from odradek.groups.consumer_embedded import (
 )
 from odradek.groups.consumer_group import ConsumerGroup, Surroundings
 from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Partitions, with_epoch
+from odradek.groups.pace import Pace
 
 
 def classic_gone(group_id: str) -> Record:
@@ -50,7 +51,9 @@ def packed_assignment(who: ClassicSide, partitions: Partitions, surroundings: Su
 # --- up ----------------------------------------------------------------------------------------------------------
 
 
-def upgraded(group: ClassicGroup, config: GroupConfig, surroundings: Surroundings) -> ConsumerGroup:
+def upgraded(
+    group: ClassicGroup, config: GroupConfig, surroundings: Surroundings, pace: Pace
+) -> Generator[None, None, ConsumerGroup]:
     """The group as a KIP-848 group. Raises KafkaError (GROUP_ID_NOT_FOUND), as Kafka does where it cannot be one."""
     reason = ""
     if config.consumer_migration_policy not in ("upgrade", "bidirectional"):
@@ -63,7 +66,7 @@ def upgraded(group: ClassicGroup, config: GroupConfig, surroundings: Surrounding
         raise KafkaError(ErrorCode.unknown_server_error, "The group has no protocol yet.")
     if not reason:
         try:
-            return _upgraded(group, surroundings)
+            return (yield from _upgraded(group, surroundings, pace))
         except MalformedProtocol:
             reason = "the embedded consumer protocol is malformed"
         except _CustomData:
@@ -79,7 +82,9 @@ class _CustomData(Exception):
     """An assignor of the client's keeps data in the assignment, which would be lost."""
 
 
-def _upgraded(classic: ClassicGroup, surroundings: Surroundings) -> ConsumerGroup:
+def _upgraded(
+    classic: ClassicGroup, surroundings: Surroundings, pace: Pace
+) -> Generator[None, None, ConsumerGroup]:
     epoch = classic.generation
     group = ConsumerGroup(classic.group_id, epoch, 0, epoch)
     for old in classic.members.values():
@@ -88,6 +93,7 @@ def _upgraded(classic: ClassicGroup, surroundings: Surroundings) -> ConsumerGrou
         if user_data:
             raise _CustomData
         partitions = partitions_by_id(listed, surroundings)
+        size = 5 + len(subscription.topics) + sum([1 + len(numbers) // 4 for _, numbers in listed])
         group.targets[old.member_id] = partitions
         group.put(
             ConsumerMember(
@@ -104,19 +110,19 @@ def _upgraded(classic: ClassicGroup, surroundings: Surroundings) -> ConsumerGrou
                 classic=ClassicSide(old.session_timeout_ms, old.protocols),
             )
         )
-    group.metadata_hash = group.hash_of(group.subscriptions, surroundings)
+        if pace.spend(size):
+            yield
+    group.metadata_hash = yield from group.hash_in_steps(group.subscriptions, surroundings, pace)
     return group
 
 
-def upgrade_records(group: ConsumerGroup) -> list[Record]:
+def upgrade_records(group: ConsumerGroup) -> Iterator[Record]:
     group_id, members = group.group_id, group.members.values()
-    return [
-        *(records.member(group_id, member) for member in members),
-        records.group_epoch(group_id, group.epoch, group.metadata_hash),
-        *(records.target_member(group_id, member_id, target) for member_id, target in group.targets.items()),
-        records.target(group_id, group.assignment_epoch, group.assignment_timestamp_ms),
-        *(records.current(group_id, member) for member in members),
-    ]
+    yield from (records.member(group_id, member) for member in members)
+    yield records.group_epoch(group_id, group.epoch, group.metadata_hash)
+    yield from (records.target_member(group_id, member_id, target) for member_id, target in group.targets.items())
+    yield records.target(group_id, group.assignment_epoch, group.assignment_timestamp_ms)
+    yield from (records.current(group_id, member) for member in members)
 
 
 # --- down --------------------------------------------------------------------------------------------------------
@@ -138,7 +144,8 @@ def downgraded(
     joining: ConsumerMember | None,
     now_ms: int,
     surroundings: Surroundings,
-) -> ClassicGroup:
+    pace: Pace,
+) -> Generator[None, None, ClassicGroup]:
     """The group as a classic group, Stable. ``joining`` takes the place of the static member of its instance id.
 
     Raises KafkaError (GROUP_ID_NOT_FOUND).
@@ -149,13 +156,15 @@ def downgraded(
         for member in group.members.values():
             if member.member_id not in leaving and member is not replaced:
                 _join(classic, member, group.targets.get(member.member_id, {}), surroundings)
+            if pace.spend(5 + len(member.topics)):
+                yield
         if joining is not None and replaced is not None:
             _join(classic, joining, group.targets.get(replaced.member_id, {}), surroundings)
     except MalformedProtocol as error:
         text = f"Cannot downgrade the classic group {group.group_id}: {error}."
         raise KafkaError(ErrorCode.group_id_not_found, text) from error
-    classic.protocol = classic.select_protocol()
-    classic.subscribed_topics = classic.parse_subscriptions()
+    classic.protocol = yield from classic.select_protocol(pace)
+    yield from classic.read_subscriptions(pace)
     return classic
 
 
@@ -172,7 +181,3 @@ def _join(classic: ClassicGroup, who: ConsumerMember, target: Partitions, surrou
         packed_assignment(who.classic, target, surroundings),
     )
     classic.add(member, CONSUMER)
-
-
-def downgrade_record(classic: ClassicGroup) -> Record:
-    return Record(group_key(classic.group_id), group_value(classic.metadata()))

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from odradek.core.effects import Record, Result, SetTimer, Steps, begun
+from odradek.core.effects import Record, Result, SetTimer, Steps, begun, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.records import (
     CoordinatorRecord,
@@ -30,6 +30,7 @@ from odradek.core.records import (
 )
 from odradek.groups import consumer_records
 from odradek.groups.classic import CONSUMER, ClassicGroup, State
+from odradek.groups.classic_records import ClassicChange
 from odradek.groups.commit_plan import CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_classic import ClassicMembers
@@ -111,13 +112,13 @@ class GroupShard:
     def handle(self, now_ms: int, request: Request) -> Result | Steps:
         return begun(self._handlers[type(request)](now_ms, request))
 
-    def take_back(self, now_ms: int, request: Request) -> Result | None:
+    def take_back(self, now_ms: int, request: Request) -> Result | Steps | None:
         """The records of a request just handled are more than a batch takes, and all its answers became errors.
 
         None: what else it changed cannot be undone here.
         """
         if isinstance(request, SyncGroup):
-            return self._membership.take_back_sync(now_ms, request)
+            return begun(self._membership.take_back_sync(now_ms, request))
         if isinstance(request, OffsetCommit | PlannedCommits | OffsetDelete | DeleteGroups):
             return Result()  # they change nothing but through their records
         if isinstance(request, ConsumerHeartbeat) and request.group_id not in self.groups:
@@ -149,11 +150,15 @@ class GroupShard:
         gone = Result()
         self._consumers.delete(group, gone)
         del self.consumer_groups[request.group_id]  # at once: who joins may have to wait in the classic group
-        out = self._membership.handle_join(now_ms, request)
+        return self._join_after(gone, self._membership.handle_join(now_ms, request))
+
+    @staticmethod
+    def _join_after(gone: Result, steps: Steps) -> Steps:
+        out = yield from steps
         out.records = gone.records + out.records
         return out
 
-    def _sync(self, now_ms: int, request: SyncGroup) -> Result:
+    def _sync(self, now_ms: int, request: SyncGroup) -> Result | Steps:
         group = self.consumer_groups.get(request.group_id)
         if group is None or group.is_empty:
             return self._membership.handle_sync(now_ms, request)
@@ -165,7 +170,7 @@ class GroupShard:
             return self._membership.handle_heartbeat(now_ms, request)
         return self._classic_members.handle_heartbeat(now_ms, group, request)
 
-    def _leave(self, now_ms: int, request: LeaveGroup) -> Result | Steps:
+    def _leave(self, now_ms: int, request: LeaveGroup) -> Steps:
         group = self.consumer_groups.get(request.group_id)
         if group is None:
             return self._membership.handle_leave(now_ms, request)
@@ -182,6 +187,9 @@ class GroupShard:
             group = self._consumer_group(record.group_id)
             if group is not None:
                 group.replay_change(record)
+            return
+        if isinstance(record, ClassicChange):
+            self._replay_group(record.decoded)
             return
         decoded = decode(record.key, record.value)
         if isinstance(decoded, OffsetCommitRecord):
@@ -239,6 +247,8 @@ class GroupShard:
         else:
             self.consumer_groups.pop(group_id, None)  # of what it was before, a cleaned log may have lost the end
             self.groups[group_id] = ClassicGroup.from_metadata(group_id, value)
+            if self._loaded:
+                result_of(self.groups[group_id].read_subscriptions(Pace()))
 
     def _replay_consumer_group(self, decoded: CoordinatorRecord) -> None:
         number, group_id, value = decoded.kind.number, decoded.key["group_id"], decoded.value
@@ -260,12 +270,15 @@ class GroupShard:
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
         return group
 
-    def on_loaded(self, now_ms: int) -> Result:
+    def on_loaded(self, now_ms: int) -> Result | Steps:
         """The log was read to its end: members get time to find us, and expiry starts its rounds."""
         self._loaded = True
+        return begun(self._begin(now_ms))
+
+    def _begin(self, now_ms: int) -> Steps:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
-        self._membership.on_loaded(now_ms, out)
-        self._consumers.on_loaded(now_ms, out)
+        yield from self._membership.on_loaded(now_ms, out)
+        yield from self._consumers.on_loaded(now_ms, out)
         return out
 
     # --- timers and events ------------------------------------------------------------------------------------
@@ -281,11 +294,11 @@ class GroupShard:
         if group is None:
             return Result()
         if kind == SESSION:
-            return self._membership.on_session_timer(now_ms, group, key[2])
+            return begun(self._membership.on_session_timer(now_ms, group, key[2]))
         if kind == JOIN:
-            return self._membership.on_join_timer(now_ms, group)
+            return begun(self._membership.on_join_timer(now_ms, group))
         assert kind == SYNC
-        return self._membership.on_sync_timer(now_ms, group)
+        return begun(self._membership.on_sync_timer(now_ms, group))
 
     def _expire(self, now_ms: int) -> Steps:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
@@ -333,7 +346,7 @@ class GroupShard:
 
     # --- administration ---------------------------------------------------------------------------------------
 
-    def _describe(self, now_ms: int, request: DescribeGroup) -> Result:
+    def _describe(self, now_ms: int, request: DescribeGroup) -> Steps:
         group = self.groups.get(request.group_id)
         if group is None:
             why = "is not a classic group" if request.group_id in self.consumer_groups else "not found"
@@ -346,8 +359,10 @@ class GroupShard:
                 )
             )
         stable = group.state is State.STABLE
-        members = [
-            DescribedMember(
+        pace = Pace()
+        members = []
+        for member in group.members.values():
+            described = DescribedMember(
                 member.member_id,
                 member.group_instance_id,
                 member.client_id,
@@ -355,8 +370,9 @@ class GroupShard:
                 member.metadata(group.protocol) if stable else b"",
                 member.assignment,
             )
-            for member in group.members.values()
-        ]
+            members.append(described)
+            if pace.spend():
+                yield None
         return Result(
             DescribedGroup(
                 group.group_id,

@@ -1,0 +1,95 @@
+"""The answers of the groups on their way to those who asked: few at once, many in shares of the loop."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any, Protocol
+
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.groups.messages import JoinGroup, Request
+
+log = logging.getLogger("odradek.broker")
+
+FEW = 100
+"""So many answers go out at once."""
+AT_ONCE = 10
+"""Answers of one step, where there are more. Each is packed for its version and handed to its connection."""
+
+
+class Promise(Protocol):
+    """Whoever waits for a reply."""
+
+    def resolve(self, value: Any) -> None: ...
+
+
+Answer = tuple[Request, Promise, Any]
+
+
+class Answers:
+    """Sends the answers of one shard, in the order in which they come. ``start`` runs a generator in shares."""
+
+    def __init__(self, start: Callable[[Generator[None, None, None]], object]) -> None:
+        self._start = start
+        self._waiting: deque[Answer] = deque()
+
+    def send(self, answers: list[Answer]) -> None:
+        if not self._waiting and len(answers) <= FEW:
+            resolve(answers)
+            return
+        is_begun = bool(self._waiting)
+        self._waiting += answers
+        if not is_begun:
+            self._start(self._send_in_steps())
+
+    def send_all(self) -> None:
+        """Lets everything go that waits, at once."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        resolve(waiting)
+
+    def _send_in_steps(self) -> Generator[None, None, None]:
+        waiting = self._waiting
+        while waiting:
+            resolve([waiting.popleft() for _ in range(min(AT_ONCE, len(waiting)))])
+            yield
+
+
+def resolve(answers: list[Answer]) -> None:
+    for request, promise, reply in answers:
+        try:
+            promise.resolve(reply)
+        except Exception:  # whoever asked cannot take it; the others of the batch can
+            log.exception("the answer to %s went nowhere", type(request).__name__)
+
+
+def failed(answers: list[Answer], error: ErrorCode) -> list[Answer]:
+    """The same with that error for everybody."""
+    return [(request, promise, request.failed(error)) for request, promise, _ in answers]
+
+
+def dropped(request: Request, error: ErrorCode) -> Any:
+    """What somebody is told who has been waiting: who joins, under which id."""
+    if isinstance(request, JoinGroup):
+        return replace(request.failed(error), member_id=request.member_id or request.new_member_id)
+    return request.failed(error)
+
+
+_APPEND_ERRORS = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.invalid_fetch_size: ErrorCode.unknown_server_error,
+}
+
+
+def append_error(error: KafkaError | StorageError) -> ErrorCode:
+    code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
+    return _APPEND_ERRORS.get(code, code)

@@ -1,0 +1,528 @@
+"""One partition of ``__consumer_offsets`` as the runtime serves it: its machine, and what waits for the log."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from odradek.batches.encode import encode_batch, pack_record, seal_batch
+from odradek.batches.header import scan
+from odradek.broker.answers import Answer, Answers, Promise, append_error, dropped, failed
+from odradek.broker.deferred import Deferred
+from odradek.broker.loading import Load, Loading
+from odradek.core.effects import Block, CancelTimer, Complete, Effect, Park, Record, Result, SetTimer, Steps, Work
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
+from odradek.core.ids import OFFSETS_TOPIC
+from odradek.groups.commit_plan import CommitBlock
+from odradek.groups.messages import Request
+from odradek.groups.shard import GroupShard
+from odradek.groups.tombstones import Tombstones
+
+if TYPE_CHECKING:
+    from odradek.broker.runtime import Runtime
+
+log = logging.getLogger("odradek.broker")
+
+TOPICS_KNOWN = ("topics known",)
+TOPICS_KNOWN_MS = 10_000
+LOAD_STEP_BYTES = 256 * 1024
+LITTLE_RECORDS = 500
+EFFECTS_AT_ONCE = 200
+BATCH_HEADER_BYTES = 61
+MAX_RECORD_OVERHEAD_BYTES = 32  # length, attributes, deltas and the two lengths of a record, as varints
+
+
+class Appended(Protocol):
+    """What an append tells: the offset its first record got."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+
+class OffsetsPartition(Protocol):
+    """A partition of ``__consumer_offsets``, as far as the runtime needs it."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The topic's ``max.message.bytes``: no batch handed to ``append`` is longer."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    def append(self, data: bytes) -> Appended:
+        """Stores one batch as leader. Raises KafkaError or StorageError; then nothing was stored."""
+
+    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds ``offset`` on, at least one; empty at the end of the log."""
+
+
+class Shard:
+    """One partition: its state machine, what waits to be appended, who waits for an answer.
+
+    ``error`` is what requests are told instead of being handled: NONE while all is well, COORDINATOR_LOAD_IN_PROGRESS
+    while the log is read, NOT_COORDINATOR once it could not be read or the partition is gone.
+    """
+
+    def __init__(self, runtime: Runtime, index: int, partition: OffsetsPartition) -> None:
+        self.timers: dict[Hashable, int] = {}
+        self.error = ErrorCode.coordinator_load_in_progress
+        self._runtime = runtime
+        self._index = index
+        self._partition = partition
+        self.machine = self._new_machine()
+        self._waiting: deque[_Waiting] | None = None  # behind what is being handled in steps; None: nothing is
+        self._current: _Long | None = None  # what is being handled in steps
+        self._parked: dict[Hashable, tuple[Request, Promise]] = {}
+        self._records: list[Record | Block] = []
+        self._record_bytes = BATCH_HEADER_BYTES
+        self._answers: list[Answer] = []  # to go out when ``_records`` are in the log
+        self._outgoing = Answers(runtime.start)
+        self._uncommitted: list[tuple[int, list[Answer]]] = []  # in the log, above the high watermark
+        self._flush_due = False
+        self._load_offset = 0
+        self.awaited: Deferred[Any] | None = None  # what the load goes on with
+        self._loading: Load | None = None
+        self._is_rebuilt = False
+
+    def _new_machine(self) -> GroupShard:
+        machine = GroupShard(self._runtime.config, self._runtime.surroundings)
+        machine.limit_batches(lambda: self.batch_bytes)
+        return machine
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    @property
+    def batch_bytes(self) -> int:
+        try:
+            return self._partition.max_message_bytes - BATCH_HEADER_BYTES
+        except (KafkaError, StorageError):
+            return 0
+
+    def submit(self, request: Request, promise: Promise) -> None:
+        if self._waiting is None:
+            self._handle(request, promise)
+        else:
+            self._waiting.append((request, promise))
+
+    def _handle(self, request: Request, promise: Promise) -> None:
+        if self._records and not request.batched:
+            self.flush()  # if that fails, a machine rebuilt from the log serves this one
+        if self.error is not ErrorCode.none:
+            promise.resolve(request.failed(self.error))
+            return
+        try:
+            result = self.machine.handle(self._runtime.clock(), request)
+        except Exception:
+            log.exception("%s: %s failed", self, type(request).__name__)
+            promise.resolve(request.failed(ErrorCode.unknown_server_error))
+            return
+        if isinstance(result, Result):
+            self._take(result, request, promise)
+        else:
+            self._begin(_Long(result, request, promise, self._runtime.skew_ms, []))
+
+    def step(self, make: Callable[[GroupShard, int], Result | Steps]) -> None:
+        """Lets the machine do something nobody asked for; its records may be spread over several batches."""
+        if self._waiting is None:
+            self._make(make)
+        else:
+            self._waiting.append(make)
+
+    def _make(self, make: Callable[[GroupShard, int], Result | Steps]) -> None:
+        self.flush()
+        if self.error is not ErrorCode.none:
+            return
+        try:
+            result = make(self.machine, self._runtime.clock())
+        except Exception:
+            log.exception("%s: a timer or an event failed", self)
+            return
+        if isinstance(result, Result):
+            self._take(result, None, None)
+        else:
+            self._begin(_Long(result, None, None, self._runtime.skew_ms, []))
+
+    def _do(self, work: Work, machine: GroupShard) -> Generator[None, None, None]:
+        """Does what the machine wants done aside, and hands it what came of it."""
+        value = None
+        try:
+            value = yield from work.steps
+        except Exception:
+            log.exception("%s: %s failed", self, work.key)
+        if self.machine is machine:
+            self.step(lambda machine, now_ms: machine.on_work(now_ms, work.key, value))
+
+    def on_topics_changed(self, topics: Collection[str], *, created: bool) -> None:
+        """Tells the machine, after what it is doing in steps: that may have looked at the topics already."""
+        if self._waiting is None:
+            self.machine.on_topics_changed(topics, created=created)
+            return
+
+        def change(machine: GroupShard, now_ms: int) -> Result:
+            machine.on_topics_changed(topics, created=created)
+            return Result()
+
+        self._waiting.append(change)
+
+    def on_clock_jumped(self, by_ms: int) -> None:
+        """Tells the machine. What it is doing in steps goes by the time at which it began, to its end."""
+        if self._current is None or self._waiting is None:
+            self.machine.on_clock_jumped(by_ms)
+            return
+
+        def jump(machine: GroupShard, now_ms: int) -> Result:
+            machine.on_clock_jumped(by_ms)
+            return Result()
+
+        self._waiting.appendleft(jump)
+
+    # --- what the machine does in steps -----------------------------------------------------------------------
+
+    def _begin(self, long: _Long) -> None:
+        self._current = long
+        if self._waiting is None:
+            self._waiting = deque()
+            self._runtime.start(self._work(self._waiting))
+
+    def _work(self, waiting: deque[_Waiting]) -> Generator[None, None, None]:
+        """Finishes what is under way, and then what has come behind it, until nothing waits or the shard stops."""
+        while self._waiting is waiting:
+            if self._current is not None:
+                self._go_on(self._current)
+            elif waiting:
+                entry = waiting.popleft()
+                self._handle(*entry) if isinstance(entry, tuple) else self._make(entry)
+            else:
+                self._waiting = None
+            yield
+
+    def _go_on(self, long: _Long) -> None:
+        request, promise = long.request, long.promise
+        try:
+            part = next(long.steps)
+        except StopIteration as end:
+            self._current = None
+            self._take(end.value, request, promise, long)
+        except Exception:
+            self._current = None
+            log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
+            if request is not None and promise is not None:
+                promise.resolve(request.failed(ErrorCode.unknown_server_error))
+        else:
+            if part and self._make_room(part, None, []):
+                self.flush()  # a failure, here as above, rebuilds the machine and closes the steps
+
+    def on_timer(self, key: Hashable) -> None:
+        topic_id = self._runtime.topic_id
+        if key == TOPICS_KNOWN and topic_id is not None:
+            self.step(lambda machine, _: machine.on_topics_known(topic_id))
+        else:
+            self.step(lambda machine, now_ms: machine.on_timer(now_ms, key))
+
+    def _take(
+        self, result: Result, request: Request | None, promise: Promise | None, long: _Long | None = None
+    ) -> None:
+        """Does what a result wants done. Where that is much, it is done in steps before anything else is handled."""
+        skew_ms = self._runtime.skew_ms if long is None else long.skew_ms
+        answers: list[Answer] = [] if long is None else long.answers
+        taking = _Taking(request, promise, skew_ms, answers)
+        if len(result.effects) > EFFECTS_AT_ONCE:
+            self._begin(_Long(self._carry_out_in_steps(result, taking), *taking))
+            return
+        self._carry_out(result.effects, taking)
+        if request is not None and promise is not None and result.reply is not None:
+            answers.append((request, promise, result.reply))
+        if result.block is not None:
+            made: list[Record | Block] = [*result.records, result.block]
+            if not self._make_room(made, request, answers):
+                return
+        elif result.records and not self._make_room(result.records, request, answers):
+            return
+        if self._records:
+            self._answers += answers  # in the order the log has things, even for those that wrote nothing
+            if not self._flush_due:
+                self._flush_due = True
+                self._runtime.call_soon(self._on_tick)
+        elif self._uncommitted:
+            self._uncommitted[-1][1].extend(answers)
+        else:
+            self._outgoing.send(answers)
+
+    def _carry_out_in_steps(self, result: Result, taking: _Taking) -> Steps:
+        """Carries out the effects of a result; the rest of it is left."""
+        effects = result.effects
+        for first in range(0, len(effects), EFFECTS_AT_ONCE):
+            self._carry_out(effects[first : first + EFFECTS_AT_ONCE], taking)
+            yield None
+        result.effects = []
+        return result
+
+    def _carry_out(self, effects: list[Effect], taking: _Taking) -> None:
+        request, promise, skew_ms, answers = taking
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                self._runtime.timers.set(self, effect.key, effect.at_ms - skew_ms)
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
+            elif isinstance(effect, Park):
+                assert request is not None
+                assert promise is not None
+                self._parked[effect.key] = (request, promise)
+            elif isinstance(effect, Work):
+                self._runtime.start(self._do(effect, self.machine))
+            elif isinstance(effect, Complete):
+                waiting = self._parked.pop(effect.key, None)
+                if waiting is not None:
+                    answers.append((*waiting, effect.reply))
+
+    def _make_room(self, records: Sequence[Record | Block], request: Request | None, answers: list[Answer]) -> bool:
+        """Adds records to the batch of this tick; a full batch is appended first. False: they never fit."""
+        limit = self._partition.max_message_bytes
+        sizes = [_most_bytes(record) for record in records]
+        total = sum(sizes)
+        if self._record_bytes + total > limit and not self.flush():
+            self._fail(answers, ErrorCode.not_coordinator)
+            return False
+        if self._record_bytes + total <= limit:
+            self._records += records
+            self._record_bytes += total
+            return True
+        if request is not None:  # what a request causes is written whole or not at all
+            self._fail(answers, ErrorCode.unknown_server_error)
+            undone = self.machine.take_back(self._runtime.clock(), request)
+            if undone is None:  # the machine believes that its records were written
+                self._restart(ErrorCode.not_coordinator)
+            elif isinstance(undone, Result):
+                self._take(undone, None, None)
+            else:
+                self._begin(_Long(undone, None, None, self._runtime.skew_ms, []))
+            return False
+        for record, size in zip(records, sizes, strict=True):
+            if self._record_bytes + size > limit and not self.flush():
+                self._fail(answers, ErrorCode.not_coordinator)
+                return False
+            self._records.append(record)
+            self._record_bytes += size
+        return True
+
+    # --- appending --------------------------------------------------------------------------------------------
+
+    def _on_tick(self) -> None:
+        self._flush_due = False
+        self.flush()
+
+    def flush(self) -> bool:
+        """Appends and replays what waits, then lets the answers go. False: that failed, the machine is another now."""
+        if not self._records:
+            return True
+        records, answers = self._records, self._answers
+        self._records, self._answers, self._record_bytes = [], [], BATCH_HEADER_BYTES
+        try:
+            data = _batch_of(records, self._runtime.clock())
+            offset = self._partition.append(data).base_offset
+        except (KafkaError, StorageError) as error:
+            log.warning("%s: an append failed: %s", self, error)
+            self._fail(answers, append_error(error))
+            self._restart(ErrorCode.not_coordinator)
+            return False
+        try:
+            for record in records:
+                if isinstance(record, Record):
+                    self.machine.replay(offset, record)
+                    offset += 1
+                else:
+                    self.machine.replay_block(offset, cast("CommitBlock | Tombstones", record))
+                    offset += record.count
+        except Exception:
+            log.exception("%s: the record at %d, just written, cannot be taken in", self, offset)
+            self._fail(answers, ErrorCode.unknown_server_error)
+            self._restart(ErrorCode.not_coordinator)
+            return False
+        self._uncommitted.append((offset, answers))
+        self.release()
+        return True
+
+    def release(self) -> None:
+        """Sends the answers whose records the high watermark has passed."""
+        high_watermark = self._partition.high_watermark
+        while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
+            self._outgoing.send(self._uncommitted.pop(0)[1])
+
+    def _fail(self, answers: list[Answer], error: ErrorCode) -> None:
+        self._outgoing.send(failed(answers, error))
+
+    def answer_all(self) -> None:
+        """Lets all answers go that are on their way, at once."""
+        self._outgoing.send_all()
+
+    def stop(self, error: ErrorCode) -> None:
+        """Answers everybody with ``error`` and forgets everything."""
+        self.error = error
+        self.timers.clear()
+        parked = [(request, promise, dropped(request, error)) for request, promise in self._parked.values()]
+        waiting = self._answers
+        for _, answers in self._uncommitted:
+            waiting += answers
+        waiting += self._drop_waiting()
+        self._parked, self._records, self._answers, self._uncommitted = {}, [], [], []
+        self._record_bytes = BATCH_HEADER_BYTES
+        self._outgoing.send(parked)
+        self._fail(waiting, error)
+
+    def _drop_waiting(self) -> list[Answer]:
+        """Ends what is handled in steps; returns the requests that have no answer yet."""
+        current, self._current = self._current, None
+        behind, self._waiting = self._waiting, None
+        unanswered: list[Answer] = []
+        if current is not None:
+            current.steps.close()
+            unanswered += current.answers
+            known = [*self._parked.values(), *current.answers]
+            if (
+                current.request is not None
+                and current.promise is not None
+                and all(promise is not current.promise for _, promise, *_ in known)
+            ):
+                unanswered.append((current.request, current.promise, None))
+        unanswered += [(*entry, None) for entry in behind or () if isinstance(entry, tuple)]
+        return unanswered
+
+    def _restart(self, error: ErrorCode) -> None:
+        """What the machine knows may be ahead of the log: it is built anew from it."""
+        self.stop(error)
+        self._is_rebuilt = True
+        self.machine = self._new_machine()
+        self.start_load()
+
+    # --- loading ----------------------------------------------------------------------------------------------
+
+    def start_load(self) -> None:
+        self.error = ErrorCode.coordinator_load_in_progress
+        try:
+            self._load_offset = self._partition.log_start_offset
+        except (KafkaError, StorageError) as error:
+            self._give_up(error)
+            return
+        self.awaited, self._loading = None, self._load()
+        self._runtime.drive(self)
+
+    @property
+    def has_little_to_load(self) -> bool:
+        try:
+            return self._partition.high_watermark - self._load_offset <= LITTLE_RECORDS
+        except (KafkaError, StorageError):
+            return True  # which the first step will tell
+
+    def load_step(self) -> bool:
+        """Goes on with the load for a moment; whether there is more to do."""
+        if self.error is not ErrorCode.coordinator_load_in_progress or self._loading is None:
+            return False  # unloaded meanwhile
+        awaited, self.awaited = self.awaited, None
+        try:
+            self.awaited = self._loading.send(None if awaited is None else awaited.value)
+        except StopIteration:
+            self._finish_load()
+            return False
+        except (CorruptRecord, KafkaError, StorageError) as error:
+            self._give_up(error)
+            return False
+        return True
+
+    def _load(self) -> Load:
+        """Reads the log to its end; at each yield others may work."""
+        partition, offset = self._partition, self._load_offset
+        loading = Loading(self.machine, str(self), self._runtime.long_work)
+        while True:
+            data = partition.read_bytes(offset, LOAD_STEP_BYTES)
+            before = offset
+            for position, header in scan(data):
+                offset = header.last_offset + 1
+                if not header.is_control:
+                    yield from loading.take(data, position, header, before)
+            if offset == before:
+                break
+        yield from loading.finish()
+        if offset > partition.high_watermark:  # what replicas lack yet, nobody may see
+            self._uncommitted.append((offset, []))
+
+    def _finish_load(self) -> None:
+        skipped = self.machine.skipped
+        if skipped:
+            self._runtime.skipped_records += skipped.total()
+            for reason, count in skipped.items():
+                log.warning("%s: records skipped at its load: %d (%s)", self, count, reason)
+        self.error = ErrorCode.none
+        self.step(lambda machine, now_ms: machine.on_loaded(now_ms))
+        topic_id = self._runtime.topic_id
+        if topic_id is None:
+            return
+        if self._is_rebuilt:  # it may fail to write this again and again, so not at once
+            self._runtime.timers.set(self, TOPICS_KNOWN, self._runtime.steady() + TOPICS_KNOWN_MS)
+        else:
+            self.step(lambda machine, _: machine.on_topics_known(topic_id))
+
+    def _give_up(self, error: Exception) -> None:
+        log.error("%s: its log cannot be read, its groups are not served: %s", self, error)
+        self.error = ErrorCode.not_coordinator
+
+    def __str__(self) -> str:
+        return f"{OFFSETS_TOPIC}-{self._index}"
+
+
+_Waiting = tuple[Request, Promise] | Callable[[GroupShard, int], Result | Steps]
+
+
+class _Long(NamedTuple):
+    """What is done in steps, and for whom: by the machine, or else it is the effects of its result.
+
+    ``skew_ms`` is the runtime's when it began. ``answers`` are those that effects have brought so far.
+    """
+
+    steps: Steps
+    request: Request | None
+    promise: Promise | None
+    skew_ms: int
+    answers: list[Answer]
+
+
+class _Taking(NamedTuple):
+    """For whom effects are carried out; see ``_Long``."""
+
+    request: Request | None
+    promise: Promise | None
+    skew_ms: int
+    answers: list[Answer]
+
+
+def _most_bytes(record: Record | Block) -> int:
+    """What it takes in a batch at most."""
+    if isinstance(record, Record):
+        return len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
+    return record.most_bytes
+
+
+def _batch_of(items: list[Record | Block], now_ms: int) -> bytes:
+    """All of them as one batch, in order."""
+    blocks = [item for item in items if not isinstance(item, Record)]
+    records = [item for item in items if isinstance(item, Record)]
+    if not blocks:
+        return encode_batch(records, now_ms=now_ms)
+    if any(record.timestamp_ms is not None for record in records):
+        every = [[item] if isinstance(item, Record) else item.records() for item in items]
+        return encode_batch(chain.from_iterable(every), now_ms=now_ms)
+    packed: list[bytes] = []
+    count = 0
+    for item in items:
+        if isinstance(item, Record):
+            packed += pack_record(item, count)
+            count += 1
+        else:
+            packed += item.pack(count)
+            count += item.count
+    return seal_batch(packed, count, now_ms=now_ms)

@@ -1,0 +1,184 @@
+"""Groups of thousands of members, as rows of the table of `attacks.py`: what all members do at once."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from attacks import DESCRIBE_GROUPS, FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, SYNC_GROUP, Attack, created, until
+from brokers import unique
+from target import Peer, Target, encoded
+
+LEAVE_GROUP = 13
+MEMBERS = 4_000
+PEERS = 16
+METADATA_BYTES = 2_000
+ASSIGNMENT_BYTES = 2_500
+_FIRST_WAIT_MS = 4_000
+"""How long a new group waits for more members, so that all of them are answered together."""
+_LARGE = {"group.initial.rebalance.delay.ms": str(_FIRST_WAIT_MS), "message.max.bytes": str(64 << 20)}
+_SMALL = {"group.initial.rebalance.delay.ms": str(_FIRST_WAIT_MS)}
+CONSUMERS = 2_000
+_BEATS_S = 15
+
+
+class Group(NamedTuple):
+    """A group whose members have joined; the first one leads."""
+
+    name: str
+    generation: int
+    members: list[str]
+
+
+def joined(target: Target, session_ms: int = 300_000) -> Group:
+    """All members of a new group join at once, each with its metadata, and get their answers."""
+    name = unique("crowd")
+    message = {"group_id": name, "session_timeout": session_ms, "rebalance_timeout": 120_000, "member_id": "",
+               "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": metadata()}]}  # fmt: skip
+    ids: list[str] = []
+    leader, generation = "", -1
+    for reply in exchanged(target, JOIN_GROUP, 3, [encoded(JOIN_GROUP, 3, message)] * MEMBERS):
+        ids.append(reply.member_id)
+        leader, generation = reply.leader, reply.generation_id
+    return Group(name, generation, sorted(ids, key=lambda member: member != leader))
+
+
+def metadata() -> bytes:
+    """A subscription to many topics, without user data."""
+    topics = [b"\0\x08topic%03d" % number for number in range(METADATA_BYTES // 10)]
+    return b"\0\1" + len(topics).to_bytes(4, "big") + b"".join(topics) + b"\xff\xff\xff\xff" + bytes(4)
+
+
+def exchanged(target: Target, api_key: int, version: int, requests: list[bytes]) -> list[Any]:
+    """Sends all of them over a few connections, and gathers the answers."""
+    peers = [target.connect() for _ in range(PEERS)]
+    for number, peer in enumerate(peers):
+        peer.send_raw(b"".join([peer.packed(api_key, version, body) for body in requests[number::PEERS]]))
+    replies = []
+    for number, peer in enumerate(peers):
+        for _ in requests[number::PEERS]:
+            reply = peer.receive(api_key, version)
+            assert reply is not None, "every request is answered"
+            replies.append(reply)
+    return replies
+
+
+def _sync(group: Group, member: str, assignments: Mapping[str, bytes]) -> bytes:
+    rows = [{"member_id": name, "assignment": share} for name, share in assignments.items()]
+    message = {"group_id": group.name, "generation_id": group.generation, "member_id": member, "assignments": rows}
+    return encoded(SYNC_GROUP, 2, message)
+
+
+def synced(target: Target, group: Group) -> Group:
+    """All members wait for the plan, then the leader brings it."""
+    leader, *others = group.members
+    plan = _sync(group, leader, dict.fromkeys(group.members, bytes(ASSIGNMENT_BYTES)))
+    waiting = [_sync(group, member, {}) for member in others]
+    peers = [target.connect() for _ in range(PEERS)]
+    for number, peer in enumerate(peers):
+        peer.send_raw(b"".join([peer.packed(SYNC_GROUP, 2, body) for body in waiting[number::PEERS]]))
+    time.sleep(1)
+    target.ask(SYNC_GROUP, 2, plan)
+    for number, peer in enumerate(peers):
+        for _ in waiting[number::PEERS]:
+            assert peer.receive(SYNC_GROUP, 2) is not None, "every member gets its share"
+    return group
+
+
+def _coordinated(then: Callable[[Target], Any]) -> Callable[[Target], Any]:
+    """Waits for the coordinator first. What the preparation is answered does not count."""
+
+    def prepare(target: Target) -> Any:
+        until(target, FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]},
+              lambda reply: reply.coordinators[0].error_code == 0)  # fmt: skip
+        return then(target)
+
+    return prepare
+
+
+def many_join(target: Target, _: Any) -> None:
+    joined(target)
+
+
+def many_sync(target: Target, group: Group) -> None:
+    synced(target, group)
+
+
+def one_crowd_described(target: Target, group: Group) -> None:
+    target.ask(DESCRIBE_GROUPS, 5, {"groups": [group.name], "include_authorized_operations": False})
+
+
+def many_leave(target: Target, group: Group) -> None:
+    gone = [{"member_id": member, "group_instance_id": None} for member in group.members[:1000]]
+    target.ask(LEAVE_GROUP, 3, {"group_id": group.name, "members": gone})
+
+
+def many_sessions_end(target: Target, group: Group) -> None:
+    message = {"groups": [group.name], "include_authorized_operations": False}
+    until(target, DESCRIBE_GROUPS, 5, message, lambda reply: reply.groups[0].group_state == "Empty")
+
+
+class _Consumer(NamedTuple):
+    peer: Peer
+    member: str
+
+
+def many_consumers(target: Target, topic: str) -> None:
+    """Members of a KIP-848 group come, and do what they are told for some time."""
+    group, peers = unique("consumers"), [target.connect() for _ in range(PEERS)]
+    consumers = [_Consumer(peers[number % PEERS], str(uuid.uuid4())) for number in range(CONSUMERS)]
+    epochs = dict.fromkeys((consumer.member for consumer in consumers), 0)
+    owned: dict[str, Any] = dict.fromkeys(epochs, ())
+    deadline = time.monotonic() + _BEATS_S
+    while time.monotonic() < deadline:
+        for peer in peers:
+            requests = [
+                peer.packed(HEARTBEAT, 1, _beat(group, consumer.member, epochs[consumer.member], topic, owned))
+                for consumer in consumers
+                if consumer.peer is peer
+            ]
+            peer.send_raw(b"".join(requests))
+        for consumer in consumers:
+            reply = consumer.peer.receive(HEARTBEAT, 1)
+            assert reply is not None, "every heartbeat is answered"
+            epochs[consumer.member] = max(reply.member_epoch, 0)
+            if reply.assignment is not None:
+                owned[consumer.member] = [
+                    {"topic_id": row.topic_id, "partitions": row.partitions}
+                    for row in reply.assignment.topic_partitions
+                ]
+
+
+def _beat(group: str, member: str, epoch: int, topic: str, owned: Mapping[str, Any]) -> dict[str, Any]:
+    joins = epoch == 0
+    return {
+        "group_id": group, "member_id": member, "member_epoch": epoch, "instance_id": None, "rack_id": None,
+        "rebalance_timeout": 60_000 if joins else -1, "subscribed_topic_names": [topic] if joins else None,
+        "subscribed_topic_regex": None, "server_assignor": None,
+        "topic_partitions": [] if joins else owned[member],
+    }  # fmt: skip
+
+
+def _wide_topic(target: Target) -> str:
+    return created(target, CONSUMERS)[0]
+
+
+def _brief(target: Target) -> Group:
+    return synced(target, joined(target, 12_000))
+
+
+def _settled(target: Target) -> Group:
+    return synced(target, joined(target))
+
+
+GROUP_ATTACKS = (
+    Attack("19", "JoinGroup of 4,000 members with 2 kB of metadata", many_join, _coordinated(lambda _: None), _LARGE),
+    Attack("19b", "SyncGroup with assignments of 10 MB for them", many_sync, _coordinated(joined), _LARGE),
+    Attack("19c", "the same where the record is too large", many_sync, _coordinated(joined), _SMALL),
+    Attack("19d", "DescribeGroups of that group", one_crowd_described, _coordinated(_settled), _LARGE),
+    Attack("19e", "LeaveGroup of 1,000 of them", many_leave, _coordinated(_settled), _LARGE),
+    Attack("19f", "their sessions end at once", many_sessions_end, _coordinated(_brief), _LARGE),
+    Attack("20", "2,000 members of a KIP-848 group on 2,000 partitions", many_consumers, _coordinated(_wide_topic)),
+)
