@@ -173,9 +173,11 @@ class Router:
         except Exception as error:
             reply = self._reply_to(head, error)
         if isinstance(reply, Deferred):
-            if reply.resolved:
+            if reply.resolved and not _is_long(context, reply.value):
                 return self._pack(head, context, reply.value)
-            return reply.map(lambda value: self._pack_later(head, context, value))
+            packed: Deferred[list[Chunk] | None] = Deferred()
+            reply.then(lambda value: self._keep_promise(head, context, value, packed))
+            return packed
         return self._pack(head, context, reply)
 
     def _decode(self, head: RequestHead, frame: bytes) -> Any:
@@ -276,6 +278,27 @@ class Router:
         quotas = self._broker.quotas
         context.throttle(quotas.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
 
+    def _keep_promise(
+        self, head: RequestHead, context: Context, value: Any, packed: Deferred[list[Chunk] | None]
+    ) -> None:
+        """Packs a reply that was promised; a long one in shares of the loop, until which its connection serves others.
+
+        It counts when it is ready: a connection may have several in the making.
+        """
+        if not _is_long(context, value):
+            packed.resolve(self._pack_later(head, context, value))
+            return
+        parked = context.connection.parked
+        task = Task(self._broker.scheduler, _packed_bounded(context, value))
+
+        def keep(reply: Any) -> None:
+            parked.discard(task)
+            packed.resolve(self._pack_later(head, context, reply))
+
+        parked.add(task)  # its client may go
+        task.promise.then(keep)
+        self._broker.scheduler.add(task)
+
     def _pack_later(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk] | None:
         try:
             return self._pack(head, context, reply)
@@ -344,6 +367,21 @@ def _packed_if_long(context: Context, reply: Any) -> Steps[Any]:
     return (
         yield from schemas.encode_in_steps(context.api_key, context.version, Kind.RESPONSE, reply, context.grow_reply)
     )
+
+
+def _packed_bounded(context: Context, reply: Any) -> Steps[Any]:
+    """The same without a count of its bytes among those of the connection, but no longer than a reply may be."""
+    from odradek.broker.reply_memory import MAX_REPLY_BYTES  # which needs this module
+
+    size = 0
+
+    def grow(by: int) -> None:
+        nonlocal size
+        size += by
+        if size > MAX_REPLY_BYTES:
+            raise Hangup(f"the reply is longer than {MAX_REPLY_BYTES:,} bytes")
+
+    return (yield from schemas.encode_in_steps(context.api_key, context.version, Kind.RESPONSE, reply, grow))
 
 
 def _with_reply_packed(context: Context, steps: Steps[Any]) -> Steps[Any]:
