@@ -243,7 +243,8 @@ class Coordinator:
         shard_module.GroupShard = lambda config, around: WatchedShard(self, config, around)  # type: ignore[misc,assignment]
         runtime_module.LOAD_STEP_S = 0.0  # the time it takes must not matter
         shard_module.LOAD_STEP_BYTES = 2_000  # so that there is something to race with
-        self._part_records, pace_module.PART_RECORDS = pace_module.PART_RECORDS, 3
+        self._pace = pace_module.PART_RECORDS, pace_module.STEP_WORK
+        pace_module.PART_RECORDS, pace_module.STEP_WORK = 3, 5  # small groups are handled in steps too
         self._log = logging.getLogger("odradek.broker")
         self._level, self._propagates = self._log.level, self._log.propagate
         self._log.addHandler(self._errors)
@@ -253,7 +254,7 @@ class Coordinator:
 
     def __exit__(self, *error: object) -> None:
         shard_module.GroupShard, runtime_module.LOAD_STEP_S, shard_module.LOAD_STEP_BYTES = self._patched
-        pace_module.PART_RECORDS = self._part_records
+        pace_module.PART_RECORDS, pace_module.STEP_WORK = self._pace
         self._log.removeHandler(self._errors)
         self._log.propagate = self._propagates
 
