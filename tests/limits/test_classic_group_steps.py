@@ -14,7 +14,7 @@ from group_rig import Rig, subscription
 
 from odradek.broker.deferred import Deferred
 from odradek.broker.runtime_shard import EFFECTS_AT_ONCE
-from odradek.core.errors import ErrorCode
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_messages import ConsumerHeartbeat
@@ -24,9 +24,11 @@ from odradek.groups.messages import (
     JoinGroup,
     LeaveGroup,
     LeavingMember,
+    ListGroups,
     MemberProtocol,
     SyncGroup,
 )
+from odradek.groups.shard import GroupShard
 
 LINES_PER_STEP = 30_000
 """Of the broker's code, about a millisecond."""
@@ -48,6 +50,7 @@ class Crowd:
         self.lines: list[int] = []
         self.ids = [f"member-{number:04}" for number in range(members)]
         self.topics = topics
+        self.answers: list[Deferred[Any]] = []
 
     def said(self, number: int) -> bytes:
         """No two members say the same."""
@@ -295,7 +298,7 @@ def _in_mid_step(crowd: Crowd) -> None:
         if not crowd.tick():
             crowd.rig.scheduler.now_ms += FIRST_WAIT_MS
     assert not any(answer.resolved for answer in answers)
-    crowd.answers = answers  # type: ignore[attr-defined]
+    crowd.answers = answers
 
 
 def test_requests_for_the_group_wait_for_the_last_step() -> None:
@@ -312,7 +315,7 @@ def test_requests_for_the_group_wait_for_the_last_step() -> None:
     assert beating.value is OK
     assert leaving.value.members[0][1] is OK
     assert again.value is ErrorCode.rebalance_in_progress
-    assert {answer.value.error for answer in crowd.answers} == {OK}  # type: ignore[attr-defined]
+    assert {answer.value.error for answer in crowd.answers} == {OK}
 
 
 @pytest.mark.parametrize("steps", [1, 20, 60])
@@ -326,7 +329,7 @@ def test_everybody_is_answered_once_when_the_partition_goes(steps: int, caplog: 
         crowd.rig.runtime.unload(0)
         crowd.settle()
     assert described.resolved
-    answers = crowd.answers  # type: ignore[attr-defined]
+    answers = crowd.answers
     assert all(answer.resolved for answer in answers)
     assert {answer.value.error for answer in answers} <= {OK, ErrorCode.not_coordinator}
     assert not caplog.records, "no promise is kept twice"
@@ -353,7 +356,7 @@ def test_answers_leave_at_once_when_the_broker_stops() -> None:
     while crowd.rig.runtime._shards[0]._current:
         crowd.tick()
     crowd.rig.runtime.stop()
-    assert all(answer.resolved for answer in crowd.answers)  # type: ignore[attr-defined]
+    assert all(answer.resolved for answer in crowd.answers)
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
@@ -378,3 +381,84 @@ def test_effects_are_carried_out_some_at_a_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Shard, "_carry_out", lambda *args: (counts.append(len(args[1])), real(*args))[1])
     Crowd(topics=1).stable()
     assert max(counts) == EFFECTS_AT_ONCE
+
+
+def _upgrading(crowd: Crowd) -> Deferred[Any]:
+    """A KIP-848 member joins; stops where the records of the change are in the log and some of them replayed."""
+    joining = crowd.ask(_heartbeat("newcomer", 0))
+    log_end = crowd.rig.partitions[0].log_end_offset
+    while crowd.rig.partitions[0].log_end_offset == log_end:
+        assert crowd.tick()
+    assert not joining.resolved
+    return joining
+
+
+def test_what_comes_while_many_records_are_replayed_waits_for_the_last() -> None:
+    crowd = Crowd(topics=1).stable()
+    joining = _upgrading(crowd)
+    listed = crowd.ask(ListGroups())
+    beating = crowd.ask(Heartbeat("g", crowd.ids[3], 1))
+    assert not listed.resolved
+    crowd.settle()
+    assert joining.value.error is OK
+    assert [(group.group_id, group.type) for group in listed.value.groups] == [("g", "consumer")]
+    assert beating.value in (OK, ErrorCode.rebalance_in_progress)
+    before = crowd.rig.shard("g").durable_state()
+    crowd.rig.restart()
+    assert crowd.rig.shard("g").durable_state() == before
+
+
+def test_the_partition_goes_while_many_records_are_replayed(caplog: pytest.LogCaptureFixture) -> None:
+    crowd = Crowd(topics=1).stable()
+    joining = _upgrading(crowd)
+    with caplog.at_level(logging.ERROR):
+        crowd.rig.runtime.unload(0)
+        crowd.settle()
+    assert joining.value.error is ErrorCode.not_coordinator
+    assert not caplog.records
+    crowd.rig.restart()
+    assert set(crowd.rig.shard("g").consumer_groups["g"].members) == {*crowd.ids, "newcomer"}
+
+
+def test_many_records_that_cannot_be_written_leave_the_group_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    crowd = Crowd(topics=1).stable()
+    crowd.rig.partitions[0].fail_with = KafkaError(ErrorCode.not_enough_replicas)
+    joining = crowd.ask(_heartbeat("newcomer", 0))
+    behind = crowd.ask(Heartbeat("g", crowd.ids[3], 1))
+    crowd.settle()
+    assert joining.value.error is ErrorCode.coordinator_not_available
+    assert behind.value in (OK, ErrorCode.not_coordinator)
+    assert set(crowd.group.members) == set(crowd.ids)
+    assert crowd.state() == "Stable"
+    assert crowd.ask(Heartbeat("g", crowd.ids[3], 1)).value is OK
+    assert not [record for record in caplog.records if record.levelno > logging.WARNING]
+
+
+def test_many_records_that_cannot_be_taken_in_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(topics=1).stable()
+    replay, count = GroupShard.replay, 0
+
+    def failing(self: GroupShard, offset: int, record: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 300:
+            raise RuntimeError("a bug")
+        replay(self, offset, record)
+
+    monkeypatch.setattr(GroupShard, "replay", failing)
+    joining = crowd.ask(_heartbeat("newcomer", 0))
+    crowd.settle()
+    assert joining.value.error is ErrorCode.unknown_server_error
+    assert set(crowd.rig.shard("g").consumer_groups["g"].members) == {*crowd.ids, "newcomer"}
+
+
+def test_a_group_too_large_to_change_sides_stays_what_it_is() -> None:
+    crowd = Crowd(topics=1).stable()
+    machine = crowd.rig.shard("g")
+    crowd.rig.partitions[0].max_message_bytes = 100_000
+    joining = crowd.ask(_heartbeat("newcomer", 0))
+    crowd.settle()
+    assert joining.value.error is ErrorCode.unknown_server_error
+    assert crowd.rig.shard("g") is machine, "no other group of the partition notices"
+    assert crowd.state() == "Stable"
+    assert crowd.ask(Heartbeat("g", crowd.ids[3], 1)).value is OK

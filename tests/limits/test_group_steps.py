@@ -19,7 +19,7 @@ from odradek.broker.handlers import k68_consumer_group_heartbeat
 from odradek.broker.scheduler import Scheduler
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
-from odradek.groups import consumer_membership, consumer_records
+from odradek.groups import consumer_checks, consumer_records
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import ConsumerMember, MemberState
 from odradek.groups.pace import Pace
@@ -141,7 +141,7 @@ def test_members_of_a_large_group_are_assigned_in_steps() -> None:
 
 def test_too_many_names_are_refused_before_anything_is_done_with_them() -> None:
     steps = Steps(1)
-    names = [f"{number:x}" for number in range(consumer_membership.MAX_NAMES + 1)]
+    names = [f"{number:x}" for number in range(consumer_checks.MAX_NAMES + 1)]
     reply = steps.beat("m", 0, subscribed_topic_names=names)
     assert reply.error_code is ErrorCode.invalid_request
     assert "10001 names" in reply.error_message

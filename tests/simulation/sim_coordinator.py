@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from contextlib import ExitStack
 from typing import Any, cast
+from unittest.mock import patch
 from uuid import UUID
 
 from sim_ledger import Ledger
 from sim_log import SimLog
 from sim_world import SimulationFailure, World
 
+import odradek.broker.answers as answers_module
 import odradek.broker.runtime as runtime_module
 import odradek.broker.runtime_shard as shard_module
+import odradek.broker.timers as timers_module
 import odradek.groups.pace as pace_module
 from odradek.batches.rows import Row
 from odradek.broker.deferred import Deferred
@@ -38,6 +42,17 @@ from odradek.groups.messages import (
 )
 from odradek.groups.shard import EXPIRY, DurableState, GroupShard
 from odradek.groups.tombstones import Tombstones
+
+SMALL_STEPS = (
+    (pace_module, "PART_RECORDS", 3),
+    (pace_module, "STEP_WORK", 5),
+    (shard_module, "EFFECTS_AT_ONCE", 4),
+    (shard_module, "RECORDS_AT_ONCE", 3),
+    (answers_module, "FEW", 2),
+    (answers_module, "AT_ONCE", 1),
+    (timers_module, "AT_ONCE", 2),
+)
+"""What is done in steps where there is much is done in steps for a few members, too."""
 
 
 class Token:
@@ -239,12 +254,14 @@ class Coordinator:
     # --- life -------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Coordinator:
-        self._patched = (shard_module.GroupShard, runtime_module.LOAD_STEP_S, shard_module.LOAD_STEP_BYTES)
-        shard_module.GroupShard = lambda config, around: WatchedShard(self, config, around)  # type: ignore[misc,assignment]
-        runtime_module.LOAD_STEP_S = 0.0  # the time it takes must not matter
-        shard_module.LOAD_STEP_BYTES = 2_000  # so that there is something to race with
-        self._pace = pace_module.PART_RECORDS, pace_module.STEP_WORK
-        pace_module.PART_RECORDS, pace_module.STEP_WORK = 3, 5  # small groups are handled in steps too
+        self._patched = ExitStack()
+        for owner, name, value in (
+            (shard_module, "GroupShard", lambda config, around: WatchedShard(self, config, around)),
+            (runtime_module, "LOAD_STEP_S", 0.0),  # the time it takes must not matter
+            (shard_module, "LOAD_STEP_BYTES", 2_000),  # so that there is something to race with
+            *SMALL_STEPS,
+        ):
+            self._patched.enter_context(patch.object(owner, name, value))
         self._log = logging.getLogger("odradek.broker")
         self._level, self._propagates = self._log.level, self._log.propagate
         self._log.addHandler(self._errors)
@@ -253,8 +270,7 @@ class Coordinator:
         return self
 
     def __exit__(self, *error: object) -> None:
-        shard_module.GroupShard, runtime_module.LOAD_STEP_S, shard_module.LOAD_STEP_BYTES = self._patched
-        pace_module.PART_RECORDS, pace_module.STEP_WORK = self._pace
+        self._patched.close()
         self._log.removeHandler(self._errors)
         self._log.propagate = self._propagates
 
@@ -486,8 +502,9 @@ class Coordinator:
         for index in tuple(self._dirty):
             machine = self.runtime.machine(index)
             if machine is not None:
-                if self.runtime._shards[index]._records:
-                    continue  # a group that changes sides does so at once
+                shard = self.runtime._shards[index]
+                if shard._records or shard._current is not None:
+                    continue  # a group that changes sides does so at once; many records are replayed in steps
                 self._same(machine.durable_state(), self.shadows[index].durable_state(), f"partition {index}")
             self._dirty.discard(index)
 

@@ -25,8 +25,8 @@ it; machines are told of a jump, and move what they hold of it along. Without ``
 ``topic_id(name)`` tells the id of a topic: what a shard has committed for others is deleted once it is loaded.
 ``surroundings`` is what KIP-848 groups see of the topics.
 
-``partition`` is anything that satisfies ``OffsetsPartition`` of ``runtime_shard``. ``submit`` never raises for what a client can
-cause: a partition that is not here gives NOT_COORDINATOR, one still being read COORDINATOR_LOAD_IN_PROGRESS.
+``partition`` is anything that satisfies ``OffsetsPartition`` of ``runtime_shard``. ``submit`` never raises for what a
+client can cause: a partition that is not here gives NOT_COORDINATOR, one still being read COORDINATOR_LOAD_IN_PROGRESS.
 
 Rules
 * Records of all requests of one tick go to the partition as one batch, are replayed, and then the replies go out.

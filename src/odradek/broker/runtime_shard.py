@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
@@ -18,6 +19,7 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageErr
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.groups.commit_plan import CommitBlock
 from odradek.groups.messages import Request
+from odradek.groups.pace import Pace
 from odradek.groups.shard import GroupShard
 from odradek.groups.tombstones import Tombstones
 
@@ -31,6 +33,11 @@ TOPICS_KNOWN_MS = 10_000
 LOAD_STEP_BYTES = 256 * 1024
 LITTLE_RECORDS = 500
 EFFECTS_AT_ONCE = 200
+RECORDS_AT_ONCE = 250
+"""Records that are packed in one step. More of one request are written and replayed in steps."""
+REPLAY_WORK = 8
+"""What it takes to replay a record, in elements of a step; and one more for so many bytes of its value."""
+BYTES_LIKE_ONE = 16
 BATCH_HEADER_BYTES = 61
 MAX_RECORD_OVERHEAD_BYTES = 32  # length, attributes, deltas and the two lengths of a record, as varints
 
@@ -207,6 +214,8 @@ class Shard:
         try:
             part = next(long.steps)
         except StopIteration as end:
+            if self._current is not long:
+                return  # the machine has been built anew: an append has failed
             self._current = None
             self._take(end.value, request, promise, long)
         except Exception:
@@ -238,6 +247,13 @@ class Shard:
         self._carry_out(result.effects, taking)
         if request is not None and promise is not None and result.reply is not None:
             answers.append((request, promise, result.reply))
+        if len(result.records) > RECORDS_AT_ONCE and result.block is None and self._fit(result.records):
+            if not self.flush():
+                self._fail(answers, ErrorCode.not_coordinator)
+                return
+            steps = self._write_in_steps(result.records, answers)
+            self._begin(_Long(steps, None, None, skew_ms, answers))
+            return
         if result.block is not None:
             made: list[Record | Block] = [*result.records, result.block]
             if not self._make_room(made, request, answers):
@@ -311,6 +327,11 @@ class Shard:
             self._record_bytes += size
         return True
 
+    def _fit(self, records: Sequence[Record]) -> bool:
+        """Whether a batch takes them all, with one time."""
+        size = sum(map(_most_bytes, records))
+        return size <= self.batch_bytes and all(record.timestamp_ms is None for record in records)
+
     # --- appending --------------------------------------------------------------------------------------------
 
     def _on_tick(self) -> None:
@@ -323,30 +344,65 @@ class Shard:
             return True
         records, answers = self._records, self._answers
         self._records, self._answers, self._record_bytes = [], [], BATCH_HEADER_BYTES
-        try:
-            data = _batch_of(records, self._runtime.clock())
-            offset = self._partition.append(data).base_offset
-        except (KafkaError, StorageError) as error:
-            log.warning("%s: an append failed: %s", self, error)
-            self._fail(answers, append_error(error))
-            self._restart(ErrorCode.not_coordinator)
+        offset = self._append(_batch_of(records, self._runtime.clock()), answers)
+        if offset is None:
             return False
-        try:
-            for record in records:
-                if isinstance(record, Record):
-                    self.machine.replay(offset, record)
-                    offset += 1
-                else:
-                    self.machine.replay_block(offset, cast("CommitBlock | Tombstones", record))
-                    offset += record.count
-        except Exception:
-            log.exception("%s: the record at %d, just written, cannot be taken in", self, offset)
-            self._fail(answers, ErrorCode.unknown_server_error)
-            self._restart(ErrorCode.not_coordinator)
-            return False
+        for record in records:
+            if not self._replay(offset, record, answers):
+                return False
+            offset += 1 if isinstance(record, Record) else record.count
         self._uncommitted.append((offset, answers))
         self.release()
         return True
+
+    def _write_in_steps(self, records: list[Record], answers: list[Answer]) -> Steps:
+        """Appends many records as one batch and replays them; nothing else is handled meanwhile."""
+        packed: list[bytes] = []
+        pace = Pace()
+        for number, record in enumerate(records):
+            packed += pack_record(record, number)
+            if not (number + 1) % RECORDS_AT_ONCE:
+                yield None
+        offset = self._append(seal_batch(packed, len(records), now_ms=self._runtime.clock()), answers)
+        if offset is None:
+            return Result()
+        for number, record in enumerate(records):
+            if not self._replay(offset + number, record, answers):
+                return Result()
+            if pace.spend(REPLAY_WORK + len(record.value or b"") // BYTES_LIKE_ONE):
+                yield None
+        self._uncommitted.append((offset + len(records), answers[:]))
+        answers.clear()
+        self.release()
+        return Result()
+
+    def _append(self, data: bytes, answers: list[Answer]) -> int | None:
+        """Appends a batch; the offset of its first record. None: that failed, the machine is another now."""
+        try:
+            return self._partition.append(data).base_offset
+        except (KafkaError, StorageError) as error:
+            log.warning("%s: an append failed: %s", self, error)
+            self._give_back(answers, append_error(error))
+            return None
+
+    def _replay(self, offset: int, record: Record | Block, answers: list[Answer]) -> bool:
+        """Takes over what was written. False: that failed, the machine is another now."""
+        try:
+            if isinstance(record, Record):
+                self.machine.replay(offset, record)
+            else:
+                self.machine.replay_block(offset, cast("CommitBlock | Tombstones", record))
+        except Exception:
+            log.exception("%s: the record at %d, just written, cannot be taken in", self, offset)
+            self._give_back(answers, ErrorCode.unknown_server_error)
+            return False
+        return True
+
+    def _give_back(self, answers: list[Answer], error: ErrorCode) -> None:
+        """What was to be written fails, and the machine is built anew from the log."""
+        self._fail(answers, error)
+        answers.clear()
+        self._restart(ErrorCode.not_coordinator)
 
     def release(self) -> None:
         """Sends the answers whose records the high watermark has passed."""
@@ -381,7 +437,8 @@ class Shard:
         behind, self._waiting = self._waiting, None
         unanswered: list[Answer] = []
         if current is not None:
-            current.steps.close()
+            with contextlib.suppress(ValueError):  # it is these steps in which an append has failed
+                current.steps.close()
             unanswered += current.answers
             known = [*self._parked.values(), *current.answers]
             if (

@@ -127,7 +127,7 @@ class ClassicGroup:
 
     @classmethod
     def from_metadata(cls, group_id: str, value: GroupMetadata) -> ClassicGroup:
-        """The group as a record of the log tells it. The topics of its members are read later: ``read_subscriptions``."""
+        """The group as a record of the log tells it. Its members' topics are left to ``read_subscriptions``."""
         group = cls(
             group_id,
             State.STABLE if value.members else State.EMPTY,

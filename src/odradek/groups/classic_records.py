@@ -1,11 +1,19 @@
-"""The record of a classic group in ``__consumer_offsets``: made a few members at a time, replayed without being read."""
+"""The record of a classic group in ``__consumer_offsets``: made some members at a time, replayed without being read."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 
 from odradek.core.effects import Record
-from odradek.core.records import GroupKey, GroupMember, GroupMetadata, GroupRecord, group_key, group_value, packed_member
+from odradek.core.records import (
+    GroupKey,
+    GroupMember,
+    GroupMetadata,
+    GroupRecord,
+    group_key,
+    group_value,
+    packed_member,
+)
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.pace import Pace
 

@@ -13,6 +13,7 @@ from odradek.core.effects import Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups import migration
 from odradek.groups.classic import CONSUMER
+from odradek.groups.consumer_checks import identified
 from odradek.groups.consumer_embedded import MalformedProtocol, Subscription, read_subscription
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
@@ -21,7 +22,7 @@ from odradek.groups.consumer_member import (
     MemberState,
     without_epochs,
 )
-from odradek.groups.consumer_membership import ConsumerMembership, Step, identified
+from odradek.groups.consumer_membership import ConsumerMembership, Step
 from odradek.groups.messages import (
     Heartbeat,
     JoinGroup,

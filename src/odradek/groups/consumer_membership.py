@@ -25,6 +25,7 @@ from odradek.groups import consumer_records as records
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_checks import check_epoch, check_request, check_size, identified
 from odradek.groups.consumer_group import ConsumerGroup, Surroundings
 from odradek.groups.consumer_member import (
     JOIN_EPOCH,
@@ -47,14 +48,11 @@ from odradek.groups.consumer_timers import JOIN, PATTERNS, REVOKE, SESSION, Memb
 from odradek.groups.membership import Membership
 from odradek.groups.pace import Pace
 
-MAX_NAMES = 10_000
-"""Topics that a member may name: more than a broker here can have."""
 _NEVER_MS = (1 << 31) - 1  # how long topics are taken to be as they were, unless somebody says otherwise
 _PATTERN_PAUSE_MS = 10_000
 _MAX_PATTERNS = 100
 """Different ones of a group's members. Each may stand for all topics there are."""
 _MATCHES_AT_ONCE = 500
-_RECORD_WORK = 4
 _RECORD_OVERHEAD_BYTES = 100
 _LENGTH_BYTES, _CHAR_BYTES = 2, 4  # of a topic's name, which has ASCII only, and of any character
 
@@ -102,45 +100,16 @@ class ConsumerMembership:
         out = Result()
         self.pace = Pace()
         try:
-            self._check(request)
+            check_request(request, self.config.consumer_assignors)
             if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
                 yield from self._leave(now_ms, request, out)
             else:
                 yield from self._beat(now_ms, request, out)
         except KafkaError as error:
+            if SetTimer((PATTERNS, request.group_id), now_ms) in out.effects:
+                self._patterns_due.discard(request.group_id)  # that timer is not set now
             return Result(ConsumerHeartbeatReply(error.code, error.message))
         return out
-
-    def _check(self, request: ConsumerHeartbeat) -> None:
-        """Raises KafkaError (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR)."""
-        epoch = request.member_epoch
-        texts = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
-        if request.names_itself or epoch > 0 or epoch == LEAVE_EPOCH:
-            texts = {"MemberId": request.member_id, **texts}
-        for name, text in texts.items():
-            if text is not None and not text.strip():
-                raise KafkaError(ErrorCode.invalid_request, f"{name} can't be empty.")
-        if epoch == JOIN_EPOCH:
-            if request.rebalance_timeout_ms == -1:
-                raise KafkaError(ErrorCode.invalid_request, "RebalanceTimeoutMs must be provided in first request.")
-            if request.owned is None or request.owned:
-                raise KafkaError(ErrorCode.invalid_request, "TopicPartitions must be empty when (re-)joining.")
-            if request.topics is None and request.pattern is None:
-                text = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-                raise KafkaError(ErrorCode.invalid_request, text)
-        elif epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
-            raise KafkaError(ErrorCode.invalid_request, "InstanceId can't be null.")
-        elif epoch < LEAVE_STATIC_EPOCH:
-            raise KafkaError(ErrorCode.invalid_request, "MemberEpoch is invalid.")
-        known = self.config.consumer_assignors
-        if request.topics is not None and len(request.topics) > MAX_NAMES:
-            text = f"SubscribedTopicNames has {len(request.topics)} names. At most {MAX_NAMES} are taken."
-            raise KafkaError(ErrorCode.invalid_request, text)
-        if request.assignor is not None and request.assignor not in known:
-            raise KafkaError(
-                ErrorCode.unsupported_assignor,
-                f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(known)}.",
-            )
 
     def _beat(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> Iterator[None]:
         joins = request.member_epoch == JOIN_EPOCH
@@ -168,6 +137,7 @@ class ConsumerMembership:
         target = yield from self.plan(step, names_changed or pattern_known, out)
         updated = yield from self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
         if classic is not None:
+            check_size(out.records, self.batch_bytes())
             yield from self._upgrade(now_ms, classic, group, out)
         self._renew(now_ms, group.group_id, member_id, out)
         is_full = (
@@ -203,10 +173,7 @@ class ConsumerMembership:
         if classic.state is State.EMPTY:
             return ConsumerGroup(group_id), classic
         group = yield from migration.upgraded(classic, self.config, self.surroundings, self.pace)
-        for record in migration.upgrade_records(group):
-            out.records.append(record)
-            if self.pace.spend(_RECORD_WORK):
-                yield
+        out.records += yield from migration.upgrade_records(group, self.pace)
         return group, classic
 
     def _upgrade(self, now_ms: int, classic: ClassicGroup, group: ConsumerGroup, out: Result) -> Iterator[None]:
@@ -239,7 +206,7 @@ class ConsumerMembership:
                 )
             return self.replace_static(group, holder, member_id, out)
         member = identified(group, member_id, instance_id)
-        _check_epoch(member, request)
+        check_epoch(member, request)
         return member
 
     def replace_static(
@@ -530,12 +497,12 @@ class ConsumerMembership:
         rebalances: bool,
     ) -> Iterator[None]:
         """Raises KafkaError (GROUP_ID_NOT_FOUND). The group is a classic one at once, as its members' joins wait."""
-        classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.surroundings, self.pace)
+        classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.surroundings, pace=self.pace)
         replaced = None if joining is None else group.static_member(joining.instance_id)
         renamed = {} if joining is None or replaced is None else {replaced.member_id: joining.member_id}
         for record in group.tombstones(renamed):
             out.records.append(record)
-            if self.pace.spend(_RECORD_WORK):
+            if self.pace.spend(migration.RECORD_WORK):
                 yield
         for member_id in group.members:
             self.timers.forget((group.group_id, member_id), out)
@@ -625,33 +592,6 @@ class ConsumerMembership:
     def _setting(self, group_id: str, name: str, default: int) -> int:
         text = self.surroundings.group_setting(group_id, name)
         return default if text is None else int(text)
-
-
-def identified(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
-    if instance_id is None:
-        return group.member(member_id)
-    member = group.static_member(instance_id)
-    if member is None:
-        raise KafkaError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        raise KafkaError(
-            ErrorCode.fenced_instance_id,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
-        )
-    return member
-
-
-def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
-    """Its epoch, or the one before it as the reply may have been lost. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
-    said, known = request.member_epoch, member.epoch
-    if said == known or (said < known and said == member.previous_epoch and member.owns_only(request.owned)):
-        return
-    raise KafkaError(
-        ErrorCode.fenced_member_epoch,
-        f"The consumer group member has a {'greater' if said > known else 'smaller'} member epoch ({said}) than the "
-        f"one known by the group coordinator ({known}). The member must abandon all its partitions and rejoin.",
-    )
 
 
 def _as_list(member: ConsumerMember | None) -> list[ConsumerMember]:

@@ -137,9 +137,7 @@ class Membership:
         self._update(group, member, request, out)
         yield from self._rebalance_or_complete(now_ms, group, out)
 
-    def _add(
-        self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: Result
-    ) -> Iterator[None]:
+    def _add(self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: Result) -> Iterator[None]:
         member = Member(
             member_id,
             request.group_instance_id,

@@ -7,7 +7,8 @@ the generation. The records of a change erase one side and write the other, so r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
+import sys
+from collections.abc import Collection, Generator
 
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
@@ -25,6 +26,9 @@ from odradek.groups.consumer_embedded import (
 from odradek.groups.consumer_group import ConsumerGroup, Surroundings
 from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Partitions, with_epoch
 from odradek.groups.pace import Pace
+
+RECORD_WORK = 4
+"""A small record, in elements of a step."""
 
 
 def classic_gone(group_id: str) -> Record:
@@ -82,9 +86,7 @@ class _CustomData(Exception):
     """An assignor of the client's keeps data in the assignment, which would be lost."""
 
 
-def _upgraded(
-    classic: ClassicGroup, surroundings: Surroundings, pace: Pace
-) -> Generator[None, None, ConsumerGroup]:
+def _upgraded(classic: ClassicGroup, surroundings: Surroundings, pace: Pace) -> Generator[None, None, ConsumerGroup]:
     epoch = classic.generation
     group = ConsumerGroup(classic.group_id, epoch, 0, epoch)
     for old in classic.members.values():
@@ -105,7 +107,7 @@ def _upgraded(
                 rebalance_timeout_ms=old.rebalance_timeout_ms,
                 client_id=old.client_id,
                 client_host=old.client_host,
-                topics=frozenset(subscription.topics),
+                topics=frozenset(map(sys.intern, subscription.topics)),  # others name the same
                 assigned=with_epoch(partitions, epoch),
                 classic=ClassicSide(old.session_timeout_ms, old.protocols),
             )
@@ -116,13 +118,24 @@ def _upgraded(
     return group
 
 
-def upgrade_records(group: ConsumerGroup) -> Iterator[Record]:
+def upgrade_records(group: ConsumerGroup, pace: Pace) -> Generator[None, None, list[Record]]:
     group_id, members = group.group_id, group.members.values()
-    yield from (records.member(group_id, member) for member in members)
-    yield records.group_epoch(group_id, group.epoch, group.metadata_hash)
-    yield from (records.target_member(group_id, member_id, target) for member_id, target in group.targets.items())
-    yield records.target(group_id, group.assignment_epoch, group.assignment_timestamp_ms)
-    yield from (records.current(group_id, member) for member in members)
+    made: list[Record] = []
+    for member in members:
+        made.append((yield from records.member_in_steps(group_id, member, pace)))
+        if pace.spend(RECORD_WORK):
+            yield
+    made.append(records.group_epoch(group_id, group.epoch, group.metadata_hash))
+    for member_id, target in group.targets.items():
+        made.append((yield from records.target_member_in_steps(group_id, member_id, target, pace)))
+        if pace.spend(RECORD_WORK):
+            yield
+    made.append(records.target(group_id, group.assignment_epoch, group.assignment_timestamp_ms))
+    for member in members:
+        made.append((yield from records.current_in_steps(group_id, member, pace)))
+        if pace.spend(RECORD_WORK):
+            yield
+    return made
 
 
 # --- down --------------------------------------------------------------------------------------------------------
@@ -144,6 +157,7 @@ def downgraded(
     joining: ConsumerMember | None,
     now_ms: int,
     surroundings: Surroundings,
+    *,
     pace: Pace,
 ) -> Generator[None, None, ClassicGroup]:
     """The group as a classic group, Stable. ``joining`` takes the place of the static member of its instance id.

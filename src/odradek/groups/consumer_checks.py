@@ -1,0 +1,80 @@
+"""What is wrong with a ConsumerGroupHeartbeat by itself, or as its member is not who it says or not in its epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
+from odradek.groups.consumer_messages import ConsumerHeartbeat
+
+_MOST_OVERHEAD_BYTES = 32  # of a record in a batch, beside its key and value
+MAX_NAMES = 10_000
+"""Topics that a member may name: more than a broker here can have."""
+
+
+def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:
+    """Raises KafkaError (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR)."""
+    epoch = request.member_epoch
+    texts = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
+    if request.names_itself or epoch > 0 or epoch == LEAVE_EPOCH:
+        texts = {"MemberId": request.member_id, **texts}
+    for name, text in texts.items():
+        if text is not None and not text.strip():
+            raise KafkaError(ErrorCode.invalid_request, f"{name} can't be empty.")
+    if epoch == JOIN_EPOCH:
+        if request.rebalance_timeout_ms == -1:
+            raise KafkaError(ErrorCode.invalid_request, "RebalanceTimeoutMs must be provided in first request.")
+        if request.owned is None or request.owned:
+            raise KafkaError(ErrorCode.invalid_request, "TopicPartitions must be empty when (re-)joining.")
+        if request.topics is None and request.pattern is None:
+            text = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            raise KafkaError(ErrorCode.invalid_request, text)
+    elif epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        raise KafkaError(ErrorCode.invalid_request, "InstanceId can't be null.")
+    elif epoch < LEAVE_STATIC_EPOCH:
+        raise KafkaError(ErrorCode.invalid_request, "MemberEpoch is invalid.")
+    if request.topics is not None and len(request.topics) > MAX_NAMES:
+        text = f"SubscribedTopicNames has {len(request.topics)} names. At most {MAX_NAMES} are taken."
+        raise KafkaError(ErrorCode.invalid_request, text)
+    if request.assignor is not None and request.assignor not in known:
+        raise KafkaError(
+            ErrorCode.unsupported_assignor,
+            f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(known)}.",
+        )
+
+
+def identified(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    if instance_id is None:
+        return group.member(member_id)
+    member = group.static_member(instance_id)
+    if member is None:
+        raise KafkaError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.fenced_instance_id,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+        )
+    return member
+
+
+def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
+    """Its epoch, or the one before it as the reply may have been lost. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+    said, known = request.member_epoch, member.epoch
+    if said == known or (said < known and said == member.previous_epoch and member.owns_only(request.owned)):
+        return
+    raise KafkaError(
+        ErrorCode.fenced_member_epoch,
+        f"The consumer group member has a {'greater' if said > known else 'smaller'} member epoch ({said}) than the "
+        f"one known by the group coordinator ({known}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def check_size(records: Iterable[Record], limit: int) -> None:
+    """Raises KafkaError (UNKNOWN_SERVER_ERROR) where no batch takes the records of a group that changes sides."""
+    size = sum([len(record.key) + len(record.value or b"") + _MOST_OVERHEAD_BYTES for record in records])
+    if size > limit:
+        raise KafkaError(ErrorCode.unknown_server_error, "The group is too large for the log.")
