@@ -7,7 +7,17 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from attacks import DESCRIBE_GROUPS, FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, SYNC_GROUP, Attack, created, until
+from attacks import (
+    DESCRIBE_CONSUMER_GROUPS,
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    SYNC_GROUP,
+    Attack,
+    created,
+    until,
+)
 from brokers import unique
 from target import Peer, Target, encoded
 
@@ -20,6 +30,7 @@ _FIRST_WAIT_MS = 4_000
 """How long a new group waits for more members, so that all of them are answered together."""
 _LARGE = {"group.initial.rebalance.delay.ms": str(_FIRST_WAIT_MS), "message.max.bytes": str(64 << 20)}
 _SMALL = {"group.initial.rebalance.delay.ms": str(_FIRST_WAIT_MS)}
+_BRIEF = {"group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": "8000"}
 CONSUMERS = 2_000
 _BEATS_S = 15
 
@@ -120,6 +131,13 @@ def many_sessions_end(target: Target, group: Group) -> None:
     until(target, DESCRIBE_GROUPS, 5, message, lambda reply: reply.groups[0].group_state == "Empty")
 
 
+def one_newcomer(target: Target, group: Group) -> None:
+    """A KIP-848 member joins, so that the group becomes one of its kind, and leaves again, so that it goes back."""
+    member = str(uuid.uuid4())
+    target.ask(HEARTBEAT, 1, _beat(group.name, member, 0, "topic000", {}))
+    target.ask(HEARTBEAT, 1, _beat(group.name, member, -1, "topic000", {member: None}))
+
+
 class _Consumer(NamedTuple):
     peer: Peer
     member: str
@@ -132,6 +150,30 @@ def many_consumers(target: Target, topic: str) -> None:
     epochs = dict.fromkeys((consumer.member for consumer in consumers), 0)
     owned: dict[str, Any] = dict.fromkeys(epochs, ())
     deadline = time.monotonic() + _BEATS_S
+    rounds(group, topic, consumers, epochs, owned, deadline)
+
+
+def silent_consumers(target: Target, topic: str) -> None:
+    """They come, and are not heard of again."""
+    group, peers = unique("consumers"), [target.connect() for _ in range(PEERS)]
+    consumers = [_Consumer(peers[number % PEERS], str(uuid.uuid4())) for number in range(CONSUMERS)]
+    epochs = dict.fromkeys((consumer.member for consumer in consumers), 0)
+    owned: dict[str, Any] = dict.fromkeys(epochs, ())
+    rounds(group, topic, consumers, epochs, owned, time.monotonic() + 4)
+    message = {"group_ids": [group], "include_authorized_operations": False}
+    until(target, DESCRIBE_CONSUMER_GROUPS, 1, message, lambda reply: reply.groups[0].group_state == "Empty")
+
+
+def rounds(
+    group: str,
+    topic: str,
+    consumers: list[_Consumer],
+    epochs: dict[str, int],
+    owned: dict[str, Any],
+    deadline: float,
+) -> None:
+    """Everybody sends a heartbeat and reads the answer, again and again."""
+    peers = list(dict.fromkeys(consumer.peer for consumer in consumers))
     while time.monotonic() < deadline:
         for peer in peers:
             requests = [
@@ -180,5 +222,7 @@ GROUP_ATTACKS = (
     Attack("19d", "DescribeGroups of that group", one_crowd_described, _coordinated(_settled), _LARGE),
     Attack("19e", "LeaveGroup of 1,000 of them", many_leave, _coordinated(_settled), _LARGE),
     Attack("19f", "their sessions end at once", many_sessions_end, _coordinated(_brief), _LARGE),
+    Attack("19g", "a KIP-848 member joins that group, and leaves", one_newcomer, _coordinated(_settled), _LARGE),
     Attack("20", "2,000 members of a KIP-848 group on 2,000 partitions", many_consumers, _coordinated(_wide_topic)),
+    Attack("20b", "their sessions end at once", silent_consumers, _coordinated(_wide_topic), _BRIEF),
 )

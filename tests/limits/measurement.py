@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from attacks import ATTACKS, BY_ROW, Attack  # noqa: E402
+from attacks import ATTACKS, Attack  # noqa: E402
 from brokers import CONFIG, eventually  # noqa: E402
+from group_attacks import GROUP_ATTACKS  # noqa: E402
 from target import CappedBroker, Target, forget_peak, is_alive, peak_of, settled, use_of  # noqa: E402
 from witness import Waits, Witness  # noqa: E402
 
@@ -127,9 +128,10 @@ def starts_again(attack: Attack, broker: Any) -> bool:
 
 def main(arguments: Iterable[str]) -> None:
     options = {argument for argument in arguments if argument.startswith("--")}
-    rows = [argument for argument in arguments if argument not in options] or list(BY_ROW)
+    every = (*ATTACKS, *GROUP_ATTACKS)
+    rows = [argument for argument in arguments if argument not in options] or [attack.row for attack in every]
     print(HEADINGS, flush=True)
-    for attack in ATTACKS:
+    for attack in every:
         if attack.row in rows:
             try:
                 with (

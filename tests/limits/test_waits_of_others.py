@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from attacks import ATTACKS, BY_ROW, Attack
 from brokers import CONFIG, eventually
+from group_attacks import GROUP_ATTACKS
 from measurement import GROWTH_BYTES, HEADINGS, broker_for, measured, pid_of
 from target import CappedBroker, Target
 from witness import Witness
@@ -33,6 +34,19 @@ def test_the_broker_lives_gives_memory_back_and_starts_again(attack: Attack, tmp
     assert not found.waits.lost, "another client kept its connection and got its answers"
     assert found.restarts
     assert found.kept <= GROWTH_BYTES
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("attack", GROUP_ATTACKS, ids=lambda attack: f"row {attack.row}")
+def test_the_broker_serves_groups_of_thousands_of_members(attack: Attack, tmp_path: Path) -> None:
+    """What they have said stays as long as they are members, so memory decides nothing here."""
+    with broker_for(attack, tmp_path) as broker:
+        found = measured(attack, broker)
+        log = broker.log_path.read_text(errors="replace")
+    print(f"\n{HEADINGS}\n{found.row}")
+    assert found.alive
+    assert not found.waits.lost
+    assert found.restarts
     assert "Traceback" not in log
 
 
