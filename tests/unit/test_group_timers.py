@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator, Hashable
 
+import pytest
 from group_rig import START_MS, Alarm, Rig, Scheduler
 
 from odradek.broker.clock import Alarms, Clock
@@ -177,3 +178,19 @@ def test_a_rebalance_completes_that_was_due_when_many_sessions_ended() -> None:
     joins.append(rig.join("waits", other, session_ms=30_000, rebalance_ms=5_000))
     rig.advance(6_000)
     assert all(join.answered for join in joins)
+
+
+def test_a_timer_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    for number in range(100):
+        world.set(number, 100)
+
+    def fail(key: Hashable) -> None:
+        if key in (3, 50):
+            raise RuntimeError("a bug")
+
+    world.owner.then = fail
+    world.scheduler.advance(100)
+    world.finish()
+    assert world.owner.fired == list(range(100))
+    assert [record.getMessage() for record in caplog.records] == ["a timer failed"] * 2

@@ -221,8 +221,7 @@ class Shard:
         except Exception:
             self._current = None
             log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
-            if request is not None and promise is not None:
-                promise.resolve(request.failed(ErrorCode.unknown_server_error))
+            self._fail(self._unanswered(long), ErrorCode.unknown_server_error)
         else:
             if part and self._make_room(part, None, []):
                 self.flush()  # a failure, here as above, rebuilds the machine and closes the steps
@@ -439,16 +438,17 @@ class Shard:
         if current is not None:
             with contextlib.suppress(ValueError):  # it is these steps in which an append has failed
                 current.steps.close()
-            unanswered += current.answers
-            known = [*self._parked.values(), *current.answers]
-            if (
-                current.request is not None
-                and current.promise is not None
-                and all(promise is not current.promise for _, promise, *_ in known)
-            ):
-                unanswered.append((current.request, current.promise, None))
+            unanswered += self._unanswered(current)
         unanswered += [(*entry, None) for entry in behind or () if isinstance(entry, tuple)]
         return unanswered
+
+    def _unanswered(self, long: _Long) -> list[Answer]:
+        """Who waits for these steps to end. The request at hand may be parked by now, or have an answer among these."""
+        request, promise = long.request, long.promise
+        known = [*self._parked.values(), *long.answers]
+        if request is None or promise is None or any(other is promise for _, other, *_ in known):
+            return long.answers
+        return [*long.answers, (request, promise, None)]
 
     def _restart(self, error: ErrorCode) -> None:
         """What the machine knows may be ahead of the log: it is built anew from it."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Generator, Hashable
 from typing import Protocol
+
+log = logging.getLogger("odradek.broker")
 
 AT_ONCE = 20
 """Timers that fire in the turn in which they are due. Further ones take shares of the loop."""
@@ -78,7 +81,10 @@ class Timers:
         _, sequence, owner, key = heapq.heappop(self._heap)
         if owner.timers.get(key) == sequence:
             del owner.timers[key]
-            owner.on_timer(key)
+            try:
+                owner.on_timer(key)
+            except Exception:  # the others have to fire all the same
+                log.exception("a timer failed")
         return True
 
     def _disarm(self) -> None:

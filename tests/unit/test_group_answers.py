@@ -1,0 +1,60 @@
+"""Answers of the groups on their way: in their order, few at once and many in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from odradek.broker.answers import AT_ONCE, FEW, Answer, Answers
+from odradek.broker.deferred import Deferred
+from odradek.groups.messages import ListGroups
+
+
+def _some(first: int, count: int, came: list[int]) -> list[Answer]:
+    made: list[Answer] = []
+    for number in range(first, first + count):
+        promise: Deferred[int] = Deferred()
+        promise.then(came.append)
+        made.append((ListGroups(), promise, number))
+    return made
+
+
+def test_few_answers_leave_at_once() -> None:
+    came: list[int] = []
+    steps: list[Generator[None, None, None]] = []
+    Answers(steps.append).send(_some(0, FEW, came))
+    assert came == list(range(FEW))
+    assert not steps
+
+
+def test_many_leave_some_at_a_time_and_later_ones_behind_them() -> None:
+    came: list[int] = []
+    steps: list[Generator[None, None, None]] = []
+    answers = Answers(steps.append)
+    answers.send(_some(0, 1000, came))
+    assert not came
+    next(steps[0])
+    assert came == list(range(AT_ONCE))
+    answers.send(_some(1000, 1, came))
+    for _ in steps[0]:
+        pass
+    assert came == list(range(1001))
+    answers.send(_some(1001, 500, came))
+    assert len(steps) == 2
+    next(steps[1])
+    answers.send_all()
+    assert came == list(range(1501))
+    assert next(steps[1], "ended") == "ended"
+
+
+def test_an_answer_that_nobody_can_take_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    came: list[int] = []
+    steps: list[Generator[None, None, None]] = []
+    answers = _some(0, 300, came)
+    answers[7][1].resolve(-1)  # twice
+    Answers(steps.append).send(answers)
+    for _ in steps[0]:
+        pass
+    assert came == [-1, *(number for number in range(300) if number != 7)]
+    assert len(caplog.records) == 1
