@@ -55,6 +55,10 @@ async def connect(broker: BrokerServer) -> Client:
     return Client(*await asyncio.open_connection(*broker.address))
 
 
+PATIENCE_S = 60
+"""A broker that fails closes no connection here, and its client would wait for ever."""
+
+
 class Rounds:
     """Counts how often the loop has gone round."""
 
@@ -75,7 +79,7 @@ class Rounds:
 
 def run(coroutine: Any) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(coroutine)
+        runner.run(asyncio.wait_for(coroutine, PATIENCE_S))
 
 
 def beat(number: int) -> bytes:
@@ -120,8 +124,8 @@ class Log:
             self._note(connection)
             return dispatch(frame, connection)
 
-        def taken(backlog: deque[bytes], room: int) -> Any:
-            found = take(backlog, room)
+        def taken(backlog: deque[bytes], room: int, until_s: float) -> Any:
+            found = take(backlog, room, until_s)
             if found is not None:
                 self._note(next(each for each in broker.connections if each._backlog is backlog))
                 self.commits_together += len(found[1])
