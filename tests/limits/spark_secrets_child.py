@@ -24,7 +24,7 @@ def main(java: str, given: list[str]) -> None:
 
     def start(*arguments: Any) -> None:
         make(*arguments)
-        modes.update({file.name: oct(file.stat().st_mode & 0o777) for file in arguments[-1].iterdir()})
+        modes.update({file.name: oct(file.stat().st_mode & 0o777) for file in arguments[3].iterdir()})
 
     spark_session._start_gateway = start
     spark: Any = start_spark("local[1]", named_values(given, "--conf"))
