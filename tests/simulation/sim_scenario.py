@@ -429,10 +429,23 @@ class Scenario:
         seen: dict[TopicPartition, str] = {}
         for process in group.processes:
             if process.alive and self._is_member(process, members):
-                for tp in process.owned - process.of_deleted:
+                for tp in self._held(process, members) - process.of_deleted:
                     other = seen.setdefault(tp, process.name)
                     if other != process.name:
                         raise SimulationFailure(f"{other} and {process.name} both own {tp}", group.name)
+
+    def _held(self, process: Process, members: Any) -> set[TopicPartition]:
+        """What the process owns. A classic member that has joined and not synced may have been away for longer than its
+        session: Kafka takes it in under its old id, and it learns what it has lost when it syncs."""
+        owned = set(process.owned)
+        if isinstance(process, ConsumerProcess) or process.at_rest:
+            return owned
+        member = members[process.identity()[0]]
+        id_of = self.coordinator.topics.id_of
+        return {
+            tp for tp in owned
+            if any(tp.partition in held.get(id_of(tp.topic), ()) for held in (member.assigned, member.to_revoke))
+        }  # fmt: skip
 
     @staticmethod
     def _is_member(process: Process, members: Any) -> bool:
