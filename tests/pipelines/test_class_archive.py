@@ -18,12 +18,16 @@ def test_an_archive_is_made_once_and_used_from_then_on(tmp_path: Path) -> None:
     assert ClassArchive.of({}) is None
     first = ClassArchive.of(settings)
     assert first is not None
-    assert first.java_option == f"'-XX:ArchiveClassesAtExit={path}.{os.getpid()}'"
-    partial = path.with_name(f"spark.jsa.{os.getpid()}")
-    partial.write_text("half")
+    assert first.java_option == f"'-XX:ArchiveClassesAtExit={first.partial}'"
+    assert first.partial.parent == path.parent
+    first.partial.write_text("half")
     first.keep(complete=False)
     assert list(path.parent.iterdir()) == []
-    partial.write_text("whole")
+    first.partial.write_text("of a start that failed")
+    first.keep(complete=True)
+    assert list(path.parent.iterdir()) == []
+    first.is_worth_keeping = True
+    first.partial.write_text("whole")
     first.keep(complete=True)
     assert [file.name for file in path.parent.iterdir()] == ["spark.jsa"]
     second = ClassArchive.of(settings)
@@ -42,10 +46,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def default(cache: Path, tmp_path: Path) -> Path:
-    (tmp_path / "java" / "lib").mkdir(parents=True)
+    (tmp_path / "java" / "lib" / "server").mkdir(parents=True)
+    (tmp_path / "java" / "lib" / "server" / "classes_nocoops.jsa").touch()
     (tmp_path / "java" / "lib" / "modules").touch()
     (tmp_path / "spark" / "jars").mkdir(parents=True)
-    return default_path(tmp_path / "java", tmp_path / "spark")
+    found = default_path(tmp_path / "java", tmp_path / "spark")
+    assert found is not None
+    return found
 
 
 def test_without_a_setting_the_second_run_makes_one_and_later_ones_use_it(default: Path, tmp_path: Path) -> None:
@@ -54,7 +61,8 @@ def test_without_a_setting_the_second_run_makes_one_and_later_ones_use_it(defaul
     second = ClassArchive.of({}, default)
     assert second is not None
     assert second.is_made
-    default.with_name(f"{default.name}.{os.getpid()}").write_text("whole")
+    second.partial.write_text("whole")
+    second.is_worth_keeping = True
     second.keep(complete=True)
     third = ClassArchive.of({}, default)
     assert third is not None
@@ -67,6 +75,11 @@ def test_an_update_of_java_or_spark_begins_again(default: Path, tmp_path: Path) 
         before = default_path(tmp_path / "java", tmp_path / "spark")
         os.utime(changed, (1, 1))
         assert default_path(tmp_path / "java", tmp_path / "spark") != before
+
+
+def test_a_java_without_an_archive_of_its_own_gets_none(default: Path, tmp_path: Path) -> None:
+    (tmp_path / "java" / "lib" / "server" / "classes_nocoops.jsa").unlink()
+    assert default_path(tmp_path / "java", tmp_path / "spark") is None
 
 
 def test_none_and_options_of_the_users_own_turn_it_off(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,15 +111,21 @@ def test_archives_that_were_not_used_for_long_go_when_another_is_made(default: P
         (default.parent / name).touch()
         if name != "new.jsa":
             os.utime(default.parent / name, (1, 1))
+    (default.parent / "fresh.jsa.456").touch()
     ClassArchive.of({}, default)
     kept = {file.name for file in default.parent.iterdir()}
-    assert kept == {"new.jsa", "mine.txt", default.with_suffix(".seen").name}
+    assert kept == {"new.jsa", "fresh.jsa.456", "mine.txt", default.with_suffix(".seen").name}
 
 
-def test_a_java_that_wrote_none_leaves_none(tmp_path: Path) -> None:
-    archive = ClassArchive(tmp_path / "spark.jsa")
+def test_a_java_that_could_write_none_is_not_asked_again(tmp_path: Path) -> None:
+    settings = {SETTING: str(tmp_path / "spark.jsa")}
+    archive = ClassArchive.of(settings)
+    assert archive is not None
     archive.keep(complete=True)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [], "Spark did not run: that says nothing of Java"
+    archive.is_worth_keeping = True
+    archive.keep(complete=True)
+    assert ClassArchive.of(settings) is None
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from publish import create_topic, numbers, publish
 from odradek.client.admin import Admin
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
-from odradek.pipelines import Ingested, ingest, ingesting
+from odradek.pipelines import Ingested, ingest, ingesting, runs
 from odradek.pipelines.ingesting import Table, Target
 from odradek.pipelines.table_state import begin_table
 from odradek.spark.plan import SourceOffset
@@ -80,7 +80,9 @@ def test_nothing_to_read_ends_without_spark(
     left = tmp_path / ".t.staging" / "dead"
     left.mkdir(parents=True)
     record = {"run": "dead", "host": socket.gethostname(), "process": "", "begun_s": 0.0, "seen_s": time.time()}
-    (tmp_path / "t" / "_odradek" / "runs" / "dead.json").write_text(json.dumps(record | {"holds": False}))
+    (tmp_path / "t" / "_odradek" / "runs" / "dead.json").write_text(
+        json.dumps(record | {"holds": False, "machine": runs._machine()})
+    )
     run()
     assert not left.exists()
 

@@ -20,12 +20,15 @@ from deltalake import DeltaTable as Log
 from pyspark.sql.types import LongType, StructField, StructType
 
 from odradek.core.errors import StorageError
-from odradek.pipelines import runs
+from odradek.core.ids import TopicPartition
+from odradek.pipelines import lake, runs
+from odradek.pipelines.batch_rows import covered
 from odradek.pipelines.delta import DeltaTable
 from odradek.pipelines.lake import Added, ParquetTable
 from odradek.pipelines.places import LocalPlace, Place
 from odradek.pipelines.runs import Run
 from odradek.pipelines.staging import StagedFile, staged_file
+from odradek.spark.plan import Range
 
 QUERY = "0123456789abcdef"
 COLUMNS = StructType([StructField("n", LongType())])
@@ -37,9 +40,10 @@ class Rows:
     in_place = True
     schema = COLUMNS
 
-    def __init__(self, rows: int, during: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, rows: int, during: Callable[[], None] = lambda: None, covers: str | None = None) -> None:
         self.rows = rows
         self.during = during
+        self.covers = covers
 
     def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         assert isinstance(place, LocalPlace)
@@ -52,6 +56,10 @@ class Rows:
 
 def delta_table(root: Path, run: str) -> DeltaTable:
     return DeltaTable(LocalPlace(root / "t"), LocalPlace(root / ".t.staging"), run=run)
+
+
+def parquet_table(root: Path) -> ParquetTable:
+    return ParquetTable(*(LocalPlace(root / name) for name in ("t", "b", ".t.staging")), run="a" * 32)
 
 
 def files(root: Path) -> list[str]:
@@ -183,6 +191,49 @@ def test_a_file_that_is_neither_staged_nor_in_its_place_is_an_error(tmp_path: Pa
         table.add(Lost(3), 0, QUERY)
 
 
+# --- a batch that comes again ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_batch_that_comes_again_with_other_offsets_is_refused(tmp_path: Path, kind: str) -> None:
+    """The checkpoint was lost in part: the query plans a number again that the table has with fewer offsets. To skip it
+    would lose rows, and commit the group beyond them.
+    """
+    table = delta_table(tmp_path, "a" * 32) if kind == "delta" else parquet_table(tmp_path)
+    table.prepare()
+    added = table.add(Rows(5, covers="0-5"), 0, QUERY)
+    assert table.add(Rows(5, covers="0-5"), 0, QUERY) == added
+    with pytest.raises(StorageError, match=r"batch 0 is in .*t with other offsets.*Nothing was added"):
+        table.add(Rows(9, covers="0-9"), 0, QUERY)
+    assert len(files(tmp_path)) == 1
+    # Versions before this check did not write it down.
+    earlier = table.add(Rows(3), 1, QUERY)
+    assert table.add(Rows(3, covers="5-8"), 1, QUERY) == earlier
+
+
+def test_the_same_ranges_in_another_order_are_covered_alike() -> None:
+    one, other = (Range(TopicPartition("t", index), 5, 9 + index) for index in range(2))
+    empty = Range(TopicPartition("t", 2), 7, 7)
+    assert covered([one, other]) == covered([other, empty, one])
+    assert covered([one]) != covered([one._replace(end=10)])
+
+
+def test_old_manifests_go_by_their_numbers(tmp_path: Path) -> None:
+    """As text, batch 1,000,000 comes before batch 999,999 and would be the oldest."""
+    table = parquet_table(tmp_path)
+    table.prepare()
+    for number in range(999_995, 1_000_000):
+        table.add(Rows(1), number, QUERY)
+    before, lake._MANIFESTS_KEPT = lake._MANIFESTS_KEPT, 3
+    try:
+        table.add(Rows(1), 1_000_000, QUERY)
+    finally:
+        lake._MANIFESTS_KEPT = before
+    left = sorted(int(path.name.split("-")[1]) for path in (tmp_path / "b").glob("batch-*.json"))
+    assert left == [999_998, 999_999, 1_000_000]
+    assert table.add(Rows(1), 1_000_000, QUERY).rows == 1
+
+
 # --- one run at a time ----------------------------------------------------------------------------------------------
 
 
@@ -195,6 +246,7 @@ def record(place: LocalPlace, **given: Any) -> str:
     """Of another run, begun and seen just now on another machine."""
     now = time.time()
     fields = {"run": "f" * 32, "host": "elsewhere", "process": "1@2", "begun_s": now, "seen_s": now, "holds": True}
+    fields |= {"machine": runs._machine()} if given.get("host") == socket.gethostname() else {}
     place.write_text(f"{'f' * 32}.json", json.dumps(fields | given))
     return "f" * 32
 
@@ -220,6 +272,7 @@ def test_a_dead_run_is_no_reason_and_its_leftovers_go_when_that_is_sure(place: L
     for given, sure, forgotten in (
         ({"host": here, "process": "999999999@1"}, True, False),
         ({"host": here, "process": "1@0"}, True, False),  # that number is another process now
+        ({"host": here, "process": "999999999@1", "machine": "a container of this name", "seen_s": 1.0}, True, True),
         ({"process": ""}, False, False),
         ({"seen_s": time.time() - 100}, False, False),
         ({"seen_s": time.time() - day - 10}, True, True),
@@ -231,6 +284,37 @@ def test_a_dead_run_is_no_reason_and_its_leftovers_go_when_that_is_sure(place: L
             assert (place.read_text(f"{other}.json") is None) is forgotten, given
             place.delete(f"{other}.json")
         assert place.children() == []
+
+
+def test_a_run_in_another_container_of_the_same_name_lives_while_its_record_is_renewed(place: LocalPlace) -> None:
+    """Its process has a number that means another one here, or none."""
+    given = {"host": socket.gethostname(), "process": "999999999@1", "machine": "another container"}
+    record(place, **given)
+    with pytest.raises(
+        StorageError, match=r"another pipeline is writing.*wait for 90 s of silence, or remove .*f\.json"
+    ):
+        Run(place).begin()
+    record(place, **given, seen_s=time.time() - 100)
+    with begun(place) as run:
+        assert run.dead == frozenset(), "what it left stays for a day"
+
+
+def test_a_record_is_seen_at_each_moment_of_its_renewal(place: LocalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a URI it is written as another file, then the old one is deleted and the new one renamed."""
+    name = f"{record(place)}.json"
+    text = place.read_text(name)
+    assert text is not None
+    before, during = {name: text, f"{name}.new": text[:10]}, {f"{name}.new": text}
+    for listed, then in ((before, before), (before, during), (during, during), (during, {name: text})):
+        reads: list[str] = []
+
+        def read(one: str, then: dict[str, str] = then, reads: list[str] = reads) -> str | None:
+            reads.append(one)
+            return then.get(one)
+
+        monkeypatch.setattr(place, "children", lambda listed=listed: sorted(listed))
+        monkeypatch.setattr(place, "read_text", read)
+        assert [one.run for one in runs._records(place)] == ["f" * 32]
 
 
 def test_of_runs_that_begin_at_once_one_goes_on(place: LocalPlace) -> None:

@@ -209,6 +209,19 @@ def test_folders_are_named_as_spark_names_them() -> None:
     assert [folder for folder, _ in by_folder(rows.slice(0, 0), ())] == []
 
 
+def test_folders_of_times_that_python_does_not_know() -> None:
+    """Spark writes years with four digits at least, and a sign before longer ones."""
+    year_10_000, year_987 = 253_402_300_800, -31_020_451_200
+    times = pa.array([year_10_000 * 1_000_000, year_987 * 1_000_000 + 120_000, None], pa.timestamp("us", "UTC"))
+    days = pa.array([year_10_000 // 86_400, year_987 // 86_400, None], pa.date32())
+    rows = pa.RecordBatch.from_pydict({"at": times, "day": days, "x": [1, 2, 3]})
+    assert [folder for folder, _ in by_folder(rows, ("day",))] == [
+        "day=+10000-01-01", "day=0987-01-01", "day=__HIVE_DEFAULT_PARTITION__"
+    ]  # fmt: skip
+    found = {folder for folder, _ in by_folder(rows, ("at",))}
+    assert found == {"at=+10000-01-01 00%3A00%3A00", "at=0987-01-01 00%3A00%3A00.12", "at=__HIVE_DEFAULT_PARTITION__"}
+
+
 def test_columns_that_cannot_name_folders(tmp_path: Path, reads: Any) -> None:
     reads(lambda: iter([]))
     with pytest.raises(ConfigError, match="partition by nope: the table's columns are topic"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import NO_EPOCH, TopicPartition
 from odradek.pipelines.decoders import Decoder
 from odradek.pipelines.places import Place
@@ -31,9 +32,14 @@ _FEW_OFFSETS = 1000
 
 
 class BatchRows(Protocol):
-    """The rows of one batch. ``in_place``: whether they are written to where they stay, under names of their own."""
+    """The rows of one batch. ``in_place``: whether they are written to where they stay, under names of their own.
+    ``covers``: which offsets they are of (``covered``); None where that is not known.
+    """
 
     in_place: bool
+
+    @property
+    def covers(self) -> str | None: ...
 
     @property
     def schema(self) -> StructType:
@@ -54,6 +60,7 @@ class SparkRows:
 
     frame: DataFrame
     check: Callable[[DataFrame], None] | None = None
+    covers: str | None = None
     in_place = False
 
     @property
@@ -89,6 +96,10 @@ class RangeRows:
     told: Callable[[Sequence[TaskReport]], None] = lambda reports: None
     in_place = True
 
+    @property
+    def covers(self) -> str:
+        return covered(self.planned)
+
     def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         folder = folder_of(place)
         writer = TableWriter(self.options, self.decoder, folder, prefix, tuple(partition_by))
@@ -118,6 +129,25 @@ class RangeRows:
         sizes = bytes_per_offset(self.options, self.planned, SMALL_TASK_BYTES)
         packed = pack(self.planned, sizes, self.task_bytes, slots, self.most)
         return [[piece(item) for item in task] for task in packed]
+
+
+def covered(planned: Sequence[Range]) -> str:
+    """A short text that is the same for the same ranges."""
+    lines = sorted(f"{item.partition} {item.start} {item.end}" for item in planned if item.size)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def check_covers(table: str, batch_id: int, held: str | None, planned: str | None) -> None:
+    """Raises StorageError where a batch that is in the table has other offsets than the checkpoint plans for it now.
+
+    The query would skip its rows and commit the group beyond them. Versions before this check wrote no ``held``.
+    """
+    if held and planned and held != planned:
+        raise StorageError(
+            f"batch {batch_id} is in {table} with other offsets than the checkpoint plans for it: the checkpoint is "
+            "older than the table, or a part of it was lost. Nothing was added, the group stays. Bring back the "
+            "checkpoint, or ingest into another table with another group"
+        )
 
 
 def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], budget: int) -> Mapping[TopicPartition, float]:

@@ -18,11 +18,12 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
+from odradek.pipelines.batch_rows import check_covers
 from odradek.pipelines.lake import Added, named_for, prefix_of
 from odradek.pipelines.places import LocalPlace, Place
 from odradek.pipelines.staging import StagedFile, Staging
@@ -38,8 +39,24 @@ if TYPE_CHECKING:
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _TRIES = 20
+_COMMITS_LOOKED_AT = 100
 # Of a file: the batch, and the run that wrote it.
 _OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-([0-9a-f]{8})-")
+
+
+class _Batch(NamedTuple):
+    """A batch to be committed. ``covers``: which offsets it is of, where that is known."""
+
+    number: int
+    query_id: str
+    added: Added
+    covers: str | None
+
+    def told(self, run: str) -> str:
+        """What the commit says of it."""
+        added = self.added
+        told = f"{self.number} {self.query_id} {added.rows} {added.bad} {run[:8]} {added.files} {added.size}"
+        return told if self.covers is None else f"{told} {self.covers}"
 
 
 class DeltaTable:
@@ -149,10 +166,11 @@ class DeltaTable:
             self._log(schema)
             added = self.told(batch_id, query_id)
             if added is not None:
+                check_covers(self._table.uri, batch_id, self._covers(batch_id, query_id), rows.covers)
                 return added
             files = self._written(rows, batch_id, query_id)
             actions = [self._add_action(file) for file in files]
-            added = self._commit(actions, schema, batch_id, query_id, Added.of(files))
+            added = self._commit(actions, schema, _Batch(batch_id, query_id, Added.of(files), rows.covers))
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be written: {error}") from error
         return added
@@ -172,24 +190,23 @@ class DeltaTable:
         folder.remove()
         return named
 
-    def _commit(self, actions: list[AddAction], schema: Schema, batch_id: int, query_id: str, added: Added) -> Added:
+    def _commit(self, actions: list[AddAction], schema: Schema, batch: _Batch) -> Added:
         """deltalake takes a second commit of one transaction id where the log was loaded after the first. So each try
         looks at the very version that it builds on, and is refused where that is not the newest any more."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
-        told = f"{batch_id} {query_id} {added.rows} {added.bad} {self._run[:8]} {added.files} {added.size}"
         for left in reversed(range(_TRIES)):
             log = self._log(schema) or self._begun(schema)
-            known = log.transaction_version(query_id)
-            if known is not None and known >= batch_id:
+            known = log.transaction_version(batch.query_id)
+            if known is not None and known >= batch.number:
                 for action in actions:
                     self._table.delete(action.path)
-                return self._added(log, batch_id, query_id)
+                return self._added(log, batch.number, batch.query_id)
             properties = CommitProperties(
-                custom_metadata={"odradek.batch": told},
+                custom_metadata={"odradek.batch": batch.told(self._run)},
                 max_commit_retries=0,
-                app_transactions=[Transaction(query_id, batch_id)],
+                app_transactions=[Transaction(batch.query_id, batch.number)],
             )
             try:
                 log.create_write_transaction(
@@ -200,7 +217,7 @@ class DeltaTable:
                 if not left or newest is None or newest.version() == log.version():
                     raise
             else:
-                return added
+                return batch.added
         raise AssertionError("unreachable")
 
     def _remove_leftovers(self, runs: Collection[str]) -> None:
@@ -282,12 +299,27 @@ class DeltaTable:
 
     def _added(self, log: Log, batch_id: int, query_id: str) -> Added:
         """What a batch has brought that is in the table already, as its commit says while the log still has that."""
-        for commit in log.history(100):
+        told = self._commit_of(log, batch_id, query_id)
+        if told is None:
+            return Added(0, 0)
+        files, size = map(int, told[5:7]) if len(told) > 6 else (None, None)  # commits before had no counts
+        return Added(int(told[2]), int(told[3]), files, size)
+
+    def _covers(self, batch_id: int, query_id: str) -> str | None:
+        """Which offsets a batch has that is in the table; None where its commit does not say."""
+        from deltalake import DeltaTable as Log
+
+        told = self._commit_of(Log(self.uri, storage_options=self._options), batch_id, query_id)
+        return told[7] if told is not None and len(told) > 7 else None
+
+    @staticmethod
+    def _commit_of(log: Log, batch_id: int, query_id: str) -> list[str] | None:
+        """What the commit of a batch says, while it is one of the newest."""
+        for commit in log.history(_COMMITS_LOOKED_AT):
             told = str(commit.get("odradek.batch", "")).split()
             if told[:2] == [str(batch_id), query_id]:
-                files, size = map(int, told[5:7]) if len(told) > 6 else (None, None)  # commits before had no counts
-                return Added(int(told[2]), int(told[3]), files, size)
-        return Added(0, 0)
+                return told
+        return None
 
 
 def _type_name(kind: Any) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder
+from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder, covered
 from odradek.pipelines.checkpoint import PlannedBatch, has_nothing_to_read, planned_batch, settle_group
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
@@ -185,16 +185,19 @@ class Table:
             raise ConfigError(f"partition by {missing[0]}: the table's columns are {', '.join(frame.columns)}")
         return frame
 
-    def add(self, batch: DataFrame, batch_id: int, query: str | None = None) -> Added:
-        """Has Spark put the records of a batch into the table. Raises ConfigError, StorageError, BadRecords,
-        FilesNotSeen.
+    def add(
+        self, batch: DataFrame, batch_id: int, query: str | None = None, planned: PlannedBatch | None = None
+    ) -> Added:
+        """Has Spark put the records of a batch, which are those of ``planned``, into the table. Raises ConfigError,
+        StorageError, BadRecords, FilesNotSeen.
         """
         self._has_written = True
         frame = self.frame(batch)
         if self.target.files_per_batch is not None:
             frame = frame.coalesce(self.target.files_per_batch)
         check = _refuse_bad if self.target.on_bad == "fail" else None
-        return self._writer.add(SparkRows(frame, check), batch_id, query or query_id(self.checkpoint))
+        covers = None if planned is None else covered(planned.ranges)
+        return self._writer.add(SparkRows(frame, check, covers), batch_id, query or query_id(self.checkpoint))
 
     def add_ranges(
         self,
@@ -236,8 +239,10 @@ class Table:
         self._run.is_left = self._has_written
 
     def close(self) -> None:
-        self._writer.close()
-        self._locked.close()
+        try:
+            self._writer.close()
+        finally:
+            self._locked.close()
 
 
 def ingest(
@@ -350,7 +355,7 @@ def run_ingest(
             if job.target.writer == "workers":
                 added = table.add_ranges(batch.sparkSession, options, planned, batch_id, heard=times.add)
             else:
-                added = table.add(batch, batch_id)
+                added = table.add(batch, batch_id, planned=planned)
             seen.append(added)
             advance(added)
             if watch is not None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.batch_rows import BatchRows, SparkRows
+from odradek.pipelines.batch_rows import BatchRows, SparkRows, check_covers
 from odradek.pipelines.places import LocalPlace, Place
 from odradek.pipelines.staging import StagedFile, Staging
 
@@ -100,17 +100,20 @@ class ParquetTable:
         ``BatchRows.write`` raises.
         """
         prefix = prefix_of(batch_id, query_id)
-        if self.told(batch_id, query_id) is None:
+        if self.told(batch_id, query_id) is not None:
+            held = self._read(f"{prefix}.json").get("covers")
+            check_covers(self._table.uri, batch_id, None if held is None else str(held), rows.covers)
+        else:
             staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
             if self.told(batch_id, query_id) is not None:
                 raise StorageError(f"another pipeline has added batch {batch_id} to {self._table.uri} meanwhile")
-            self.take_in(self._staging.batch(batch_id), staged, prefix)
+            self.take_in(self._staging.batch(batch_id), staged, prefix, rows.covers)
             self._forget_old(query_id)
         manifest = self._read(f"{prefix}.json")
         self._move_in(manifest)
         return _added(manifest)
 
-    def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str) -> None:
+    def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str, covers: str | None = None) -> None:
         """Writes the manifest of a batch that stands ready in a folder of the staging place, and moves it in."""
         self._remove_leftovers(prefix)
         moves = [(file.name, named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
@@ -122,12 +125,14 @@ class ParquetTable:
             "rows": added.rows,
             "bad": added.bad,
             "bytes": added.size,
+            "covers": covers,
         }
         self._manifests.write_text(f"{prefix}.json", json.dumps(manifest) + "\n")
         self._move_in(manifest)
 
     def _forget_old(self, query_id: str) -> None:
-        own = [name for name in self._names() if name.endswith(f"-{query_id[:8]}.json")]
+        own = [name for name in self._names() if name.startswith("batch-") and name.endswith(f"-{query_id[:8]}.json")]
+        own.sort(key=lambda name: int(name.split("-")[1]))  # as text, a million comes before two
         for old in own[:-_MANIFESTS_KEPT]:
             self._manifests.delete(old)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import decimal
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -47,7 +46,7 @@ def by_folder(rows: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tup
     names: list[list[str]] = []
     for column in partition_by:
         encoded = rows.column(column).dictionary_encode("encode")
-        values = [_folder(column, value) for value in encoded.dictionary.to_pylist()]
+        values = [_folder(column, value) for value in _values(encoded.dictionary)]
         codes = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
         names.append(values)
     kept = rows.drop_columns(list(dict.fromkeys(partition_by)))
@@ -71,6 +70,28 @@ def _path(code: int, names: Sequence[Sequence[str]]) -> str:
     return "/".join(reversed(found))
 
 
+def _values(found: pa.Array) -> list[Any]:
+    """Python's times end with the year 9999, so times and dates come as text."""
+    if pa.types.is_timestamp(found.type):
+        return [_time(value) for value in found.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)]
+    if pa.types.is_date(found.type):
+        return [_time(value) for value in found.cast(pa.date32()).to_numpy(zero_copy_only=False)]
+    values: list[Any] = found.to_pylist()
+    return values
+
+
+def _time(value: np.datetime64) -> str | None:
+    """As Spark casts it to text, in UTC: years have four digits at least, longer ones a sign."""
+    if np.isnat(value):
+        return None
+    date, _, time = str(value).partition("T")
+    if not date.startswith("-") and len(date.partition("-")[0]) > len("9999"):
+        date = f"+{date}"
+    whole, _, fraction = time.partition(".")
+    fraction = fraction.rstrip("0")
+    return f"{date} {whole}.{fraction}" if fraction else f"{date} {whole}" if whole else date
+
+
 def _folder(column: str, value: Any) -> str:
     return f"{_escaped(column)}={_named(value)}"
 
@@ -81,7 +102,7 @@ def _named(value: Any) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """As Spark casts it to text, in UTC."""
+    """As Spark casts it to text."""
     match value:
         case None:
             return None
@@ -89,9 +110,6 @@ def _text(value: Any) -> str | None:
             return str(value).lower()
         case bytes():
             return value.decode("utf-8", "replace")
-        case dt.datetime():
-            text = value.strftime("%Y-%m-%d %H:%M:%S")
-            return text if not value.microsecond else f"{text}.{value.microsecond:06}".rstrip("0")
         case decimal.Decimal():
             return format(value, "f")
         case _:

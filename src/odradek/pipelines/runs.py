@@ -32,7 +32,7 @@ _DECIDED_S = 10.0
 
 class Record(NamedTuple):
     """``process`` is the pid and when it began, empty once the run has ended; ``seen_s``: the last sign, in seconds
-    since 1970.
+    since 1970. ``machine`` says whose pids these are; earlier versions did not write it.
     """
 
     run: str
@@ -41,6 +41,7 @@ class Record(NamedTuple):
     begun_s: float
     seen_s: float
     holds: bool
+    machine: str = ""
 
 
 class Run:
@@ -51,6 +52,7 @@ class Run:
         self._runs = runs
         self._ended = threading.Event()
         self._record = Record(self.id, socket.gethostname(), _process(os.getpid()), time.time(), 0.0, holds=False)
+        self._record = self._record._replace(machine=_machine())
         self._renewing: threading.Thread | None = None
         self.is_left = False
         self.dead: frozenset[str] = frozenset()
@@ -65,7 +67,10 @@ class Run:
             while rivals := [one for one in others if _lives(one)]:
                 first = min(rivals, key=_order)
                 if first.holds or _order(first) < _order(self._record) or time.monotonic() > until:
-                    raise StorageError(f"another pipeline is writing to this table: {_named(first)} ({self._runs.uri})")
+                    raise StorageError(
+                        f"another pipeline is writing to this table: {_named(first)}. Where that run is dead, wait for "
+                        f"{SILENT_S:.0f} s of silence, or remove {self._runs.uri}/{first.run}.json"
+                    )
                 self._ended.wait(0.2)
                 others = self._others()
         except BaseException:
@@ -108,18 +113,27 @@ class Run:
         return [one for one in _records(self._runs) if one.run != self.id]
 
     def _is_over(self, other: Record) -> bool:
-        return not _lives(other) and (other.host == self._record.host or time.time() - other.seen_s > DAY_S)
+        return not _lives(other) and (_is_here(other) or time.time() - other.seen_s > DAY_S)
 
 
 def _records(runs: Place) -> list[Record]:
-    found = (_read(runs.read_text(name)) for name in runs.children() if name.endswith(".json"))
-    return [one for one in found if one is not None]
+    """A record that is being renewed has its old name, or that of the new one, or for a moment neither of those that
+    were listed: it is looked for three times.
+    """
+    found = []
+    for name in dict.fromkeys(name.removesuffix(".new") for name in runs.children()):
+        if name.endswith(".json"):
+            tries = (_read(runs.read_text(one)) for one in (name, f"{name}.new", name))
+            record = next((one for one in tries if one is not None), None)
+            if record is not None:
+                found.append(record)
+    return found
 
 
 def _lives(record: Record) -> bool:
     if not record.process:
         return False
-    if record.host == socket.gethostname():
+    if _is_here(record):
         return record.process == _process(_pid(record))
     return time.time() - record.seen_s < SILENT_S
 
@@ -137,6 +151,21 @@ def _order(record: Record) -> tuple[float, str]:
 def _pid(record: Record) -> int:
     number = record.process.partition("@")[0]
     return int(number) if number.isdecimal() else -1
+
+
+def _is_here(record: Record) -> bool:
+    """Whether the record's process is one of those that this process sees."""
+    return record.host == socket.gethostname() and record.machine == _machine()
+
+
+def _machine() -> str:
+    """This start of this machine, and the processes that are seen on it: containers may share a name. Empty where the
+    system does not say: then the name alone counts."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
 
 
 def _process(pid: int) -> str:

