@@ -23,7 +23,7 @@ METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 3, 18,
 INCREMENTAL_ALTER_CONFIGS, ALTER_CLIENT_QUOTAS = 44, 49
 TOPIC, GROUP = 2, 32
 STEPS_A_TURN = 20
-"""In a turn of 5 ms, if each step takes 0.3 ms by the scheduler's clock. Then the loop looks at its sockets."""
+"""At most in a turn, if each step takes 0.3 ms by the scheduler's clock. Then the loop looks at its sockets."""
 
 
 class CountingFiles(OsFiles):

@@ -13,6 +13,10 @@ from odradek.broker.deferred import Deferred
 from odradek.broker.scheduler import SHARE_S, TURN_S, Callbacks, Scheduler, Steps, Task, finish
 
 
+SHARES = round(TURN_S / SHARE_S)
+"""In a turn."""
+
+
 class Loop:
     """Callbacks in rounds, as an event loop has them, and a clock that moves when a step says so."""
 
@@ -70,7 +74,7 @@ def test_shares_of_one_turn_end_with_the_turn() -> None:
     loop = Loop()
     scheduler = loop.scheduler
     scheduler.add(Worker(loop, "other", 3))
-    for number in range(4):
+    for number in range(SHARES - 1):
         assert scheduler.begin_share() == loop.now_s + SHARE_S, number
         loop.now_s += SHARE_S * 1.1
         scheduler.end_share()
@@ -100,7 +104,7 @@ def counting(loop: Loop, count: int, cost_s: float, done: list[int]) -> Steps[st
     return "all"
 
 
-@pytest.mark.parametrize(("others", "in_one_share", "rounds"), [(1, 2, 6), (0, 10, 2)])
+@pytest.mark.parametrize(("others", "in_one_share", "rounds"), [(1, 2, 6), (0, 2 * SHARES, 10 // (2 * SHARES) + 1)])
 def test_a_generator_is_interrupted_when_its_share_ends(others: int, in_one_share: int, rounds: int) -> None:
     """A share is short while another waits, and takes the rest of the turn otherwise."""
     loop, done = Loop(), list[int]()
@@ -204,7 +208,7 @@ def test_callbacks_that_are_due_at_once_are_called_in_shares_and_in_order() -> N
 
     for number in range(100):
         callbacks.run(partial(callback, number))
-    assert done == list(range(5)), "a turn of them"
+    assert done == list(range(SHARES)), "a turn of them"
     counts = []
     while loop.scheduler.busy:
         before = len(done)

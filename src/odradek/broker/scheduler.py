@@ -27,7 +27,7 @@ log = logging.getLogger("odradek.broker")
 T = TypeVar("T")
 Steps = Generator["Deferred[Any] | None", Any, T]
 
-TURN_S = 0.005
+TURN_S = 0.002
 """Seconds that one round of shares may take before the loop looks at its sockets."""
 SHARE_S = 0.001
 """Seconds of one share while others wait in the queue. The step that is running at its end is finished."""
