@@ -12,7 +12,6 @@ import pytest
 from odradek.broker.deferred import Deferred
 from odradek.broker.scheduler import SHARE_S, TURN_S, Callbacks, Scheduler, Steps, Task, finish
 
-
 SHARES = round(TURN_S / SHARE_S)
 """In a turn."""
 
