@@ -118,8 +118,9 @@ class Shard:
             self._waiting.append((request, promise))
 
     def _handle(self, request: Request, promise: Promise) -> None:
-        if self._records and not request.batched:
-            self.flush()  # if that fails, a machine rebuilt from the log serves this one
+        if self._records and not request.batched and not self.flush() and self._waiting is not None:
+            self._waiting.append((request, promise))  # for the machine built anew, which has begun steps
+            return
         if self.error is not ErrorCode.none:
             promise.resolve(request.failed(self.error))
             return
@@ -142,7 +143,9 @@ class Shard:
             self._waiting.append(make)
 
     def _make(self, make: Callable[[GroupShard, int], Result | Steps]) -> None:
-        self.flush()
+        if not self.flush() and self._waiting is not None:
+            self._waiting.append(make)  # as above
+            return
         if self.error is not ErrorCode.none:
             return
         try:

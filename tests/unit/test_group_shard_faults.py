@@ -1,0 +1,80 @@
+"""A shard of the groups in which something goes wrong: nobody waits for ever, nothing is done out of turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from group_rig import Rig
+
+from odradek.core.effects import Result, Steps
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups.messages import OffsetCommit, TopicCommit
+from odradek.groups.shard import GroupShard
+
+OK = ErrorCode.none
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig(partition_count=1)
+    made.catalog.add("t")
+    return made
+
+
+# --- a machine that was built anew and has begun steps ----------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a machine is asked, and ``open`` where that is during steps of its own. After a load it begins with some."""
+    asked: list[str] = []
+    under_way: set[GroupShard] = set()
+    handle, on_loaded = GroupShard.handle, GroupShard.on_loaded
+
+    def loaded(self: GroupShard, now_ms: int) -> Steps:
+        on_loaded(self, now_ms)
+        under_way.add(self)
+        yield None
+        under_way.discard(self)
+        return Result()
+
+    def handled(self: GroupShard, now_ms: int, request: Any) -> Any:
+        asked.append("open" if self in under_way else type(request).__name__)
+        return handle(self, now_ms, request)
+
+    def deleted(self: GroupShard, topics: Any) -> Result:
+        asked.append("open" if self in under_way else "topics")
+        return Result()
+
+    monkeypatch.setattr(GroupShard, "on_loaded", loaded)
+    monkeypatch.setattr(GroupShard, "handle", handled)
+    monkeypatch.setattr(GroupShard, "on_topics_deleted", deleted)
+    return asked
+
+
+def _commit_that_fails(rig: Rig) -> Any:
+    """A commit on its way to a log that does not take it."""
+    rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+    return rig.runtime.submit(0, OffsetCommit("g", topics=[TopicCommit("t", None, [(0, 1, -1, None)])]))
+
+
+def test_a_request_behind_an_append_that_fails_waits_for_the_steps_of_the_new_machine(
+    rig: Rig, asked: list[str]
+) -> None:
+    commit = _commit_that_fails(rig)
+    fetch = rig.submit(9, 5, {"group_id": "g", "topics": None})
+    rig.scheduler.settle()
+    assert commit.value.error is ErrorCode.not_coordinator
+    assert fetch.answered
+    assert "open" not in asked
+
+
+def test_an_event_behind_an_append_that_fails_waits_for_the_steps_of_the_new_machine(
+    rig: Rig, asked: list[str]
+) -> None:
+    _commit_that_fails(rig)
+    rig.runtime.on_topics_deleted(["u"])
+    rig.scheduler.settle()
+    assert asked[-1] == "topics"
+    assert "open" not in asked
