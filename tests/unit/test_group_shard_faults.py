@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from group_rig import Rig
+from group_rig import START_MS, Rig
 
-from odradek.core.effects import Result, Steps
+from odradek.core.effects import CancelTimer, Effect, Result, SetTimer, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.messages import OffsetCommit, TopicCommit
 from odradek.groups.shard import GroupShard
@@ -78,3 +79,41 @@ def test_an_event_behind_an_append_that_fails_waits_for_the_steps_of_the_new_mac
     rig.scheduler.settle()
     assert asked[-1] == "topics"
     assert "open" not in asked
+
+
+# --- timers that ring while the machine works in steps ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "rings"),
+    [
+        (None, [200]),
+        (CancelTimer("key"), []),
+        (SetTimer("key", START_MS + 500), [500]),
+    ],
+)
+def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, before: Effect | None, rings: list[int]
+) -> None:
+    rang: list[int] = []
+
+    def on_timer(self: GroupShard, now_ms: int, key: Hashable) -> Result:
+        rang.append(now_ms - START_MS)
+        return Result()
+
+    def in_steps(machine: GroupShard, now_ms: int) -> Steps:
+        while rig.scheduler.now_ms < START_MS + 200:
+            yield None
+        return Result(effects=[] if before is None else [before])
+
+    monkeypatch.setattr(GroupShard, "on_timer", on_timer)
+    shard = rig.runtime._shards[0]
+    shard.step(lambda machine, now_ms: Result(effects=[SetTimer("key", START_MS + 100)]))
+    shard.step(in_steps)
+    rig.scheduler.now_ms += 100
+    rig.runtime.timers.run_due()
+    assert not rang
+    rig.scheduler.now_ms += 100
+    rig.advance(1000)
+    assert rang == rings
+    assert "key" not in shard.timers

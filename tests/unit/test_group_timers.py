@@ -21,6 +21,7 @@ class Owner:
         self.then: Callable[[Hashable], None] = lambda key: None
 
     def on_timer(self, key: Hashable) -> None:
+        del self.timers[key]
         self.fired.append(key)
         self.then(key)
 

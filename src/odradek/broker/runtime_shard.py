@@ -230,11 +230,18 @@ class Shard:
                 self.flush()  # a failure, here as above, rebuilds the machine and closes the steps
 
     def on_timer(self, key: Hashable) -> None:
-        topic_id = self._runtime.topic_id
-        if key == TOPICS_KNOWN and topic_id is not None:
-            self.step(lambda machine, _: machine.on_topics_known(topic_id))
-        else:
-            self.step(lambda machine, now_ms: machine.on_timer(now_ms, key))
+        """Tells the machine in its turn, if the timer still counts then: what stands before may cancel it or set it."""
+        number, topic_id = self.timers[key], self._runtime.topic_id
+
+        def ring(machine: GroupShard, now_ms: int) -> Result | Steps:
+            if self.timers.get(key) != number:
+                return Result()
+            del self.timers[key]
+            if key == TOPICS_KNOWN and topic_id is not None:
+                return machine.on_topics_known(topic_id)
+            return machine.on_timer(now_ms, key)
+
+        self.step(ring)
 
     def _take(
         self, result: Result, request: Request | None, promise: Promise | None, long: _Long | None = None

@@ -22,7 +22,8 @@ class Owner(Protocol):
 
     timers: dict[Hashable, int]
 
-    def on_timer(self, key: Hashable) -> None: ...
+    def on_timer(self, key: Hashable) -> None:
+        """A timer is due. It is removed by its owner, when that acts on it: until then it can be cancelled."""
 
 
 class Timers:
@@ -80,7 +81,6 @@ class Timers:
             return False
         _, sequence, owner, key = heapq.heappop(self._heap)
         if owner.timers.get(key) == sequence:
-            del owner.timers[key]
             try:
                 owner.on_timer(key)
             except Exception:  # the others have to fire all the same
