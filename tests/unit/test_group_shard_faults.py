@@ -10,10 +10,12 @@ from group_rig import START_MS, Rig
 
 from odradek.core.effects import CancelTimer, Effect, Result, SetTimer, Steps
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups.classic import ClassicGroup
+from odradek.groups.membership import Membership
 from odradek.groups.messages import OffsetCommit, TopicCommit
 from odradek.groups.shard import GroupShard
 
-OK = ErrorCode.none
+OK, NOT_COORDINATOR = ErrorCode.none, ErrorCode.not_coordinator
 
 
 @pytest.fixture
@@ -117,3 +119,67 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
     rig.advance(1000)
     assert rang == rings
     assert "key" not in shard.timers
+
+
+# --- a machine that fails ---------------------------------------------------------------------------------------
+
+
+def _two_that_wait_for_a_plan(rig: Rig) -> tuple[str, str, int, Any]:
+    """A group whose second member waits in SyncGroup: the leader, the other one, the generation and the wait."""
+    first, second = rig.stable("g", 2)
+    joins = [rig.join("g", member) for member in (first, second)]
+    generation = joins[0].reply.generation_id
+    return first, second, generation, rig.sync("g", second, generation)
+
+
+def test_a_plan_that_fails_in_the_middle_leaves_nobody_without_an_answer(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, generation, waiting = _two_that_wait_for_a_plan(rig)
+    renew, calls = Membership._renew, 0
+
+    def failing(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:  # one member has its answer by now
+            raise ZeroDivisionError
+        renew(*args)
+
+    monkeypatch.setattr(Membership, "_renew", failing)
+    leader = rig.sync("g", first, generation, {first: b"x", second: b"y"})
+    monkeypatch.undo()
+    rig.scheduler.settle()
+    assert leader.answered
+    assert waiting.answered
+    assert {leader.reply.error_code, waiting.reply.error_code} <= {ErrorCode.unknown_server_error, NOT_COORDINATOR}
+    assert rig.generation("g") == generation - 1, "a plan that is in no log counts for nobody"
+    assert rig.heartbeat("g", second, generation - 1) is OK
+
+
+def test_a_timer_that_fails_leaves_nobody_without_an_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.stable("g")
+    waiting = rig.join("g", rig.member("g"))
+
+    def failing(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ClassicGroup, "joined_members", failing)
+    rig.advance(10_000)  # the one that does not join again is dropped
+    assert waiting.reply.error_code is NOT_COORDINATOR
+    monkeypatch.undo()
+    assert rig.stable("h")
+
+
+def test_a_machine_that_fails_after_its_load_serves_what_it_can(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.commit("g", "t", {0: 1})
+    loads = 0
+
+    def failing(*args: Any) -> Any:
+        nonlocal loads
+        loads += 1
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(GroupShard, "on_loaded", failing)
+    rig.restart()
+    assert loads == 1
+    assert rig.offset("g", "t", 0) == 1

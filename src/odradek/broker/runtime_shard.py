@@ -6,19 +6,32 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from odradek.batches.encode import encode_batch, pack_record, seal_batch
+from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.header import scan
 from odradek.broker.answers import Answer, Answers, Promise, append_error, dropped, failed
 from odradek.broker.deferred import Deferred
+from odradek.broker.group_batches import batch_of, most_bytes
 from odradek.broker.loading import Load, Loading
-from odradek.core.effects import Block, CancelTimer, Complete, Effect, Park, Record, Result, SetTimer, Steps, Work
+from odradek.core.effects import (
+    Block,
+    CancelTimer,
+    Complete,
+    Effect,
+    Park,
+    Record,
+    Result,
+    SetTimer,
+    Steps,
+    Work,
+    begun,
+)
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.groups.commit_plan import CommitBlock
-from odradek.groups.messages import Request
+from odradek.groups.consumer_messages import ConsumerHeartbeat
+from odradek.groups.messages import JoinGroup, LeaveGroup, Request, SyncGroup
 from odradek.groups.pace import Pace
 from odradek.groups.shard import GroupShard
 from odradek.groups.tombstones import Tombstones
@@ -39,7 +52,6 @@ REPLAY_WORK = 8
 """What it takes to replay a record, in elements of a step; and one more for so many bytes of its value."""
 BYTES_LIKE_ONE = 16
 BATCH_HEADER_BYTES = 61
-MAX_RECORD_OVERHEAD_BYTES = 32  # length, attributes, deltas and the two lengths of a record, as varints
 
 
 class Appended(Protocol):
@@ -127,8 +139,7 @@ class Shard:
         try:
             result = self.machine.handle(self._runtime.clock(), request)
         except Exception:
-            log.exception("%s: %s failed", self, type(request).__name__)
-            promise.resolve(request.failed(ErrorCode.unknown_server_error))
+            self._break_off(_Taking(request, promise, 0, []))
             return
         if isinstance(result, Result):
             self._take(result, request, promise)
@@ -151,7 +162,7 @@ class Shard:
         try:
             result = make(self.machine, self._runtime.clock())
         except Exception:
-            log.exception("%s: a timer or an event failed", self)
+            self._break_off(_Taking(None, None, 0, []))
             return
         if isinstance(result, Result):
             self._take(result, None, None)
@@ -223,11 +234,19 @@ class Shard:
             self._take(end.value, request, promise, long)
         except Exception:
             self._current = None
-            log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
-            self._fail(self._unanswered(long), ErrorCode.unknown_server_error)
+            self._break_off(long)
         else:
             if part and self._make_room(part, None, []):
                 self.flush()  # a failure, here as above, rebuilds the machine and closes the steps
+
+    def _break_off(self, long: _Long | _Taking) -> None:
+        """The machine has failed. What it has done by half is not known, and whose answers were lost with it."""
+        request = long.request
+        log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
+        if request is None or isinstance(request, _CHANGES_MEMBERS):
+            self._give_back(self._unanswered(long), ErrorCode.unknown_server_error)
+        else:
+            self._fail(self._unanswered(long), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
         """Tells the machine in its turn, if the timer still counts then: what stands before may cancel it or set it."""
@@ -309,7 +328,7 @@ class Shard:
     def _make_room(self, records: Sequence[Record | Block], request: Request | None, answers: list[Answer]) -> bool:
         """Adds records to the batch of this tick; a full batch is appended first. False: they never fit."""
         limit = self._partition.max_message_bytes
-        sizes = [_most_bytes(record) for record in records]
+        sizes = [most_bytes(record) for record in records]
         total = sum(sizes)
         if self._record_bytes + total > limit and not self.flush():
             self._fail(answers, ErrorCode.not_coordinator)
@@ -338,7 +357,7 @@ class Shard:
 
     def _fit(self, records: Sequence[Record]) -> bool:
         """Whether a batch takes them all, with one time."""
-        size = sum(map(_most_bytes, records))
+        size = sum(map(most_bytes, records))
         return size <= self.batch_bytes and all(record.timestamp_ms is None for record in records)
 
     # --- appending --------------------------------------------------------------------------------------------
@@ -353,7 +372,7 @@ class Shard:
             return True
         records, answers = self._records, self._answers
         self._records, self._answers, self._record_bytes = [], [], BATCH_HEADER_BYTES
-        offset = self._append(_batch_of(records, self._runtime.clock()), answers)
+        offset = self._append(batch_of(records, self._runtime.clock()), answers)
         if offset is None:
             return False
         for record in records:
@@ -452,7 +471,7 @@ class Shard:
         unanswered += [(*entry, None) for entry in behind or () if isinstance(entry, tuple)]
         return unanswered
 
-    def _unanswered(self, long: _Long) -> list[Answer]:
+    def _unanswered(self, long: _Long | _Taking) -> list[Answer]:
         """Who waits for these steps to end. The request at hand may be parked by now, or have an answer among these."""
         request, promise = long.request, long.promise
         known = [*self._parked.values(), *long.answers]
@@ -525,7 +544,7 @@ class Shard:
             for reason, count in skipped.items():
                 log.warning("%s: records skipped at its load: %d (%s)", self, count, reason)
         self.error = ErrorCode.none
-        self.step(lambda machine, now_ms: machine.on_loaded(now_ms))
+        self.step(lambda machine, now_ms: begun(self._first(machine, now_ms)))
         topic_id = self._runtime.topic_id
         if topic_id is None:
             return
@@ -533,6 +552,15 @@ class Shard:
             self._runtime.timers.set(self, TOPICS_KNOWN, self._runtime.steady() + TOPICS_KNOWN_MS)
         else:
             self.step(lambda machine, _: machine.on_topics_known(topic_id))
+
+    def _first(self, machine: GroupShard, now_ms: int) -> Steps:
+        """What the machine does after a load. Should that fail, it would fail again if it were built anew."""
+        try:
+            made = machine.on_loaded(now_ms)
+            return made if isinstance(made, Result) else (yield from made)
+        except Exception:
+            log.exception("%s: what is done after a load failed", self)
+            return Result()
 
     def _give_up(self, error: Exception) -> None:
         log.error("%s: its log cannot be read, its groups are not served: %s", self, error)
@@ -542,6 +570,8 @@ class Shard:
         return f"{OFFSETS_TOPIC}-{self._index}"
 
 
+_CHANGES_MEMBERS = JoinGroup | SyncGroup | LeaveGroup | ConsumerHeartbeat
+"""Requests that change the machine by more than their records."""
 _Waiting = tuple[Request, Promise] | Callable[[GroupShard, int], Result | Steps]
 
 
@@ -565,31 +595,3 @@ class _Taking(NamedTuple):
     promise: Promise | None
     skew_ms: int
     answers: list[Answer]
-
-
-def _most_bytes(record: Record | Block) -> int:
-    """What it takes in a batch at most."""
-    if isinstance(record, Record):
-        return len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
-    return record.most_bytes
-
-
-def _batch_of(items: list[Record | Block], now_ms: int) -> bytes:
-    """All of them as one batch, in order."""
-    blocks = [item for item in items if not isinstance(item, Record)]
-    records = [item for item in items if isinstance(item, Record)]
-    if not blocks:
-        return encode_batch(records, now_ms=now_ms)
-    if any(record.timestamp_ms is not None for record in records):
-        every = [[item] if isinstance(item, Record) else item.records() for item in items]
-        return encode_batch(chain.from_iterable(every), now_ms=now_ms)
-    packed: list[bytes] = []
-    count = 0
-    for item in items:
-        if isinstance(item, Record):
-            packed += pack_record(item, count)
-            count += 1
-        else:
-            packed += item.pack(count)
-            count += item.count
-    return seal_batch(packed, count, now_ms=now_ms)
