@@ -16,8 +16,9 @@ from odradek.batches.encode import encode_batch
 from odradek.broker import commit_lane, runtime
 from odradek.broker.commit_lane import CommitLane
 from odradek.broker.deferred import Deferred
+from odradek.broker.group_log import batch_of
 from odradek.broker.handlers import k08_offset_commit
-from odradek.broker.runtime_shard import TOPICS_KNOWN_MS, _batch_of
+from odradek.broker.runtime_shard import TOPICS_KNOWN_MS
 from odradek.broker.scheduler import Scheduler as Shares
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
@@ -188,7 +189,7 @@ def test_a_block_is_its_records(
     assert planned.reply == generated[0].reply
     assert [(r.key, r.value) for r in block.records()] == [(r.key, r.value) for r in expected]
     filler = [Record(b"\0\2\0\1g", None)]
-    packed = _batch_of([*filler * before, block, *filler * behind], now_ms)
+    packed = batch_of([*filler * before, block, *filler * behind], now_ms)
     assert packed == encode_batch([*filler * before, *expected, *filler * behind], now_ms=now_ms)
     assert block.most_bytes >= sum(map(len, block.pack(before)))
     # Replaying it is replaying them.

@@ -117,9 +117,10 @@ def _old_assignments_kept(real: Any) -> Any:
 
 
 def _replies_before_replicas_have_it(real: Any) -> Any:
-    def release(self: Any) -> None:
+    def release(self: Any) -> bool:
         while self._uncommitted:
             resolve(self._uncommitted.pop(0)[1])
+        return True
 
     return release
 

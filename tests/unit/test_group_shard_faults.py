@@ -6,13 +6,13 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from group_rig import START_MS, Rig
+from group_rig import START_MS, MemoryPartition, Rig
 
-from odradek.core.effects import CancelTimer, Effect, Result, SetTimer, Steps
+from odradek.core.effects import CancelTimer, Effect, Record, Result, SetTimer, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.membership import Membership
-from odradek.groups.messages import OffsetCommit, TopicCommit
+from odradek.groups.messages import Heartbeat, OffsetCommit, OffsetFetch, TopicCommit
 from odradek.groups.shard import GroupShard
 
 OK, NOT_COORDINATOR = ErrorCode.none, ErrorCode.not_coordinator
@@ -183,3 +183,43 @@ def test_a_machine_that_fails_after_its_load_serves_what_it_can(rig: Rig, monkey
     rig.restart()
     assert loads == 1
     assert rig.offset("g", "t", 0) == 1
+
+
+# --- a log that is gone -----------------------------------------------------------------------------------------
+
+
+def _in_steps(request: Any) -> Steps:
+    yield None
+    return Result(request.failed(OK), [Record(b"key", b"value")])
+
+
+@pytest.mark.parametrize(
+    ("fails", "error"),
+    [
+        ("max_message_bytes", KafkaError(ErrorCode.unknown_topic_or_partition)),
+        ("max_message_bytes", ZeroDivisionError()),
+        ("append", KafkaError(ErrorCode.unknown_topic_or_partition)),
+        ("append", ZeroDivisionError()),
+        ("high_watermark", KafkaError(ErrorCode.unknown_topic_or_partition)),
+    ],
+)
+def test_a_log_that_fails_at_the_end_of_steps_keeps_nobody_waiting(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
+) -> None:
+    """Neither who asked, nor who stands behind it, nor who comes later."""
+
+    def failing(*args: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupShard, "handle", lambda self, now_ms, request: _in_steps(request))
+        replies = [rig.runtime.submit(0, Heartbeat("g", "m", 1)), rig.runtime.submit(0, OffsetFetch("g"))]
+        patch.setattr(MemoryPartition, fails, failing if fails == "append" else property(failing))
+        rig.scheduler.settle()
+    rig.scheduler.settle()
+    assert all(reply.resolved for reply in replies)
+    later = rig.runtime.submit(0, OffsetFetch("g"))
+    rig.scheduler.settle()
+    assert later.resolved
+    rig.runtime.load(0, rig.partitions[0])
+    assert rig.commit("g", "t", {0: 1}) == {0: OK}

@@ -25,7 +25,7 @@ it; machines are told of a jump, and move what they hold of it along. Without ``
 ``topic_id(name)`` tells the id of a topic: what a shard has committed for others is deleted once it is loaded.
 ``surroundings`` is what KIP-848 groups see of the topics.
 
-``partition`` is anything that satisfies ``OffsetsPartition`` of ``runtime_shard``. ``submit`` never raises for what a
+``partition`` is anything that satisfies ``OffsetsPartition`` of ``group_log``. ``submit`` never raises for what a
 client can cause: a partition that is not here gives NOT_COORDINATOR, one still being read COORDINATOR_LOAD_IN_PROGRESS.
 
 Rules
@@ -47,8 +47,9 @@ from typing import Any
 
 from odradek.broker.answers import Promise
 from odradek.broker.deferred import Deferred
+from odradek.broker.group_log import OffsetsPartition
 from odradek.broker.loading import LongWork, at_once
-from odradek.broker.runtime_shard import OffsetsPartition, Shard
+from odradek.broker.runtime_shard import Shard
 from odradek.broker.timers import Cancellable, Timers
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import USUAL_NAME_CHARS, partition_for_group

@@ -6,13 +6,13 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.header import scan
 from odradek.broker.answers import Answer, Answers, Promise, append_error, dropped, failed
 from odradek.broker.deferred import Deferred
-from odradek.broker.group_batches import batch_of, most_bytes
+from odradek.broker.group_log import OffsetsPartition, batch_of, most_bytes
 from odradek.broker.loading import Load, Loading
 from odradek.core.effects import (
     Block,
@@ -52,33 +52,6 @@ REPLAY_WORK = 8
 """What it takes to replay a record, in elements of a step; and one more for so many bytes of its value."""
 BYTES_LIKE_ONE = 16
 BATCH_HEADER_BYTES = 61
-
-
-class Appended(Protocol):
-    """What an append tells: the offset its first record got."""
-
-    @property
-    def base_offset(self) -> int: ...
-
-
-class OffsetsPartition(Protocol):
-    """A partition of ``__consumer_offsets``, as far as the runtime needs it."""
-
-    @property
-    def max_message_bytes(self) -> int:
-        """The topic's ``max.message.bytes``: no batch handed to ``append`` is longer."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    def append(self, data: bytes) -> Appended:
-        """Stores one batch as leader. Raises KafkaError or StorageError; then nothing was stored."""
-
-    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset`` on, at least one; empty at the end of the log."""
 
 
 class Shard:
@@ -214,13 +187,18 @@ class Shard:
     def _work(self, waiting: deque[_Waiting]) -> Generator[None, None, None]:
         """Finishes what is under way, and then what has come behind it, until nothing waits or the shard stops."""
         while self._waiting is waiting:
-            if self._current is not None:
-                self._go_on(self._current)
-            elif waiting:
-                entry = waiting.popleft()
-                self._handle(*entry) if isinstance(entry, tuple) else self._make(entry)
-            else:
-                self._waiting = None
+            entry: _Waiting | None = None
+            try:
+                if self._current is not None:
+                    self._go_on(self._current)
+                elif waiting:
+                    entry = waiting.popleft()
+                    self._handle(*entry) if isinstance(entry, tuple) else self._make(entry)
+                else:
+                    self._waiting = None
+            except Exception as error:  # the log can be gone; without this, all that comes later would wait for ever
+                log.exception("%s: what is done in steps failed", self)
+                self._give_back([(*entry, None)] if isinstance(entry, tuple) else [], _told(error))
             yield
 
     def _go_on(self, long: _Long) -> None:
@@ -266,9 +244,16 @@ class Shard:
         self, result: Result, request: Request | None, promise: Promise | None, long: _Long | None = None
     ) -> None:
         """Does what a result wants done. Where that is much, it is done in steps before anything else is handled."""
-        skew_ms = self._runtime.skew_ms if long is None else long.skew_ms
-        answers: list[Answer] = [] if long is None else long.answers
-        taking = _Taking(request, promise, skew_ms, answers)
+        began = (self._runtime.skew_ms, []) if long is None else (long.skew_ms, long.answers)
+        taking = _Taking(request, promise, *began)
+        try:
+            self._carry_through(result, taking)
+        except Exception as error:
+            log.exception("%s: what the machine wants done failed", self)
+            self._give_back(self._unanswered(taking), _told(error))
+
+    def _carry_through(self, result: Result, taking: _Taking) -> None:
+        request, promise, skew_ms, answers = taking
         if len(result.effects) > EFFECTS_AT_ONCE:
             self._begin(_Long(self._carry_out_in_steps(result, taking), *taking))
             return
@@ -372,7 +357,7 @@ class Shard:
             return True
         records, answers = self._records, self._answers
         self._records, self._answers, self._record_bytes = [], [], BATCH_HEADER_BYTES
-        offset = self._append(batch_of(records, self._runtime.clock()), answers)
+        offset = self._append(lambda: batch_of(records, self._runtime.clock()), answers)
         if offset is None:
             return False
         for record in records:
@@ -380,8 +365,7 @@ class Shard:
                 return False
             offset += 1 if isinstance(record, Record) else record.count
         self._uncommitted.append((offset, answers))
-        self.release()
-        return True
+        return self.release()
 
     def _write_in_steps(self, records: list[Record], answers: list[Answer]) -> Steps:
         """Appends many records as one batch and replays them; nothing else is handled meanwhile."""
@@ -391,7 +375,7 @@ class Shard:
             packed += pack_record(record, number)
             if not (number + 1) % RECORDS_AT_ONCE:
                 yield None
-        offset = self._append(seal_batch(packed, len(records), now_ms=self._runtime.clock()), answers)
+        offset = self._append(lambda: seal_batch(packed, len(records), now_ms=self._runtime.clock()), answers)
         if offset is None:
             return Result()
         for number, record in enumerate(records):
@@ -404,13 +388,14 @@ class Shard:
         self.release()
         return Result()
 
-    def _append(self, data: bytes, answers: list[Answer]) -> int | None:
+    def _append(self, make: Callable[[], bytes], answers: list[Answer]) -> int | None:
         """Appends a batch; the offset of its first record. None: that failed, the machine is another now."""
         try:
-            return self._partition.append(data).base_offset
-        except (KafkaError, StorageError) as error:
-            log.warning("%s: an append failed: %s", self, error)
-            self._give_back(answers, append_error(error))
+            return self._partition.append(make()).base_offset
+        except Exception as error:
+            expected = isinstance(error, KafkaError | StorageError)
+            log.warning("%s: an append failed: %s", self, error, exc_info=None if expected else error)
+            self._give_back(answers, _told(error))
             return None
 
     def _replay(self, offset: int, record: Record | Block, answers: list[Answer]) -> bool:
@@ -432,11 +417,19 @@ class Shard:
         answers.clear()
         self._restart(ErrorCode.not_coordinator)
 
-    def release(self) -> None:
-        """Sends the answers whose records the high watermark has passed."""
-        high_watermark = self._partition.high_watermark
+    def release(self) -> bool:
+        """Sends the answers whose records the high watermark has passed. False: it is not known, as above."""
+        if not self._uncommitted:
+            return True
+        try:
+            high_watermark = self._partition.high_watermark
+        except (KafkaError, StorageError) as error:
+            log.warning("%s: its log is gone: %s", self, error)
+            self._restart(ErrorCode.not_coordinator)
+            return False
         while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
             self._outgoing.send(self._uncommitted.pop(0)[1])
+        return True
 
     def _fail(self, answers: list[Answer], error: ErrorCode) -> None:
         self._outgoing.send(failed(answers, error))
@@ -568,6 +561,10 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{OFFSETS_TOPIC}-{self._index}"
+
+
+def _told(error: Exception) -> ErrorCode:
+    return append_error(error) if isinstance(error, KafkaError | StorageError) else ErrorCode.unknown_server_error
 
 
 _CHANGES_MEMBERS = JoinGroup | SyncGroup | LeaveGroup | ConsumerHeartbeat

@@ -1,13 +1,41 @@
-"""The records of the groups as batches of ``__consumer_offsets``: how much they take, and all of a tick as one."""
+"""A partition of ``__consumer_offsets`` as the runtime needs it, and the records of a tick as a batch for it."""
 
 from __future__ import annotations
 
 from itertools import chain
+from typing import Protocol
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.core.effects import Block, Record
 
 MAX_RECORD_OVERHEAD_BYTES = 32  # length, attributes, deltas and the two lengths of a record, as varints
+
+
+class Appended(Protocol):
+    """What an append tells: the offset its first record got."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+
+class OffsetsPartition(Protocol):
+    """A partition of ``__consumer_offsets``, as far as the runtime needs it."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The topic's ``max.message.bytes``: no batch handed to ``append`` is longer."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    def append(self, data: bytes) -> Appended:
+        """Stores one batch as leader. Raises KafkaError or StorageError; then nothing was stored."""
+
+    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds ``offset`` on, at least one; empty at the end of the log."""
 
 
 def most_bytes(record: Record | Block) -> int:
