@@ -12,7 +12,7 @@ from typing import Any
 
 STEP_ELEMENTS = 500
 FEW = 1000
-"""What holds no more is not worth a step."""
+"""Containers that hold no more together are not worth a step."""
 
 Container = list[Any] | dict[Any, Any] | set[Any]
 
@@ -26,23 +26,33 @@ class Leftovers:
 
     def add(self, *containers: Container) -> None:
         """Empties them later. Nobody may use them any more."""
+        if sum(map(len, containers)) <= FEW:
+            return
         is_idle = not self._left
-        self._left.extend(container for container in containers if len(container) > FEW)
-        if is_idle and self._left:
+        self._left.extend(containers)
+        if is_idle:
             self._start(self._emptied())
 
     def _emptied(self) -> Generator[None, None, None]:
         left = self._left
         while left:
-            container = left[0]
-            if isinstance(container, list):
-                del container[-STEP_ELEMENTS:]
-            elif isinstance(container, dict):
-                for _ in range(min(STEP_ELEMENTS, len(container))):
-                    container.popitem()
-            else:
-                for _ in range(min(STEP_ELEMENTS, len(container))):
-                    container.pop()
-            if not container:
-                left.popleft()
+            room = STEP_ELEMENTS
+            while left and room > 0:
+                room -= _take_from(left[0], room) + 1  # the container is one more
+                if not left[0]:
+                    left.popleft()
             yield
+
+
+def _take_from(container: Container, most: int) -> int:
+    """Removes so many elements at most; how many they were."""
+    count = min(most, len(container))
+    if isinstance(container, list):
+        del container[len(container) - count :]
+    elif isinstance(container, dict):
+        for _ in range(count):
+            container.popitem()
+    else:
+        for _ in range(count):
+            container.pop()
+    return count

@@ -1,0 +1,60 @@
+"""What long requests leave behind is freed a few elements at a time, in however many containers it is."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from odradek.broker.leftovers import FEW, STEP_ELEMENTS, Container, Leftovers
+
+
+def _sizes(*containers: Container) -> list[int]:
+    """How many elements are freed in each step."""
+    begun: list[Generator[None, None, None]] = []
+    Leftovers(begun.append).add(*containers)
+    sizes = []
+    for steps in begun:
+        before = sum(map(len, containers))
+        for _ in steps:
+            left = sum(map(len, containers))
+            sizes.append(before - left)
+            before = left
+    return sizes
+
+
+def test_few_elements_are_not_worth_a_step() -> None:
+    assert not _sizes([0] * FEW)
+    assert not _sizes(*([0] * 10 for _ in range(FEW // 10)))
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        [list(range(50_000))],
+        [dict.fromkeys(range(2_000)), set(range(2_000)), list(range(2_000))],
+        [list(range(999)) for _ in range(100)],
+        [list(range(65)) for _ in range(1_000)],
+        [[] for _ in range(10)] + [list(range(1_001))],
+    ],
+)
+def test_many_are_freed_some_in_a_step(containers: list[Container]) -> None:
+    total = sum(map(len, containers))
+    sizes = _sizes(*containers)
+    assert not any(containers)
+    assert sum(sizes) == total
+    assert max(sizes) <= STEP_ELEMENTS
+    assert len(sizes) <= total // (STEP_ELEMENTS * 0.9) + 2
+
+
+def test_what_comes_during_the_steps_is_freed_by_them() -> None:
+    begun: list[Generator[None, None, None]] = []
+    leftovers = Leftovers(begun.append)
+    first, second = list(range(2_000)), list(range(2_000))
+    leftovers.add(first)
+    next(begun[0])
+    leftovers.add(second)
+    assert len(begun) == 1
+    for _ in begun[0]:
+        pass
+    assert not first + second
