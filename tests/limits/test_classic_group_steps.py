@@ -13,6 +13,7 @@ from counting import lines_run
 from group_rig import Rig, subscription
 
 from odradek.broker.deferred import Deferred
+from odradek.broker.handlers.k11_join_group import MAX_PROTOCOLS
 from odradek.broker.runtime_shard import EFFECTS_AT_ONCE
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup, State
@@ -462,3 +463,51 @@ def test_a_group_too_large_to_change_sides_stays_what_it_is() -> None:
     assert crowd.rig.shard("g") is machine, "no other group of the partition notices"
     assert crowd.state() == "Stable"
     assert crowd.ask(Heartbeat("g", crowd.ids[3], 1)).value is OK
+
+
+# --- members of many protocols ----------------------------------------------------------------------------------
+
+
+class Polyglots(Crowd):
+    """Members that name as many protocols as they may; the one that all know comes last."""
+
+    round = 0
+
+    def join(self, number: int, *, known: bool = False, instance: str | None = None) -> Deferred[Any]:
+        member_id = self.ids[number]
+        own = (MemberProtocol(f"own-{self.round}-{number % 3}-{one}", b"") for one in range(MAX_PROTOCOLS - 1))
+        request = JoinGroup(
+            "g", member_id if known else "", member_id, "c", "/h", SESSION_MS, REBALANCE_MS, "consumer",
+            (*own, MemberProtocol("range", subscription("t"))), instance, requires_known_member_id=False,
+        )  # fmt: skip
+        return self.ask(request)
+
+
+def test_members_of_many_protocols_are_served_in_steps() -> None:
+    crowd = Polyglots(100)
+    crowd.joined()
+    assert crowd.group.protocol == "range"
+    answers = [crowd.sync(number) for number in range(1, 100)]
+    crowd.sync(0, dict.fromkeys(crowd.ids, ASSIGNMENT))
+    crowd.settle()
+    assert {answer.value.error for answer in answers} == {OK}
+    described = crowd.ask(DescribeGroup("g"))
+    crowd.settle()
+    assert len(described.value.members) == 100
+    crowd.ask(LeaveGroup("g", [*map(LeavingMember, crowd.ids)]))
+    crowd.settle()
+    assert crowd.state() == "Empty"
+    assert max(crowd.lines) < LINES_PER_STEP
+
+
+def test_names_of_protocols_that_nobody_knows_any_more_are_forgotten() -> None:
+    crowd = Polyglots(2)
+    crowd.joined()
+    for crowd.round in range(1, 4):
+        again = [crowd.join(number, known=True) for number in range(2)]
+        crowd.settle()
+        assert {answer.value.error for answer in again} == {OK}
+    assert len(crowd.group.speakers) == 2 * (MAX_PROTOCOLS - 1) + 1
+    crowd.ask(LeaveGroup("g", [*map(LeavingMember, crowd.ids)]))
+    crowd.settle()
+    assert not crowd.group.speakers

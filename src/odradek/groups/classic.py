@@ -36,6 +36,8 @@ from odradek.groups.messages import JoinedMember, MemberProtocol
 from odradek.groups.pace import Pace
 
 CONSUMER = "consumer"
+_NAMES_LIKE_ONE = 8
+"""To look through so many names, or to forget them, takes no longer than one element of a step."""
 
 
 class State(Enum):
@@ -86,6 +88,11 @@ class Member:
             if name == protocol:
                 return metadata
         return b""
+
+    @property
+    def scan_work(self) -> int:
+        """What it takes to look through its protocols, in elements of a step."""
+        return 1 + len(self.protocols) // _NAMES_LIKE_ONE
 
     @property
     def protocol_names(self) -> set[str]:
@@ -188,7 +195,7 @@ class ClassicGroup:
         """Forgets a member, pending or not; if it led, the longest-standing other leads."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self.speakers.subtract(member.protocol_names)
+            self._unlearn(member)
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
         if self.leader == member_id:
@@ -200,9 +207,17 @@ class ClassicGroup:
     def speak(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
         """The member knows these protocols from now on."""
         if protocols != member.protocols:
-            self.speakers.subtract(member.protocol_names)
+            self._unlearn(member)
             member.protocols = protocols
             self.speakers.update(member.protocol_names)
+
+    def _unlearn(self, member: Member) -> None:
+        """Counts the member's protocols no more. Nothing is left of a name that nobody knows: the next may be new."""
+        names = member.protocol_names
+        self.speakers.subtract(names)
+        for name in names:
+            if not self.speakers[name]:
+                del self.speakers[name]
 
     def park_join(self, member: Member, parked: Hashable) -> None:
         """The member's join waits for its answer under that name."""
@@ -273,7 +288,7 @@ class ClassicGroup:
         joined = []
         for member in self.members.values():
             joined.append(JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol)))
-            if pace.spend():
+            if pace.spend(member.scan_work):
                 yield
         return joined
 
@@ -281,12 +296,13 @@ class ClassicGroup:
 
     def select_protocol(self, pace: Pace) -> Generator[None, None, str]:
         """The vote: of the protocols all support, each member names its first; ties as Java's HashMap has them."""
-        candidates = {name for name, speakers in self.speakers.items() if speakers == len(self.members)}
+        one = next(iter(self.members.values()))  # all know what is looked for: to ask one of them is enough
+        candidates = {name for name in one.protocol_names if self.speakers[name] == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
             name = member.vote(candidates)
             votes[name] = votes.get(name, 0) + 1
-            if pace.spend():
+            if pace.spend(member.scan_work):
                 yield
         return max(sorted(votes, key=_bucket), key=lambda name: votes[name])
 
@@ -311,7 +327,7 @@ class ClassicGroup:
                 if metadata != last:  # most members of a group say the same
                     yield from topics_in_steps(metadata, topics, pace)
                     last = metadata
-                if pace.spend():
+                if pace.spend(member.scan_work):
                     yield
         except MalformedProtocol:
             return

@@ -46,7 +46,7 @@ def group_record(group: ClassicGroup, pace: Pace) -> Generator[None, None, Class
         )
         members.append(row)
         packed += packed_member(row)
-        if pace.spend(_MEMBER_WORK):
+        if pace.spend(_MEMBER_WORK + member.scan_work):
             yield
     value = GroupMetadata(
         group.protocol_type or "",
@@ -60,4 +60,4 @@ def group_record(group: ClassicGroup, pace: Pace) -> Generator[None, None, Class
     return ClassicChange(group_key(group.group_id), group_value(value, packed), decoded)
 
 
-_MEMBER_WORK = 3
+_MEMBER_WORK = 2

@@ -247,7 +247,7 @@ class Membership:
         for member in list(group.members.values()):
             if member.parked_join is None and member.group_instance_id is None:
                 self._forget(group, member, out)
-            if self.pace.spend():
+            if self.pace.spend(member.scan_work):
                 yield
         if not group.elect_joined_leader() and group.members:
             # Only static members that are away: wait until they come back or their sessions end.
@@ -373,8 +373,9 @@ class Membership:
         out = Result()
         answers: list[tuple[LeavingMember, ErrorCode]] = []
         for leaving in request.members:
+            member = group.members.get(leaving.member_id)
             answers.append((leaving, self._leave(group, leaving, out)))
-            if self.pace.spend(_ANSWER_WORK):
+            if self.pace.spend(_ANSWER_WORK + (0 if member is None else member.scan_work)):
                 yield None
         out.reply = LeaveGroupReply(members=answers)
         if any(error is ErrorCode.none for _, error in answers):
@@ -429,7 +430,7 @@ class Membership:
                 member = group.members.get(member_id)
                 if member is not None:  # else a static member came back under a new id
                     self._forget(group, member, out)
-                if self.pace.spend(_ANSWER_WORK):
+                if self.pace.spend(_ANSWER_WORK + (0 if member is None else member.scan_work)):
                     yield None
             yield from self._prepare_rebalance(now_ms, group, out)
         return out

@@ -371,7 +371,7 @@ class GroupShard:
                 member.assignment,
             )
             members.append(described)
-            if pace.spend():
+            if pace.spend(member.scan_work):
                 yield None
         return Result(
             DescribedGroup(
