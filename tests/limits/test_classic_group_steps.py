@@ -6,6 +6,7 @@ import heapq
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -511,3 +512,16 @@ def test_names_of_protocols_that_nobody_knows_any_more_are_forgotten() -> None:
     crowd.ask(LeaveGroup("g", [*map(LeavingMember, crowd.ids)]))
     crowd.settle()
     assert not crowd.group.speakers
+
+
+def test_many_kip_848_members_are_removed_in_steps() -> None:
+    crowd = Crowd()
+    for member_id in crowd.ids:
+        crowd.ask(replace(_heartbeat(member_id, 0), topics=tuple(f"topic-{one}" for one in range(30))))
+        crowd.settle()
+    crowd.lines.clear()
+    left = crowd.ask(LeaveGroup("g", [*map(LeavingMember, crowd.ids), LeavingMember("nobody")]))
+    crowd.settle()
+    assert Counter(code for _, code in left.value.members) == {OK: MEMBERS, ErrorCode.unknown_member_id: 1}
+    assert not crowd.rig.shard("g").consumer_groups["g"].members
+    assert max(crowd.lines) < LINES_PER_STEP

@@ -200,9 +200,15 @@ class ClassicMembers:
                 answers.append((leaving, ErrorCode.none))
             except KafkaError as error:
                 answers.append((leaving, error.code))
+            if self._membership.pace.spend(_LEAVING_WORK):
+                yield None
         yield from self._membership.fence(now_ms, group, list(gone.values()), out)
         out.reply = LeaveGroupReply(members=answers)
         return out
+
+
+_LEAVING_WORK = 3
+"""To find a member and to answer for it, in elements of a step."""
 
 
 def _speaks_with(group: ConsumerGroup, request: JoinGroup) -> bool:

@@ -236,6 +236,18 @@ class ConsumerGroup:
                 counted.add(member, -1)
         if after is not None:
             counted.add(after)
+        return self._without_patterns(counted)
+
+    def subscriptions_without(self, gone: Iterable[ConsumerMember], pace: Pace) -> Generator[None, None, Subscriptions]:
+        """As they will be when these members, which may be many, are gone."""
+        counted = self.subscriptions.copy()
+        for member in gone:
+            counted.add(member, -1)
+            if pace.spend(1 + len(member.topics)):
+                yield
+        return self._without_patterns(counted)
+
+    def _without_patterns(self, counted: Subscriptions) -> Subscriptions:
         for pattern, resolved in self.patterns.items():
             if pattern in self.subscriptions.patterns and pattern not in counted.patterns:
                 counted.add_resolved(resolved.topics, -1)

@@ -475,7 +475,10 @@ class ConsumerMembership:
         group_id = group.group_id
         for member in leaving:
             out.records += records.member_removed(group_id, member.member_id)
-        subscriptions = group.subscriptions_after(leaving)
+            self.timers.forget((group_id, member.member_id), out)
+            if self.pace.spend(3 * migration.RECORD_WORK):
+                yield
+        subscriptions = yield from group.subscriptions_without(leaving, self.pace)
         out.records += [
             records.pattern_gone(group_id, pattern)
             for pattern in group.subscriptions.patterns
@@ -483,8 +486,6 @@ class ConsumerMembership:
         ]
         metadata_hash = yield from group.hash_in_steps(subscriptions, self.surroundings, self.pace)
         out.records.append(records.group_epoch(group_id, group.epoch + 1, metadata_hash))
-        for member in leaving:
-            self.timers.forget((group_id, member.member_id), out)
 
     def downgrade(
         self,
