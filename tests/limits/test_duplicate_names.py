@@ -15,10 +15,9 @@ from peers import Peer, serving
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import reply_memory, runtime
-from odradek.broker.deferred import Deferred
+from odradek.broker.deferred import Deferred, Hangup
 from odradek.broker.handlers import k32_describe_configs, k61_describe_producers
 from odradek.broker.reply_memory import ReplyMemory
-from odradek.broker.router import Hangup
 from odradek.broker.server import BrokerServer
 from odradek.core import records
 from odradek.core.effects import Record

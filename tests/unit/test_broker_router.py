@@ -16,12 +16,12 @@ import pytest
 from odradek.broker import connection as connection_module
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
-from odradek.broker.deferred import Deferred
+from odradek.broker.deferred import Deferred, Hangup
 from odradek.broker.handlers import SERVED
 from odradek.broker.quotas import Quotas
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
-from odradek.broker.router import Api, Hangup, Router
+from odradek.broker.router import Api, Router
 from odradek.broker.scheduler import Scheduler
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
@@ -215,6 +215,31 @@ def test_what_a_refused_request_held_is_free_at_once(loop, at: str) -> None:
         for _ in range(8):
             turn(loop)
         assert code_of(transport.replies()[0][1]) == ErrorCode.not_coordinator
+        assert held[0]() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_what_a_request_held_is_free_when_its_connection_is_closed_for_it(loop, steps: int) -> None:
+    held: list[weakref.ref[Any]] = []
+
+    def handle(broker: Any, context: Any, message: Any) -> Any:
+        large = type("Large", (), {})()
+        held.append(weakref.ref(large))
+        for _ in range(steps):
+            paused: Deferred[Any] = Deferred()
+            loop.call_soon(paused.resolve, None)
+            yield paused
+        raise Hangup(repr(large))
+
+    gc.disable()
+    try:
+        connection, transport = connect(loop, Server(k12=handle))
+        connection.data_received(heartbeat(1))
+        for _ in range(8):
+            turn(loop)
+        assert transport.closed or transport.aborted
         assert held[0]() is None
     finally:
         gc.enable()

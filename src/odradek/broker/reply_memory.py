@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from odradek.broker.router import Hangup
+from odradek.broker.deferred import Hangup
 
 log = logging.getLogger("odradek.broker")
 

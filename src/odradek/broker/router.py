@@ -13,7 +13,7 @@ from time import perf_counter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
-from odradek.broker.deferred import Deferred
+from odradek.broker.deferred import Deferred, Hangup
 from odradek.broker.handlers import ADVERTISED_OLDEST, FREQUENT, SERVED
 from odradek.broker.quotas import REQUEST_PERCENTAGE
 from odradek.broker.scheduler import SHARE_S, Steps, Task
@@ -48,10 +48,6 @@ _LONG = object()
 
 ANONYMOUS = "ANONYMOUS"
 """The user of a client that has not said who it is, as Kafka calls it."""
-
-
-class Hangup(Exception):
-    """Raised by a handler where Kafka answers by closing the connection; the message says why."""
 
 
 class Context:
@@ -217,11 +213,13 @@ class Router:
         self, api: Api, context: Context, head: RequestHead, frame: bytes, elements: list[list[Any]]
     ) -> Steps[Any]:
         """The same; ``elements`` gets what the message leaves behind."""
-        decode = schemas.decode_in_steps
+        decode, reason = schemas.decode_in_steps, None
         try:
             message = yield from decode(head.api_key, head.version, Kind.REQUEST, frame, head.body, kept=elements)
         except ValueError as error:
-            raise Hangup(str(error)) from error
+            reason = str(error)
+        if reason is not None:  # the error holds what was read so far
+            raise Hangup(reason)
         if question := _question(head, frame):
             self._keep(question, message)
         if self.faults is not None:
@@ -304,6 +302,7 @@ class Router:
             return self._pack(head, context, reply)
         except Hangup as reason:
             log.info("closing a connection: %s", reason)
+            del reply  # as in _run
             return None
         except Exception:
             log.exception("%s v%d: a reply cannot be made", schemas.api_name(head.api_key), head.version)
@@ -314,7 +313,10 @@ class Router:
         if reply is None:
             return []
         if isinstance(reply, Hangup):
-            raise reply
+            try:
+                raise reply
+            finally:
+                del reply  # as in _run
         if isinstance(reply, Exception):
             reply = self._reply_to(head, reply)
         start = response_head(head.api_key, head.version, head.correlation_id)
