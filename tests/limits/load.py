@@ -21,7 +21,7 @@ from typing import NamedTuple
 from attacks import committed, metadata, new_topic, until
 from brokers import eventually
 from hostile import EXTREMES, Generator, Known, Request, Scale, packed
-from target import CappedBroker, Target, is_alive, unwanted_descriptors, use_of
+from target import GROWTH_BYTES, CappedBroker, Target, Use, is_alive, settled, unwanted_descriptors, use_of
 from witness import ran_ms
 
 from odradek.broker.heap import TRIM_BYTES
@@ -35,7 +35,6 @@ SETTINGS = {
 PATIENCE_S = 60.0
 KEPT_HALVES = 8
 TIDY_EVERY = 250
-GROWTH_BYTES = 32 << 20
 _AGES_MS = (600_000, 600_000, 600_000, 8 * 86_400_000)
 """Moves the broker's clock past every rebalance, then every session that began with its end, groups and producers."""
 _PRODUCE, _FETCH, _JOIN_GROUP, _SYNC_GROUP = 0, 1, 11, 14
@@ -53,13 +52,6 @@ class Wait(NamedTuple):
     ran_ms: float
     waited_ms: float
     load: str
-
-
-class Held(NamedTuple):
-    """What the broker's process holds: bytes of memory; sockets, and files that are deleted."""
-
-    resident: int
-    descriptors: int
 
 
 class Replies:
@@ -333,18 +325,17 @@ class Load:
             for _ in range(2 * TRIM_BYTES >> 20):
                 target.quietly(16, 4, {"states_filter": [name] * 33})
 
-    def growth(self, before: Held, within_s: float = 20) -> Held:
+    def growth(self, before: Use, within_s: float = 20) -> Use:
         """What the broker holds more than before."""
         self._free_heap()
-        deadline = time.monotonic() + within_s
-        while True:
-            now = self.held()
-            more = Held(now.resident - before.resident, now.descriptors - before.descriptors)
-            if (more.resident < GROWTH_BYTES and more.descriptors <= 0) or time.monotonic() > deadline:
-                return more
-            time.sleep(0.1)
 
-    def settled(self) -> Held:
+        def more() -> Use:
+            now = self.held()
+            return Use(now.resident - before.resident, now.descriptors - before.descriptors)
+
+        return settled(more, lambda use: use.resident < GROWTH_BYTES and use.descriptors <= 0, within_s)
+
+    def settled(self) -> Use:
         """What the broker holds when that has not become less for some seconds."""
         self._free_heap()
         least, since = self.held(), time.monotonic()
@@ -355,8 +346,9 @@ class Load:
                 least, since = now, time.monotonic()
         return least
 
-    def held(self) -> Held:
-        return Held(use_of(self.pid).resident, len(unwanted_descriptors(self.pid)))
+    def held(self) -> Use:
+        """Bytes of memory; sockets, and files that are deleted."""
+        return Use(use_of(self.pid).resident, len(unwanted_descriptors(self.pid)))
 
     def tracebacks(self) -> list[str]:
         """Each traceback in the broker's log, and each line about a partition that is out of service."""

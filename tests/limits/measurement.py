@@ -25,11 +25,9 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 from attacks import ATTACKS, Attack  # noqa: E402
 from brokers import CONFIG, eventually  # noqa: E402
 from group_attacks import GROUP_ATTACKS  # noqa: E402
-from target import CappedBroker, Target, forget_peak, is_alive, peak_of, settled, use_of  # noqa: E402
+from target import GROWTH_BYTES, CappedBroker, Target, forget_peak, is_alive, peak_of, settled, use_of  # noqa: E402
 from witness import Waits, Witness  # noqa: E402
 
-GROWTH_BYTES = 32 << 20
-"""How much more memory than before a broker may hold when the attacker has gone."""
 _LOADED_S = 4
 """Odradek loads the rest of itself two seconds after its start."""
 _SETTLE_S = 15
@@ -108,7 +106,7 @@ def measured(attack: Attack, broker: Any, *, restart: bool = True) -> Measuremen
     peak, kept, files = 0, 0, 0
     if alive:
         peak = peak_of(pid) - before.resident
-        after = settled(pid, lambda use: use.resident - before.resident < GROWTH_BYTES, _SETTLE_S)
+        after = settled(lambda: use_of(pid), lambda use: use.resident - before.resident < GROWTH_BYTES, _SETTLE_S)
         kept, files = after.resident - before.resident, after.descriptors - before.descriptors
     restarts = not restart or starts_again(attack, broker)
     return Measurement(attack, str(target.answers), witness.waits, took_s, peak, kept, files, alive, restarts)

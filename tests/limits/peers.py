@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
@@ -65,6 +65,25 @@ class Peer:
         self.connection.data_received(request)
         await until(lambda: bool(self.written) or self.ended)
         return b"".join(self.written)[4:] if self.written else None
+
+
+class Client:
+    """A raw connection over a socket, on the loop of its broker."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, broker: BrokerServer) -> Self:
+        return cls(*await asyncio.open_connection(*broker.address))
+
+    async def reply(self) -> bytes:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.readexactly(size)
+
+    async def ask(self, key: int, version: int, message: dict[str, Any]) -> Any:
+        self.writer.write(frames.encode_request(key, version, 1, "c", message))
+        return frames.decode_response(key, version, await self.reply())[1]
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -54,6 +54,10 @@ class CappedBroker(cluster.BrokerProcess):
         return self
 
 
+GROWTH_BYTES = 32 << 20
+"""How much more memory than before a broker may hold when what it was sent is answered, and its clients have gone."""
+
+
 class Use(NamedTuple):
     """What a process uses now."""
 
@@ -93,11 +97,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def settled(pid: int, wanted: Callable[[Use], bool], within_s: float) -> Use:
-    """What the process uses when that is as wanted, or after this time."""
+def settled(look: Callable[[], Use], wanted: Callable[[Use], bool], within_s: float) -> Use:
+    """What a process uses when that is as wanted, or after this time."""
     deadline = time.monotonic() + within_s
     while True:
-        use = use_of(pid)
+        use = look()
         if wanted(use) or time.monotonic() > deadline:
             return use
         time.sleep(0.1)

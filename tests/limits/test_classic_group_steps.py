@@ -343,7 +343,7 @@ def test_the_last_to_join_is_answered_once_when_the_partition_goes(caplog: pytes
     answers = [crowd.join(0, known=True)]  # the leader wants another rebalance
     answers += [crowd.join(number, known=True) for number in range(1, MEMBERS)]
     shard = crowd.rig.runtime._shards[0]
-    while not (shard._current and shard._current.answers):
+    while not (shard._current and shard._current.origin.answers):
         assert crowd.tick()
     with caplog.at_level(logging.ERROR):
         crowd.rig.runtime.unload(0)

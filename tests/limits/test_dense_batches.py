@@ -25,7 +25,7 @@ import pytest
 import uvloop
 from cleaning import T0, job_of, keyed, open_log
 from crc32c import crc32c
-from peers import until
+from peers import Client, until
 
 from odradek.batches import check, compression
 from odradek.batches.compression import CODES, compress, decompress
@@ -84,19 +84,8 @@ def zeros(size: int) -> bytes:
     return sealed(compress(CODES["zstd"], varint(len(body)) + body), 1, "zstd")
 
 
-class Client:
-    """A raw connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def reply(self) -> bytes:
-        size = int.from_bytes(await self.reader.readexactly(4), "big")
-        return await self.reader.readexactly(size)
-
-    async def ask(self, key: int, version: int, message: dict[str, Any]) -> Any:
-        self.writer.write(frames.encode_request(key, version, 1, "c", message))
-        return frames.decode_response(key, version, await self.reply())[1]
+class Producer(Client):
+    """A raw connection that produces."""
 
     async def produce(self, *batches: bytes, topic: str = "t", acks: int = -1) -> list[Any]:
         """The results of the partitions, to each of which one batch goes."""
@@ -144,8 +133,7 @@ async def serving(directory: Path, **topic: str) -> AsyncIterator[BrokerServer]:
         await broker.abandon()
 
 
-async def connect(broker: BrokerServer) -> Client:
-    return Client(*await asyncio.open_connection(*broker.address))
+connect = Producer.connect
 
 
 def run(coroutine: Any) -> None:
@@ -461,7 +449,7 @@ def test_batches_that_unpack_to_much_share_one_budget_of_memory(tmp_path: Path) 
 
 
 async def _four_at_once(port: int, process: int, size: int) -> None:
-    clients = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(5)]
+    clients = [Producer(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(5)]
     topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     await clients[0].ask(CREATE_TOPICS, 5, {"topics": [topic], "timeout": 9000, "validate_only": False})
     await clients[0].produce(keyed((b"k", b"v")))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from hostile import LONG_SCALE, SHORT_SCALE, Scale
-from load import GROWTH_BYTES, Load
+from load import Load
+from target import GROWTH_BYTES
 
 FILES = 2000
 """So many files the broker may have open: requests for thousands of partitions come to this bound."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
-from peers import until
+from peers import Client, until
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import MAX_PARKED_PARTITIONS, SHARE_BYTES, Connection
@@ -21,21 +21,6 @@ from odradek.wire import frames
 
 PRODUCE, FETCH, METADATA, OFFSET_COMMIT, HEARTBEAT, API_VERSIONS = 0, 1, 3, 8, 12, 18
 MIB = 1 << 20
-
-
-class Client:
-    """A raw connection that counts its replies."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def reply(self) -> bytes:
-        size = int.from_bytes(await self.reader.readexactly(4), "big")
-        return await self.reader.readexactly(size)
-
-    async def ask(self, key: int, version: int, message: dict[str, Any]) -> Any:
-        self.writer.write(frames.encode_request(key, version, 1, "c", message))
-        return frames.decode_response(key, version, await self.reply())[1]
 
 
 @asynccontextmanager
@@ -51,8 +36,7 @@ async def serving(
         await broker.abandon()
 
 
-async def connect(broker: BrokerServer) -> Client:
-    return Client(*await asyncio.open_connection(*broker.address))
+connect = Client.connect
 
 
 PATIENCE_S = 60

@@ -14,8 +14,8 @@ import pytest
 from attacks import ATTACKS, BY_ROW, Attack
 from brokers import CONFIG, eventually
 from group_attacks import GROUP_ATTACKS
-from measurement import GROWTH_BYTES, HEADINGS, broker_for, measured, pid_of
-from target import CappedBroker, Target
+from measurement import HEADINGS, broker_for, measured, pid_of
+from target import GROWTH_BYTES, CappedBroker, Target
 from witness import Witness
 
 from odradek import Producer

@@ -20,7 +20,7 @@ AT_ONCE = 10
 
 
 class Promise(Protocol):
-    """Whoever waits for a reply."""
+    """The promise of a reply."""
 
     def resolve(self, value: Any) -> None: ...
 
@@ -61,7 +61,7 @@ def resolve(answers: list[Answer]) -> None:
     for request, promise, reply in answers:
         try:
             promise.resolve(reply)
-        except Exception:  # whoever asked cannot take it; the others of the batch can
+        except Exception:  # this client cannot take it; the others of the batch can
             log.exception("the answer to %s went nowhere", type(request).__name__)
 
 
@@ -71,7 +71,7 @@ def failed(answers: list[Answer], error: ErrorCode) -> list[Answer]:
 
 
 def dropped(request: Request, error: ErrorCode) -> Any:
-    """What somebody is told who has been waiting: who joins, under which id."""
+    """The answer to a request that was waiting. A JoinGroup gets the id of its member."""
     if isinstance(request, JoinGroup):
         return replace(request.failed(error), member_id=request.member_id or request.new_member_id)
     return request.failed(error)

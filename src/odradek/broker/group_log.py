@@ -6,9 +6,7 @@ from itertools import chain
 from typing import Protocol
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
-from odradek.core.effects import Block, Record
-
-MAX_RECORD_OVERHEAD_BYTES = 32  # length, attributes, deltas and the two lengths of a record, as varints
+from odradek.core.effects import MAX_RECORD_OVERHEAD_BYTES, Block, Record
 
 
 class Appended(Protocol):

@@ -25,7 +25,7 @@ class Leftovers:
         self._left: deque[Container] = deque()
 
     def add(self, *containers: Container) -> None:
-        """Empties them later. Nobody may use them any more."""
+        """Empties them later. No other code may use them after this call."""
         if sum(map(len, containers)) <= FEW:
             return
         is_idle = not self._left

@@ -81,6 +81,30 @@ def rows_of_topics(
     return rows
 
 
+def rows_of_partitions(
+    context: Context,
+    array: str,
+    asked: Iterable[tuple[str, Iterable[T]]],
+    answer: Callable[[str, T], Mapping[str, Any]],
+    *,
+    name: str = "name",
+    partitions: str = "partitions",
+) -> Steps[Elements]:
+    """The rows of a reply about partitions: a row for each topic of ``asked``, with what ``answer`` makes of each part.
+
+    ``name`` and ``partitions`` are the row's fields.
+    """
+    rows = elements(context, array)
+    for topic, parts in asked:
+        answers = elements(context, array, partitions)
+        for part in parts:
+            answers.add(answer(topic, part))
+            yield None
+        rows.add({name: topic, partitions: answers})
+        yield None
+    return rows
+
+
 def each_once(
     out: Elements,
     asked: Iterable[T],

@@ -57,8 +57,8 @@ BATCH_HEADER_BYTES = 61
 class Shard:
     """One partition: its state machine, what waits to be appended, who waits for an answer.
 
-    ``error`` is what requests are told instead of being handled: NONE while all is well, COORDINATOR_LOAD_IN_PROGRESS
-    while the log is read, NOT_COORDINATOR once it could not be read or the partition is gone.
+    ``error`` is NONE while requests are handled. Otherwise it is their answer: COORDINATOR_LOAD_IN_PROGRESS while the
+    log is read, NOT_COORDINATOR when it cannot be read or the partition is gone.
     """
 
     def __init__(self, runtime: Runtime, index: int, partition: OffsetsPartition) -> None:
@@ -69,7 +69,7 @@ class Shard:
         self._partition = partition
         self.machine = self._new_machine()
         self._waiting: deque[_Waiting] | None = None  # behind what is being handled in steps; None: nothing is
-        self._current: _Long | None = None  # what is being handled in steps
+        self._current: _Job | None = None  # what is being handled in steps
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
         self._records: list[Record | Block] = []
         self._record_bytes = BATCH_HEADER_BYTES
@@ -104,23 +104,22 @@ class Shard:
 
     def _handle(self, request: Request, promise: Promise) -> None:
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
-            self._waiting.append((request, promise))  # for the machine built anew, which has begun steps
+            self._waiting.append((request, promise))  # the new machine has begun steps
             return
         if self.error is not ErrorCode.none:
             promise.resolve(request.failed(self.error))
             return
+        now_ms = self._runtime.clock()
+        origin = _Origin(request, promise, self._runtime.skew_ms, [])  # the clock may have changed it
         try:
-            result = self.machine.handle(self._runtime.clock(), request)
+            result = self.machine.handle(now_ms, request)
         except Exception:
-            self._break_off(_Taking(request, promise, 0, []))
+            self._break_off(origin)
             return
-        if isinstance(result, Result):
-            self._take(result, request, promise)
-        else:
-            self._begin(_Long(result, request, promise, self._runtime.skew_ms, []))
+        self._take(result, origin)
 
     def step(self, make: Callable[[GroupShard, int], Result | Steps]) -> None:
-        """Lets the machine do something nobody asked for; its records may be spread over several batches."""
+        """Lets the machine do what no request has caused. Its records may be spread over several batches."""
         if self._waiting is None:
             self._make(make)
         else:
@@ -132,15 +131,14 @@ class Shard:
             return
         if self.error is not ErrorCode.none:
             return
+        now_ms = self._runtime.clock()
+        origin = _Origin(None, None, self._runtime.skew_ms, [])
         try:
-            result = make(self.machine, self._runtime.clock())
+            result = make(self.machine, now_ms)
         except Exception:
-            self._break_off(_Taking(None, None, 0, []))
+            self._break_off(origin)
             return
-        if isinstance(result, Result):
-            self._take(result, None, None)
-        else:
-            self._begin(_Long(result, None, None, self._runtime.skew_ms, []))
+        self._take(result, origin)
 
     def _do(self, work: Work, machine: GroupShard) -> Generator[None, None, None]:
         """Does what the machine wants done aside, and hands it what came of it."""
@@ -178,8 +176,8 @@ class Shard:
 
     # --- what the machine does in steps -----------------------------------------------------------------------
 
-    def _begin(self, long: _Long) -> None:
-        self._current = long
+    def _begin(self, job: _Job) -> None:
+        self._current = job
         if self._waiting is None:
             self._waiting = deque()
             self._runtime.start(self._work(self._waiting))
@@ -201,30 +199,29 @@ class Shard:
                 self._give_back([(*entry, None)] if isinstance(entry, tuple) else [], _told(error))
             yield
 
-    def _go_on(self, long: _Long) -> None:
-        request, promise = long.request, long.promise
+    def _go_on(self, job: _Job) -> None:
         try:
-            part = next(long.steps)
+            part = next(job.steps)
         except StopIteration as end:
-            if self._current is not long:
-                return  # the machine has been built anew: an append has failed
+            if self._current is not job:
+                return  # an append has failed, and there is a new machine
             self._current = None
-            self._take(end.value, request, promise, long)
+            self._take(end.value, job.origin)
         except Exception:
             self._current = None
-            self._break_off(long)
+            self._break_off(job.origin)
         else:
             if part and self._make_room(part, None, []):
                 self.flush()  # a failure, here as above, rebuilds the machine and closes the steps
 
-    def _break_off(self, long: _Long | _Taking) -> None:
+    def _break_off(self, origin: _Origin) -> None:
         """The machine has failed. What it has done by half is not known, and whose answers were lost with it."""
-        request = long.request
+        request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
         if request is None or isinstance(request, _CHANGES_MEMBERS):
-            self._give_back(self._unanswered(long), ErrorCode.unknown_server_error)
+            self._give_back(self._unanswered(origin), ErrorCode.unknown_server_error)
         else:
-            self._fail(self._unanswered(long), ErrorCode.unknown_server_error)
+            self._fail(self._unanswered(origin), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
         """Tells the machine in its turn, if the timer still counts then: what stands before may cancel it or set it."""
@@ -240,24 +237,23 @@ class Shard:
 
         self.step(ring)
 
-    def _take(
-        self, result: Result, request: Request | None, promise: Promise | None, long: _Long | None = None
-    ) -> None:
-        """Does what a result wants done. Where that is much, it is done in steps before anything else is handled."""
-        began = (self._runtime.skew_ms, []) if long is None else (long.skew_ms, long.answers)
-        taking = _Taking(request, promise, *began)
+    def _take(self, result: Result | Steps, origin: _Origin) -> None:
+        """Does what a result wants done. Steps, and much that is to be done, come before anything else is handled."""
+        if not isinstance(result, Result):
+            self._begin(_Job(result, origin))
+            return
         try:
-            self._carry_through(result, taking)
+            self._carry_through(result, origin)
         except Exception as error:
             log.exception("%s: what the machine wants done failed", self)
-            self._give_back(self._unanswered(taking), _told(error))
+            self._give_back(self._unanswered(origin), _told(error))
 
-    def _carry_through(self, result: Result, taking: _Taking) -> None:
-        request, promise, skew_ms, answers = taking
+    def _carry_through(self, result: Result, origin: _Origin) -> None:
+        request, promise, skew_ms, answers = origin
         if len(result.effects) > EFFECTS_AT_ONCE:
-            self._begin(_Long(self._carry_out_in_steps(result, taking), *taking))
+            self._begin(_Job(self._carry_out_in_steps(result, origin), origin))
             return
-        self._carry_out(result.effects, taking)
+        self._carry_out(result.effects, origin)
         if request is not None and promise is not None and result.reply is not None:
             answers.append((request, promise, result.reply))
         if len(result.records) > RECORDS_AT_ONCE and result.block is None and self._fit(result.records):
@@ -265,7 +261,7 @@ class Shard:
                 self._fail(answers, ErrorCode.not_coordinator)
                 return
             steps = self._write_in_steps(result.records, answers)
-            self._begin(_Long(steps, None, None, skew_ms, answers))
+            self._begin(_Job(steps, _Origin(None, None, skew_ms, answers)))
             return
         if result.block is not None:
             made: list[Record | Block] = [*result.records, result.block]
@@ -283,17 +279,17 @@ class Shard:
         else:
             self._outgoing.send(answers)
 
-    def _carry_out_in_steps(self, result: Result, taking: _Taking) -> Steps:
+    def _carry_out_in_steps(self, result: Result, origin: _Origin) -> Steps:
         """Carries out the effects of a result; the rest of it is left."""
         effects = result.effects
         for first in range(0, len(effects), EFFECTS_AT_ONCE):
-            self._carry_out(effects[first : first + EFFECTS_AT_ONCE], taking)
+            self._carry_out(effects[first : first + EFFECTS_AT_ONCE], origin)
             yield None
         result.effects = []
         return result
 
-    def _carry_out(self, effects: list[Effect], taking: _Taking) -> None:
-        request, promise, skew_ms, answers = taking
+    def _carry_out(self, effects: list[Effect], origin: _Origin) -> None:
+        request, promise, skew_ms, answers = origin
         for effect in effects:
             if isinstance(effect, SetTimer):
                 self._runtime.timers.set(self, effect.key, effect.at_ms - skew_ms)
@@ -327,10 +323,8 @@ class Shard:
             undone = self.machine.take_back(self._runtime.clock(), request)
             if undone is None:  # the machine believes that its records were written
                 self._restart(ErrorCode.not_coordinator)
-            elif isinstance(undone, Result):
-                self._take(undone, None, None)
             else:
-                self._begin(_Long(undone, None, None, self._runtime.skew_ms, []))
+                self._take(undone, _Origin(None, None, self._runtime.skew_ms, []))
             return False
         for record, size in zip(records, sizes, strict=True):
             if self._record_bytes + size > limit and not self.flush():
@@ -412,7 +406,7 @@ class Shard:
         return True
 
     def _give_back(self, answers: list[Answer], error: ErrorCode) -> None:
-        """What was to be written fails, and the machine is built anew from the log."""
+        """Answers with ``error`` instead of writing, and replaces the machine with one that is built from the log."""
         self._fail(answers, error)
         answers.clear()
         self._restart(ErrorCode.not_coordinator)
@@ -460,20 +454,20 @@ class Shard:
         if current is not None:
             with contextlib.suppress(ValueError):  # it is these steps in which an append has failed
                 current.steps.close()
-            unanswered += self._unanswered(current)
+            unanswered += self._unanswered(current.origin)
         unanswered += [(*entry, None) for entry in behind or () if isinstance(entry, tuple)]
         return unanswered
 
-    def _unanswered(self, long: _Long | _Taking) -> list[Answer]:
-        """Who waits for these steps to end. The request at hand may be parked by now, or have an answer among these."""
-        request, promise = long.request, long.promise
-        known = [*self._parked.values(), *long.answers]
+    def _unanswered(self, origin: _Origin) -> list[Answer]:
+        """Who waits for an answer. The request at hand may be parked by now, or have an answer among these."""
+        request, promise, _, answers = origin
+        known = [*self._parked.values(), *answers]
         if request is None or promise is None or any(other is promise for _, other, *_ in known):
-            return long.answers
-        return [*long.answers, (request, promise, None)]
+            return answers
+        return [*answers, (request, promise, None)]
 
     def _restart(self, error: ErrorCode) -> None:
-        """What the machine knows may be ahead of the log: it is built anew from it."""
+        """Replaces the machine with one that is built from the log: what this one knows may be ahead of it."""
         self.stop(error)
         self._is_rebuilt = True
         self.machine = self._new_machine()
@@ -547,7 +541,7 @@ class Shard:
             self.step(lambda machine, _: machine.on_topics_known(topic_id))
 
     def _first(self, machine: GroupShard, now_ms: int) -> Steps:
-        """What the machine does after a load. Should that fail, it would fail again if it were built anew."""
+        """What the machine does after a load. If that fails, a new machine would fail, too."""
         try:
             made = machine.on_loaded(now_ms)
             return made if isinstance(made, Result) else (yield from made)
@@ -572,23 +566,20 @@ _CHANGES_MEMBERS = JoinGroup | SyncGroup | LeaveGroup | ConsumerHeartbeat
 _Waiting = tuple[Request, Promise] | Callable[[GroupShard, int], Result | Steps]
 
 
-class _Long(NamedTuple):
-    """What is done in steps, and for whom: by the machine, or else it is the effects of its result.
+class _Origin(NamedTuple):
+    """What a result or steps are of: a request, or else a timer or an event.
 
     ``skew_ms`` is the runtime's when it began. ``answers`` are those that effects have brought so far.
     """
 
+    request: Request | None
+    promise: Promise | None
+    skew_ms: int
+    answers: list[Answer]
+
+
+class _Job(NamedTuple):
+    """What is done in steps: by the machine, or else it is the effects or the records of its result."""
+
     steps: Steps
-    request: Request | None
-    promise: Promise | None
-    skew_ms: int
-    answers: list[Answer]
-
-
-class _Taking(NamedTuple):
-    """For whom effects are carried out; see ``_Long``."""
-
-    request: Request | None
-    promise: Promise | None
-    skew_ms: int
-    answers: list[Answer]
+    origin: _Origin

@@ -23,6 +23,9 @@ from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+MAX_RECORD_OVERHEAD_BYTES = 32
+"""Of a record in a batch, beside its key and value: length, attributes, deltas and two lengths, as varints."""
+
 
 @dataclass(slots=True, frozen=True)
 class Record:

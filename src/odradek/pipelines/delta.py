@@ -45,7 +45,7 @@ _OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-([0-9a-f]{8}
 
 
 class _Batch(NamedTuple):
-    """A batch to be committed. ``covers``: which offsets it is of, where that is known."""
+    """A batch that is committed, or to be. ``covers``: which offsets it is of, where that is known."""
 
     number: int
     query_id: str
@@ -143,17 +143,23 @@ class DeltaTable:
 
     def told(self, batch_id: int, query_id: str) -> Added | None:
         """What a batch has brought that is in the table; None where it is not. Raises StorageError."""
-        from deltalake import DeltaTable as Log
         from deltalake.exceptions import DeltaError
 
         try:
-            if not Log.is_deltatable(self.uri, self._options):
-                return None
-            log = Log(self.uri, storage_options=self._options)
-            known = log.transaction_version(query_id)
-            return self._added(log, batch_id, query_id) if known is not None and known >= batch_id else None
+            held = self._held(batch_id, query_id)
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+        return None if held is None else held.added
+
+    def _held(self, batch_id: int, query_id: str) -> _Batch | None:
+        """A batch that is in the table. Raises what deltalake raises."""
+        from deltalake import DeltaTable as Log
+
+        if not Log.is_deltatable(self.uri, self._options):
+            return None
+        log = Log(self.uri, storage_options=self._options)
+        known = log.transaction_version(query_id)
+        return self._committed(log, batch_id, query_id) if known is not None and known >= batch_id else None
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
         """Adds a batch as one commit, unless it is in the table; returns what it has brought. Raises StorageError, and
@@ -164,10 +170,10 @@ class DeltaTable:
         try:
             schema = self._schema_of(rows.schema)
             self._log(schema)
-            added = self.told(batch_id, query_id)
-            if added is not None:
-                check_covers(self._table.uri, batch_id, self._covers(batch_id, query_id), rows.covers)
-                return added
+            held = self._held(batch_id, query_id)
+            if held is not None:
+                check_covers(self._table.uri, batch_id, held.covers, rows.covers)
+                return held.added
             files = self._written(rows, batch_id, query_id)
             actions = [self._add_action(file) for file in files]
             added = self._commit(actions, schema, _Batch(batch_id, query_id, Added.of(files), rows.covers))
@@ -202,7 +208,7 @@ class DeltaTable:
             if known is not None and known >= batch.number:
                 for action in actions:
                     self._table.delete(action.path)
-                return self._added(log, batch.number, batch.query_id)
+                return self._committed(log, batch.number, batch.query_id).added
             properties = CommitProperties(
                 custom_metadata={"odradek.batch": batch.told(self._run)},
                 max_commit_retries=0,
@@ -297,29 +303,16 @@ class DeltaTable:
         statistics = json.dumps({"numRecords": file.rows, **file.statistics})
         return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
 
-    def _added(self, log: Log, batch_id: int, query_id: str) -> Added:
-        """What a batch has brought that is in the table already, as its commit says while the log still has that."""
-        told = self._commit_of(log, batch_id, query_id)
-        if told is None:
-            return Added(0, 0)
-        files, size = map(int, told[5:7]) if len(told) > 6 else (None, None)  # commits before had no counts
-        return Added(int(told[2]), int(told[3]), files, size)
-
-    def _covers(self, batch_id: int, query_id: str) -> str | None:
-        """Which offsets a batch has that is in the table; None where its commit does not say."""
-        from deltalake import DeltaTable as Log
-
-        told = self._commit_of(Log(self.uri, storage_options=self._options), batch_id, query_id)
-        return told[7] if told is not None and len(told) > 7 else None
-
     @staticmethod
-    def _commit_of(log: Log, batch_id: int, query_id: str) -> list[str] | None:
-        """What the commit of a batch says, while it is one of the newest."""
+    def _committed(log: Log, batch_id: int, query_id: str) -> _Batch:
+        """A batch that is in the table already, as its commit says while that is one of the newest."""
         for commit in log.history(_COMMITS_LOOKED_AT):
             told = str(commit.get("odradek.batch", "")).split()
             if told[:2] == [str(batch_id), query_id]:
-                return told
-        return None
+                files, size = map(int, told[5:7]) if len(told) > 6 else (None, None)  # commits before had no counts
+                covers = told[7] if len(told) > 7 else None
+                return _Batch(batch_id, query_id, Added(int(told[2]), int(told[3]), files, size), covers)
+        return _Batch(batch_id, query_id, Added(0, 0), None)
 
 
 def _type_name(kind: Any) -> str:

@@ -90,30 +90,28 @@ class ParquetTable:
 
     def told(self, batch_id: int, query_id: str) -> Added | None:
         """What a batch has brought that is in the table; None where it is not."""
-        name = f"{prefix_of(batch_id, query_id)}.json"
-        if self._manifests.read_text(name) is None:
-            return None
-        return _added(self._read(name))
+        manifest = self._find(prefix_of(batch_id, query_id))
+        return None if manifest is None else _added(manifest)
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
         """Puts a batch into the table, unless it is there; returns what it has brought. Raises StorageError, and what
         ``BatchRows.write`` raises.
         """
         prefix = prefix_of(batch_id, query_id)
-        if self.told(batch_id, query_id) is not None:
-            held = self._read(f"{prefix}.json").get("covers")
+        manifest = self._find(prefix)
+        if manifest is not None:
+            held = manifest.get("covers")
             check_covers(self._table.uri, batch_id, None if held is None else str(held), rows.covers)
-        else:
-            staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
-            if self.told(batch_id, query_id) is not None:
-                raise StorageError(f"another pipeline has added batch {batch_id} to {self._table.uri} meanwhile")
-            self.take_in(self._staging.batch(batch_id), staged, prefix, rows.covers)
-            self._forget_old(query_id)
-        manifest = self._read(f"{prefix}.json")
-        self._move_in(manifest)
-        return _added(manifest)
+            self._move_in(manifest)
+            return _added(manifest)
+        staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
+        if self._find(prefix) is not None:
+            raise StorageError(f"another pipeline has added batch {batch_id} to {self._table.uri} meanwhile")
+        added = self.take_in(self._staging.batch(batch_id), staged, prefix, rows.covers)
+        self._forget_old(query_id)
+        return added
 
-    def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str, covers: str | None = None) -> None:
+    def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str, covers: str | None = None) -> Added:
         """Writes the manifest of a batch that stands ready in a folder of the staging place, and moves it in."""
         self._remove_leftovers(prefix)
         moves = [(file.name, named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
@@ -129,6 +127,7 @@ class ParquetTable:
         }
         self._manifests.write_text(f"{prefix}.json", json.dumps(manifest) + "\n")
         self._move_in(manifest)
+        return added
 
     def _forget_old(self, query_id: str) -> None:
         own = [name for name in self._names() if name.startswith("batch-") and name.endswith(f"-{query_id[:8]}.json")]
@@ -145,10 +144,18 @@ class ParquetTable:
     def _names(self) -> list[str]:
         return [name for name in self._manifests.children() if name.endswith(".json")]
 
-    def _read(self, name: str) -> dict[str, object]:
+    def _find(self, prefix: str) -> dict[str, object] | None:
+        """The manifest of a batch; None where there is none."""
+        name = f"{prefix}.json"
         text = self._manifests.read_text(name)
+        return None if text is None else self._parsed(name, text)
+
+    def _read(self, name: str) -> dict[str, object]:
+        return self._parsed(name, self._manifests.read_text(name) or "")
+
+    def _parsed(self, name: str, text: str) -> dict[str, object]:
         try:
-            manifest = parse_json(text or "")
+            manifest = parse_json(text)
             if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
                 raise ValueError("it is of another version")
         except (ValueError, KeyError, TypeError) as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -15,14 +16,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
-    topics = elements(context, "topics")
-    for topic in message.topics:
-        partitions = elements(context, "topics", "partitions")
-        for part in topic.partitions:
-            partitions.add(_answer(broker, topic.topic, part))
-            yield None
-        topics.add({"topic": topic.topic, "partitions": partitions})
-        yield None
+    asked = ((topic.topic, topic.partitions) for topic in message.topics)
+    topics = yield from rows_of_partitions(context, "topics", asked, partial(_answer, broker), name="topic")
     return reply(context, {"topics": topics})
 
 

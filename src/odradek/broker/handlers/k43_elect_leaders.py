@@ -5,9 +5,10 @@ Versions: 1 the kind of election and a code for the whole reply, 2 flexible.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -24,14 +25,11 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     if getattr(message, "election_type", 0) not in _KINDS:
         return reply(context, {"error_code": ErrorCode.invalid_request, "replica_election_results": ()})
     # For all partitions, Kafka names only those that an election could help: here none.
-    topics = elements(context, "replica_election_results")
-    for topic in message.topic_partitions or ():
-        partitions = elements(context, "replica_election_results", "partition_result")
-        for index in topic.partitions:
-            partitions.add(_answer(broker, topic.topic, index))
-            yield None
-        topics.add({"topic": topic.topic, "partition_result": partitions})
-        yield None
+    asked = ((topic.topic, topic.partitions) for topic in message.topic_partitions or ())
+    topics = yield from rows_of_partitions(
+        context, "replica_election_results", asked, partial(_answer, broker),
+        name="topic", partitions="partition_result",
+    )  # fmt: skip
     return reply(context, {"error_code": ErrorCode.none, "replica_election_results": topics})
 
 

@@ -6,9 +6,10 @@ Version 1 says whether the number of replicas may change.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -19,17 +20,11 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
-    topics = elements(context, "responses")
     if not message.topics:  # then Apache Kafka does not look at the rest of the request
         empty = {"allow_replication_factor_change": True, "error_code": ErrorCode.none, "error_message": ""}
-        return reply(context, empty | {"responses": topics})
-    for topic in message.topics:
-        partitions = elements(context, "responses", "partitions")
-        for part in topic.partitions:
-            partitions.add(_answer(broker, topic.name, part))
-            yield None
-        topics.add({"name": topic.name, "partitions": partitions})
-        yield None
+        return reply(context, empty | {"responses": ()})
+    asked = ((topic.name, topic.partitions) for topic in message.topics)
+    topics = yield from rows_of_partitions(context, "responses", asked, partial(_answer, broker))
     return reply(
         context,
         {
