@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
-from peers import Client, until
+from peers import Client, Peer, until
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import MAX_PARKED_PARTITIONS, SHARE_BYTES, Connection
+from odradek.broker.connection import HELD_S, MAX_PARKED_PARTITIONS, SHARE_BYTES, Connection
 from odradek.broker.request_memory import RequestMemory
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames
@@ -141,6 +141,15 @@ class Log:
 
 def ask_versions(number: int) -> bytes:
     return frames.encode_request(API_VERSIONS, 0, number, "c", {})
+
+
+def replies_in(data: bytes) -> list[int]:
+    """The correlation ids of whole replies."""
+    found, at = [], 0
+    while at < len(data):
+        found.append(int.from_bytes(data[at + 4 : at + 8], "big"))
+        at += 4 + int.from_bytes(data[at : at + 4], "big")
+    return found
 
 
 def produce(number: int) -> bytes:
@@ -392,6 +401,34 @@ def test_a_request_in_shares_comes_before_those_behind_it(tmp_path: Path) -> Non
             first, second = await client.reply(), await client.reply()
             assert [int.from_bytes(reply[:4], "big") for reply in (first, second)] == [1, 2]
             assert order == ["request", "share 0", "share 1", "share 2", "request"]
+
+    run(story())
+
+
+def test_replies_are_written_together_while_requests_wait_for_another_share(tmp_path: Path) -> None:
+    """But none is held for longer than ``HELD_S`` and the request that is being served."""
+    requests, step_s = 60, 0.002
+
+    async def story() -> None:
+        async with serving(tmp_path) as broker:
+            served_s: list[float] = []
+            now_s = 0.0
+            broker.scheduler.clock = lambda: now_s
+
+            def work() -> None:
+                nonlocal now_s
+                now_s += step_s
+                served_s.append(now_s)
+
+            record_service(broker, [], work)
+            peer = Peer(broker)
+            writes: list[tuple[float, list[int]]] = []
+            peer.write = lambda data: writes.append((now_s, replies_in(data)))  # type: ignore[method-assign]
+            peer.connection.data_received(b"".join(ask_versions(number) for number in range(requests)))
+            await until(lambda: sum(len(numbers) for _, numbers in writes) == requests)
+            assert [number for _, numbers in writes for number in numbers] == list(range(requests))
+            assert len(writes) <= requests * step_s / HELD_S
+            assert max(at_s - served_s[numbers[0]] for at_s, numbers in writes) <= HELD_S + step_s
 
     run(story())
 

@@ -41,6 +41,8 @@ SHARE_BYTES = 1 << 20
 FULL_READ_BYTES = 256_000
 """uvloop's buffer for one read, and a little less than asyncio's. libuv reads again at once after a full one."""
 WRITE_BUFFER_BYTES = 1 << 20
+HELD_S = 0.005
+"""Replies are written together while the connection has requests that wait for another share: seconds at most."""
 _JOIN_BELOW = FILE_FROM_BYTES
 
 
@@ -64,9 +66,9 @@ class Connection(asyncio.Protocol):
 
     # More than thirty attributes: without slots CPython gives each connection a dictionary of its own.
     __slots__ = (
-        "_backlog", "_closing", "_files", "_flush_due", "_gone", "_has_long_reply", "_holds_memory", "_idle_timer",
-        "_in_flight", "_in_flight_bytes", "_is_read_on", "_last_active_s", "_loop", "_may_receive", "_mute_timer",
-        "_muted_until_s", "_queued", "_reader", "_reading", "_ready_bytes", "_server", "_share_bytes",
+        "_backlog", "_closing", "_files", "_flush_due", "_gone", "_has_long_reply", "_held_until_s", "_holds_memory",
+        "_idle_timer", "_in_flight", "_in_flight_bytes", "_is_read_on", "_last_active_s", "_loop", "_may_receive",
+        "_mute_timer", "_muted_until_s", "_queued", "_reader", "_reading", "_ready_bytes", "_server", "_share_bytes",
         "_share_ends_s", "_slots", "_task", "_transport", "_unsent_bytes", "_waiting_bytes", "_writable",
         "client_host", "local_host", "parked", "parked_partitions", "sends_files", "session"
     )  # fmt: skip
@@ -83,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._writable = True
         self._reading = True
+        self._held_until_s = 0.0  # when the replies that are held are written; 0: none is held
         self._holds_memory = False
         self._may_receive = True  # what broker/request_memory says
         self._queued = False  # for a share in a later turn
@@ -245,12 +248,21 @@ class Connection(asyncio.Protocol):
                     self._serve(backlog.popleft())
                 if self._ready_bytes > _JOIN_BELOW:
                     self._flush()
+            if backlog and self._has_room() and self._may_hold(clock()):
+                return True
+            self._held_until_s = 0.0
             self._flush()
             # A reply that was written may have made room.
             if not backlog or not self._has_room():
                 return False
             if clock() >= until_s:
                 return True
+
+    def _may_hold(self, now_s: float) -> bool:
+        """Whether replies may wait for those of the next share: one write for many of them costs both sides less."""
+        if not self._held_until_s:
+            self._held_until_s = now_s + HELD_S
+        return now_s < self._held_until_s
 
     def _has_room(self) -> bool:
         return (

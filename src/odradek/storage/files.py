@@ -127,7 +127,7 @@ class OsFile:
     def append(self, parts: Sequence[Buffer]) -> None:
         held = self._held or self.open()
         self.used = True
-        total = sum(len(part) for part in parts)
+        total = sum(map(len, parts))
         written = os.writev(held.number, parts)
         if written < total:
             rest = memoryview(b"".join(parts))

@@ -40,6 +40,7 @@ _WHERE = struct.Struct(">qi11xi")
 _PROBE_BYTES = 8192
 _RECOVERY_BYTES = 1 << 20
 _STEP_BATCHES = 100
+_UNKNOWN = -1
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -124,8 +125,9 @@ class Segment:
     """
 
     __slots__ = (
-        "_bytes_since_index", "_file", "_files", "_first_timestamp", "_offset_index", "_time_index", "base_offset",
-        "config", "created_ms", "directory", "max_timestamp", "max_timestamp_offset", "next_offset", "removed", "size",
+        "_bytes_since_index", "_file", "_files", "_first_timestamp", "_index_bytes", "_offset_index", "_time_index",
+        "base_offset", "config", "created_ms", "directory", "max_timestamp", "max_timestamp_offset", "next_offset",
+        "removed", "size",
     )  # fmt: skip
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> None:
@@ -144,6 +146,7 @@ class Segment:
         self._file: File | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
+        self._index_bytes = _UNKNOWN
 
     def path(self, suffix: str) -> Path:
         return self.directory / file_name(self.base_offset, suffix)
@@ -272,6 +275,7 @@ class Segment:
     def _begin_indexes(self) -> None:
         self.offset_index.begin()
         self.time_index.begin()
+        self._index_bytes = _UNKNOWN
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether a batch of that size, last offset and timestamp belongs into a new segment."""
@@ -282,20 +286,22 @@ class Segment:
             return True
         first = self.first_timestamp
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
-        offsets = self._offset_index or self.offset_index
-        times = self._time_index or self.time_index
-        return (
-            waited > config.max_segment_ms - self._jitter_ms
-            or offsets.size + offsets.entry.size > config.segment_index_bytes
-            or times.size + 2 * times.entry.size > config.segment_index_bytes
-        )
+        longest = config.max_segment_ms - (self._jitter_ms if config.segment_jitter_ms else 0)
+        return waited > longest or self._next_index_bytes() > config.segment_index_bytes
+
+    def _next_index_bytes(self) -> int:
+        """Bytes of the larger index after its next entry; the time index needs one more for the segment's end."""
+        size = self._index_bytes
+        if size == _UNKNOWN:
+            offsets, times = self.offset_index, self.time_index
+            size = max(offsets.size + offsets.entry.size, times.size + 2 * times.entry.size)
+            self._index_bytes = size
+        return size
 
     @property
     def _jitter_ms(self) -> int:
         """How much sooner than its topic's others this segment rolls: by chance, but after a restart the same."""
         config = self.config
-        if not config.segment_jitter_ms:
-            return 0
         path = self.path(LOG_SUFFIX)
         return crc32(f"{path.parent.name}/{path.name}".encode()) % min(config.segment_jitter_ms, config.segment_ms)
 
@@ -315,6 +321,7 @@ class Segment:
             self.offset_index.append(last_offset, self.size)
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
             self._bytes_since_index = 0
+            self._index_bytes = _UNKNOWN
         self._bytes_since_index += size
         self.size += size
 
@@ -334,6 +341,7 @@ class Segment:
     def save_indexes(self, *, final: bool = False) -> None:
         """``final`` adds the last time entry, as at a clean stop."""
         if final and self.size:
+            self._index_bytes = _UNKNOWN
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.save()
         self.time_index.save()
@@ -443,6 +451,7 @@ class Segment:
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Drops the batch that holds ``offset`` and all behind it."""
+        self._index_bytes = _UNKNOWN
         found = self.locate(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
