@@ -39,6 +39,8 @@ _AGES_MS = (600_000, 600_000, 600_000, 8 * 86_400_000)
 """Moves the broker's clock past every rebalance, then every session that began with its end, groups and producers."""
 _PRODUCE, _FETCH, _JOIN_GROUP, _SYNC_GROUP = 0, 1, 11, 14
 _MAY_WAIT = {_FETCH, _JOIN_GROUP, _SYNC_GROUP}
+_CONFIGURED = (16, 32)
+"""Resources that exist by their settings alone: subscriptions to clients' metrics, and groups."""
 _TOPICS = ("known-a", "known-b", "known-c")
 _GROUPS = ("group-a", "group-b")
 
@@ -286,7 +288,7 @@ class Load:
     # --- the end ------------------------------------------------------------------------------------------------
 
     def tidy(self) -> None:
-        """Deletes what the requests have made: topics, groups, quotas; lets all sessions expire."""
+        """Deletes what the requests have made: topics, groups, quotas, settings; lets all sessions expire."""
         while self._halves:
             self._halves.popleft().close()
         with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
@@ -297,6 +299,7 @@ class Load:
                 rows = [{"name": name, "topic_id": None} for name in names[start : start + 200]]
                 target.quietly(20, 6, {"topics": rows, "timeout": 30_000})
             self._remove_quotas(target)
+            self._remove_settings(target)
             for by_ms in _AGES_MS:
                 self.broker.command("advance", by_ms=by_ms)
             listed = target.quietly(16, 4, {"states_filter": []})
@@ -317,6 +320,17 @@ class Load:
         ]  # fmt: skip
         if entries:
             target.quietly(49, 1, {"entries": entries, "validate_only": False})
+
+    @staticmethod
+    def _remove_settings(target: Target) -> None:
+        listed = target.quietly(74, 1, {"resource_types": list(_CONFIGURED)})
+        names = [(each.resource_type, each.resource_name) for each in listed.config_resources]
+        for start in range(0, len(names), 200):
+            rows = [
+                {"resource_type": kind, "resource_name": name, "configs": []}
+                for kind, name in names[start : start + 200]
+            ]
+            target.quietly(33, 2, {"resources": rows, "validate_only": False})
 
     def _free_heap(self) -> None:
         """Lets the broker give back what is free in its heap: it does so when long requests have freed `TRIM_BYTES`."""

@@ -12,11 +12,15 @@ from odradek.core.errors import ErrorCode
 from odradek.core.records import CoordinatorRecord, GroupRecord
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_embedded import (
+    MAX_ELEMENTS,
     MalformedProtocol,
     pack_assignment,
     read_assignment,
     read_subscription,
 )
+from odradek.groups.consumer_group import ClassicProtocols
+from odradek.groups.consumer_member import ClassicSide
+from odradek.groups.messages import MemberProtocol
 
 OK = ErrorCode.none
 REJOIN = ErrorCode.rebalance_in_progress
@@ -348,3 +352,36 @@ def test_subscriptions_of_every_version_are_read() -> None:
         with pytest.raises(MalformedProtocol):
             read_subscription(bad)
     assert read_assignment(pack_assignment(1, {"t": [2, 1]}.items())) == ([("t", [1, 2])], b"")
+
+
+def test_a_subscription_may_name_so_many_topics_and_partitions_and_no_more() -> None:
+    """It is read in one step, in which other clients wait."""
+    topics = [f"{number:05}" for number in range(MAX_ELEMENTS // 2)]
+    most = {"t": list(range(MAX_ELEMENTS - len(topics) - 1))}
+    assert len(read_subscription(said(*topics, owned=most)).topics) == len(topics)
+    with pytest.raises(MalformedProtocol, match="more than 50,000 topics and partitions"):
+        read_subscription(said(*topics, "t", owned=most))
+    with pytest.raises(MalformedProtocol, match="more than 50,000 topics and partitions"):
+        read_assignment(pack_assignment(1, [("t", range(MAX_ELEMENTS))]))
+
+
+# --- the protocols that all classic members support -----------------------------------------------------------------
+
+
+def test_a_protocol_is_common_when_every_classic_member_supports_it() -> None:
+    common = ClassicProtocols()
+    assert common.all_support_one_of(["range"]), "no member objects"
+    first = ClassicSide(
+        1000, (MemberProtocol("range", b""), MemberProtocol("sticky", b""), MemberProtocol("range", b""))
+    )
+    second = ClassicSide(1000, (MemberProtocol("sticky", b""),))
+    common.add(first)
+    common.add(second)
+    common.add(None)
+    assert common.all_support_one_of(["other", "sticky"])
+    assert not common.all_support_one_of(["range"])
+    common.add(second, -1)
+    assert common.all_support_one_of(["range"])
+    common.add(first, -1)
+    assert common.all_support_one_of(["other"])
+    assert not common.all_support_one_of([])

@@ -89,7 +89,7 @@ def _alter_all(
 def check_names(names: list[str]) -> None:
     """The settings that are named for one resource. Raises KafkaError."""
     if len(names) > MAX_SETTINGS:
-        raise KafkaError(ErrorCode.invalid_request, f"More than {MAX_SETTINGS:,} settings of one resource")
+        raise KafkaError(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
 

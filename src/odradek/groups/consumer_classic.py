@@ -213,11 +213,8 @@ _LEAVING_WORK = 3
 
 def _speaks_with(group: ConsumerGroup, request: JoinGroup) -> bool:
     """Whether it has a protocol in common with all classic members."""
-    if request.protocol_type != CONSUMER:
-        return False
-    classic = (member.classic for member in group.members.values())
-    others = [{name for name, _ in side.protocols} for side in classic if side is not None]
-    return any(all(name in names for names in others) for name, _ in request.protocols)
+    names = (name for name, _ in request.protocols)
+    return request.protocol_type == CONSUMER and group.classic_protocols.all_support_one_of(names)
 
 
 def _subscription(request: JoinGroup) -> Subscription:

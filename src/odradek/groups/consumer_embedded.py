@@ -15,6 +15,8 @@ from odradek.groups.pace import Pace
 TopicPartitions = Sequence[tuple[str, Sequence[int]]]
 
 _NEWEST = 3
+MAX_ELEMENTS = 50_000
+"""Topics and partitions that one member may name: it is read in one step, and no broker here has so many."""
 
 
 class MalformedProtocol(ValueError):
@@ -32,6 +34,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+        self._elements = 0
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big", signed=True)
@@ -52,12 +55,19 @@ class _Reader:
             raise MalformedProtocol(f"an array of {size}")
         return range(size)
 
+    def bounded_array(self) -> range:
+        array = self.array()
+        self._elements += len(array)
+        if self._elements > MAX_ELEMENTS:
+            raise MalformedProtocol(f"more than {MAX_ELEMENTS:,} topics and partitions")
+        return array
+
     def data(self) -> bytes | None:
         size = self.number(4)
         return None if size == -1 else self.take(size)
 
     def partitions(self) -> list[tuple[str, list[int]]]:
-        return [(self.text(), [self.number(4) for _ in self.array()]) for _ in self.array()]
+        return [(self.text(), [self.number(4) for _ in self.bounded_array()]) for _ in self.bounded_array()]
 
 
 def read_subscription(data: bytes) -> Subscription:
@@ -65,7 +75,7 @@ def read_subscription(data: bytes) -> Subscription:
     reader = _Reader(data)
     version = _version(reader)
     try:
-        topics = tuple(reader.text() for _ in reader.array())
+        topics = tuple(reader.text() for _ in reader.bounded_array())
         reader.data()
         owned = reader.partitions() if version >= 1 else []
         rack_id = None

@@ -30,7 +30,14 @@ from odradek.core.ids import is_longer, java_string_hash
 from odradek.groups import consumer_records as records
 from odradek.groups.assignors import ASSIGNORS, hash_order
 from odradek.groups.consumer_hash import TopicFacts, group_hash_in_steps
-from odradek.groups.consumer_member import LEAVE_EPOCH, ConsumerMember, Owned, Partitions, ResolvedPattern
+from odradek.groups.consumer_member import (
+    LEAVE_EPOCH,
+    ClassicSide,
+    ConsumerMember,
+    Owned,
+    Partitions,
+    ResolvedPattern,
+)
 from odradek.groups.messages import OffsetCommit
 from odradek.groups.pace import Pace
 
@@ -132,6 +139,28 @@ class Subscriptions:
         return all(count == 1 for count in self.resolved.values())
 
 
+class ClassicProtocols:
+    """How many members use the classic protocol, and how many of them support each of their protocols."""
+
+    __slots__ = ("_member_count", "_supported")
+
+    def __init__(self) -> None:
+        self._member_count = 0
+        self._supported: Counter[str] = Counter()
+
+    def add(self, side: ClassicSide | None, by: int = 1) -> None:
+        if side is None:
+            return
+        self._member_count += by
+        for name in {name for name, _ in side.protocols}:
+            self._supported[name] += by
+            if not self._supported[name]:
+                del self._supported[name]
+
+    def all_support_one_of(self, names: Iterable[str]) -> bool:
+        return any(self._supported[name] == self._member_count for name in names)
+
+
 @dataclass(slots=True)
 class ConsumerGroup:
     """``refresh`` is soft: (when, for which epoch) the topics need to be looked at anew."""
@@ -147,6 +176,7 @@ class ConsumerGroup:
     has_partition_metadata: bool = False
     static_members: dict[str, str] = field(default_factory=dict)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    classic_protocols: ClassicProtocols = field(default_factory=ClassicProtocols)
     owners: dict[bytes, dict[int, int]] = field(default_factory=dict)  # partitions somebody owns: the owner's epoch
     refresh: tuple[int, int] = (0, 0)
 
@@ -365,6 +395,10 @@ class ConsumerGroup:
             if before is not None:
                 self.subscriptions.add(before, -1)
             self.subscriptions.add(member)
+        if before is None or before.classic is not member.classic:
+            if before is not None:
+                self.classic_protocols.add(before.classic, -1)
+            self.classic_protocols.add(member.classic)
         if before is None or not before.owns_the_same(member):
             if before is not None:
                 self._disown(before)
@@ -381,6 +415,7 @@ class ConsumerGroup:
             del self.members[member_id]
             self._disown(member)
             self.subscriptions.add(member, -1)
+            self.classic_protocols.add(member.classic, -1)
             if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
                 del self.static_members[member.instance_id]
 
