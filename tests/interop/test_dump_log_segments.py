@@ -17,7 +17,6 @@ from jvm import kafka_command
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
-from odradek.broker.deferred import Deferred
 from odradek.broker.metadata_log import DIRECTORY, Catalog
 from odradek.broker.scheduler import finish
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
@@ -30,6 +29,7 @@ from odradek.catalog.shard import (
     CreateTopic,
     DeleteTopic,
 )
+from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles

@@ -13,9 +13,9 @@ import pytest
 from counting import lines_run
 from group_rig import Rig, subscription
 
-from odradek.broker.deferred import Deferred
 from odradek.broker.handlers.k11_join_group import MAX_PROTOCOLS
 from odradek.broker.runtime_shard import EFFECTS_AT_ONCE
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.config import GroupConfig

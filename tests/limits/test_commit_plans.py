@@ -15,9 +15,9 @@ from group_rig import Rig
 
 from odradek.broker import commit_lane
 from odradek.broker.commit_lane import CommitLane
-from odradek.broker.deferred import Deferred
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.scheduler import Scheduler
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups import commit_plan
 from odradek.groups.commit_plan import CommitPlan

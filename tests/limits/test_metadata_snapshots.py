@@ -27,7 +27,6 @@ from test_turns import Client, connect, run, serving
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import metadata_log, metadata_snapshot
-from odradek.broker.deferred import Deferred
 from odradek.broker.metadata_log import DIRECTORY, Catalog, MetadataConfig
 from odradek.broker.scheduler import Steps, finish
 from odradek.broker.server import BrokerServer
@@ -47,6 +46,7 @@ from odradek.catalog.shard import (
     RaiseEpochs,
     Shard,
 )
+from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import StorageError
 from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from test_turns import Client, connect, run, serving
 
-from odradek.broker.deferred import Deferred
 from odradek.broker.metadata_log import DIRECTORY
 from odradek.broker.scheduler import Steps, Task
 from odradek.broker.server import BrokerServer
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.storage.files import OsFile, OsFiles
 from odradek.wire import frames

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from odradek.batches.encode import encode_batch
 from odradek.broker import commit_lane, runtime
 from odradek.broker.commit_lane import CommitLane
-from odradek.broker.deferred import Deferred
 from odradek.broker.group_log import batch_of
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.runtime_shard import TOPICS_KNOWN_MS
 from odradek.broker.scheduler import Scheduler as Shares
+from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups import commit_plan

@@ -23,8 +23,8 @@ import odradek.broker.runtime_shard as shard_module
 import odradek.broker.timers as timers_module
 import odradek.groups.pace as pace_module
 from odradek.batches.rows import Row
-from odradek.broker.deferred import Deferred
 from odradek.broker.runtime import Runtime
+from odradek.core.deferred import Deferred
 from odradek.core.effects import Complete, Park, Record, Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import GroupRecord, OffsetCommitRecord, decode

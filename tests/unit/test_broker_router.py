@@ -16,13 +16,13 @@ import pytest
 from odradek.broker import connection as connection_module
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
-from odradek.broker.deferred import Deferred, Hangup
 from odradek.broker.handlers import SERVED
 from odradek.broker.quotas import Quotas
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
 from odradek.broker.router import Api, Router
 from odradek.broker.scheduler import Scheduler
+from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
 

@@ -21,7 +21,7 @@ from test_broker_router import Server, heartbeat
 
 from odradek.broker import transport as transport_module
 from odradek.broker.connection import Connection
-from odradek.broker.deferred import Deferred
+from odradek.core.deferred import Deferred
 from odradek.storage.files import OsFiles
 from odradek.storage.segment import Slice
 

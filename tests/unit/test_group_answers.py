@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from odradek.broker.answers import AT_ONCE, FEW, Answer, Answers
-from odradek.broker.deferred import Deferred
+from odradek.core.deferred import Deferred
 from odradek.groups.messages import ListGroups
 
 

@@ -9,8 +9,8 @@ import pytest
 from group_rig import START_MS, MemoryPartition, Pending, Rig
 
 from odradek.batches.header import scan
-from odradek.broker.deferred import Deferred, gather
 from odradek.core import records
+from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue
 from odradek.groups.config import GroupConfig

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.deferred import Deferred
 from odradek.broker.scheduler import SHARE_S, TURN_S, Callbacks, Scheduler, Steps, Task, finish
+from odradek.core.deferred import Deferred
 
 SHARES = round(TURN_S / SHARE_S)
 """In a turn."""

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from odradek.broker.deferred import Deferred, Hangup
 from odradek.broker.request_memory import SMALL_REQUEST_BYTES
 from odradek.broker.transport import FILE_FROM_BYTES, FileSender, takes_spare
+from odradek.core.deferred import Deferred, Hangup
 from odradek.storage.segment import Slice
 from odradek.wire.frames import FrameError, FrameReader, is_commit
 from odradek.wire.hot_log import Chunk, joined

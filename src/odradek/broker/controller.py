@@ -14,12 +14,12 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.config import MIN_ISR, check_topic_configs, log_config
-from odradek.broker.deferred import Deferred
 from odradek.broker.metadata_log import Change, ChangeTooLarge
 from odradek.broker.scheduler import Steps
 from odradek.catalog.features import ELIGIBLE_LEADERS, UpdateFeatures
 from odradek.catalog.records import ConfigRecord, TopicRecord
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs, CreateTopic, Topic, check_partition_count
+from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC
 

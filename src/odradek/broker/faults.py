@@ -28,11 +28,11 @@ from uuid import UUID
 
 from kio.serial._introspect import classify_field
 
-from odradek.broker.deferred import Deferred, Hangup
 from odradek.broker.handlers.k03_metadata import describe_cluster
 from odradek.broker.refusals import FETCH, METADATA, has_code, refusal
 from odradek.broker.router import Context
 from odradek.broker.scheduler import finish
+from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
 from odradek.wire.hot_log import joined

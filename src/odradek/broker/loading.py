@@ -20,7 +20,7 @@ from odradek.batches.compression import Plain, decompress_in_steps, decompress_s
 from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader
 from odradek.batches.rows import read_record
 from odradek.batches.steps import Steps, finish
-from odradek.broker.deferred import Deferred
+from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord
 from odradek.groups.offsets import Stored

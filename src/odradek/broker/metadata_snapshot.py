@@ -18,8 +18,8 @@ from typing import NamedTuple
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.batches.header import crc_is_valid, scan
 from odradek.batches.rows import batch_rows
-from odradek.broker.deferred import Deferred
 from odradek.broker.scheduler import Steps
+from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord
 from odradek.storage.files import Files

@@ -13,10 +13,10 @@ from time import perf_counter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
-from odradek.broker.deferred import Deferred, Hangup
 from odradek.broker.handlers import ADVERTISED_OLDEST, FREQUENT, SERVED
 from odradek.broker.quotas import REQUEST_PERCENTAGE
 from odradek.broker.scheduler import SHARE_S, Steps, Task
+from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire import schemas

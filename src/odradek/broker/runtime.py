@@ -46,11 +46,11 @@ from time import perf_counter
 from typing import Any
 
 from odradek.broker.answers import Promise
-from odradek.broker.deferred import Deferred
 from odradek.broker.group_log import OffsetsPartition
 from odradek.broker.loading import LongWork, at_once
 from odradek.broker.runtime_shard import Shard
 from odradek.broker.timers import Cancellable, Timers
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import USUAL_NAME_CHARS, partition_for_group
 from odradek.groups.config import GroupConfig

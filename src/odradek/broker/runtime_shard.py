@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.header import scan
 from odradek.broker.answers import Answer, Answers, Promise, append_error, dropped, failed
-from odradek.broker.deferred import Deferred
 from odradek.broker.group_log import OffsetsPartition, batch_of, most_bytes
 from odradek.broker.loading import Load, Loading
+from odradek.core.deferred import Deferred
 from odradek.core.effects import (
     Block,
     CancelTimer,

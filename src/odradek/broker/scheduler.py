@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from odradek.broker.deferred import Deferred, without_frame
+from odradek.core.deferred import Deferred, without_frame
 
 log = logging.getLogger("odradek.broker")
 

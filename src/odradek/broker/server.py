@@ -17,7 +17,6 @@ from odradek.broker.clock import Alarms, Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
 from odradek.broker.controller import Controller, NewTopic
-from odradek.broker.deferred import Deferred
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.heap import Heap
 from odradek.broker.host_limits import HostLimits, is_loopback
@@ -32,6 +31,7 @@ from odradek.broker.router import Context, Router
 from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.shard import BROKER, PRODUCER_ID_BLOCK, AllocateProducerIds, Topic
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.storage.descriptors import SHARED

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, STEP_BYTES
 from odradek.batches.steps import Call, Claim, Map, Step, Steps, mapped
-from odradek.broker.deferred import Deferred
+from odradek.core.deferred import Deferred
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.deferred import Hangup
 from odradek.broker.long_lists import keyed
 from odradek.broker.partition import Partition
 from odradek.broker.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.workers import OUTLIVING_BYTES
+from odradek.core.deferred import Hangup
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 from odradek.storage.client_batch import time_bounds

@@ -16,12 +16,12 @@ from random import getrandbits
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.deferred import Deferred
 from odradek.broker.fetch_sessions import FetchContext, TopicKey, Wanted
 from odradek.broker.long_lists import keyed, listed
 from odradek.broker.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.scheduler import Steps, finish
 from odradek.broker.transport import FILE_FROM_BYTES
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire.hot_log import Chunk, FetchedPartition, fetch_response, fetch_response_in_steps

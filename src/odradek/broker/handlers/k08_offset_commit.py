@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from odradek.broker.deferred import Deferred
 from odradek.broker.scheduler import Steps, finish
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
 from odradek.wire.hot import CommittedTopic, offset_commit_response, offset_commit_response_in_steps

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
-from odradek.broker.deferred import Deferred, gather
 from odradek.broker.long_lists import listed
 from odradek.broker.long_replies import ReplySize, elements, reply
+from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetFetch, OffsetFetchReply
 from odradek.wire.elements import Pieces, in_pieces

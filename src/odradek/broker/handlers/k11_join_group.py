@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.deferred import Deferred
 from odradek.broker.handlers.k68_consumer_group_heartbeat import fresh_uuid, short_id
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.groups.messages import JoinGroup, JoinGroupReply, MemberProtocol

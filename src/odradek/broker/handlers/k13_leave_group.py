@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.deferred import Deferred
 from odradek.broker.long_replies import elements, reply
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.deferred import Deferred
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import SyncGroup, SyncGroupReply
 

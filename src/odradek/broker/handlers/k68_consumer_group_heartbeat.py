@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.deferred import Deferred
 from odradek.broker.long_replies import elements
 from odradek.broker.long_replies import reply as long_reply
 from odradek.catalog.features import GROUP
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.consumer_member import as_owned
 from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
