@@ -11,9 +11,9 @@ from group_rig import Rig
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.pace import PART_RECORDS
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import DeleteGroups, OffsetCommit, OffsetFetch, TopicCommit
-from odradek.groups.pace import PART_RECORDS
 
 LINES_PER_STEP = 30_000
 """Of the broker's code, about a millisecond."""

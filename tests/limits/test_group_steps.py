@@ -19,10 +19,10 @@ from odradek.broker.handlers import k68_consumer_group_heartbeat
 from odradek.broker.scheduler import Scheduler
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
+from odradek.core.pace import Pace
 from odradek.groups import consumer_checks, consumer_records
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import ConsumerMember, MemberState
-from odradek.groups.pace import Pace
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 

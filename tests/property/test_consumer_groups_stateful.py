@@ -16,9 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from odradek.core import pace
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
-from odradek.groups import consumer_membership, consumer_records, pace
+from odradek.groups import consumer_membership, consumer_records
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_embedded import pack_assignment, read_assignment, read_subscription
 from odradek.groups.shard import GroupShard

@@ -15,11 +15,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from odradek.core.effects import Record, result_of
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.pace import Pace
 from odradek.core.records import GroupRecord
 from odradek.groups.classic import State
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
-from odradek.groups.pace import Pace
 from odradek.groups.shard import GroupShard
 
 GROUP = "g"

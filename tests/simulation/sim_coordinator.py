@@ -21,7 +21,7 @@ import odradek.broker.answers as answers_module
 import odradek.broker.runtime as runtime_module
 import odradek.broker.runtime_shard as shard_module
 import odradek.broker.timers as timers_module
-import odradek.groups.pace as pace_module
+import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
 from odradek.broker.runtime import Runtime
 from odradek.core.deferred import Deferred

@@ -29,10 +29,10 @@ from odradek.core.effects import (
 )
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.pace import Pace
 from odradek.groups.commit_plan import CommitBlock
 from odradek.groups.consumer_messages import ConsumerHeartbeat
 from odradek.groups.messages import JoinGroup, LeaveGroup, Request, SyncGroup
-from odradek.groups.pace import Pace
 from odradek.groups.shard import GroupShard
 from odradek.groups.tombstones import Tombstones
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from odradek.core.effects import result_of
 from odradek.core.ids import java_string_hash
-from odradek.groups.pace import Pace
+from odradek.core.pace import Pace
 
 UNIFORM, RANGE = "uniform", "range"
 ASSIGNORS = (UNIFORM, RANGE)

@@ -30,10 +30,10 @@ from enum import Enum
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
+from odradek.core.pace import Pace
 from odradek.core.records import GroupMetadata
 from odradek.groups.consumer_embedded import MalformedProtocol, topics_in_steps
 from odradek.groups.messages import JoinedMember, MemberProtocol
-from odradek.groups.pace import Pace
 
 CONSUMER = "consumer"
 _NAMES_LIKE_ONE = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from odradek.core.effects import Record
+from odradek.core.pace import Pace
 from odradek.core.records import (
     GroupKey,
     GroupMember,
@@ -15,7 +16,6 @@ from odradek.core.records import (
     packed_member,
 )
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.pace import Pace
 
 
 class ClassicChange(Record):

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 
 from odradek.core.effects import Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.pace import Pace
 from odradek.groups import migration
 from odradek.groups.classic import CONSUMER
 from odradek.groups.consumer_checks import identified
@@ -33,7 +34,6 @@ from odradek.groups.messages import (
     SyncGroup,
     SyncGroupReply,
 )
-from odradek.groups.pace import Pace
 
 
 class ClassicMembers:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
-from odradek.groups.pace import Pace
+from odradek.core.pace import Pace
 
 TopicPartitions = Sequence[tuple[str, Sequence[int]]]
 

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from odradek.core.effects import Record, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import is_longer, java_string_hash
+from odradek.core.pace import Pace
 from odradek.groups import consumer_records as records
 from odradek.groups.assignors import ASSIGNORS, hash_order
 from odradek.groups.consumer_hash import TopicFacts, group_hash_in_steps
@@ -39,7 +40,6 @@ from odradek.groups.consumer_member import (
     ResolvedPattern,
 )
 from odradek.groups.messages import OffsetCommit
-from odradek.groups.pace import Pace
 
 NOTHING: Partitions = {}
 

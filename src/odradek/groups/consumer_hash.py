@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from odradek.core.effects import result_of
-from odradek.groups.pace import Pace
+from odradek.core.pace import Pace
 
 _MASK = (1 << 64) - 1
 _MASK32 = (1 << 32) - 1

@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.pace import Pace
 from odradek.groups.messages import MemberProtocol
-from odradek.groups.pace import Pace
 
 Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
 """Topic id (16 bytes) to partitions, each with the epoch in which the member got it."""

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from odradek.core.effects import Result, SetTimer, Steps, Work, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import java_string_hash
+from odradek.core.pace import Pace
 from odradek.groups import assignors, migration, regex
 from odradek.groups import consumer_records as records
 from odradek.groups.classic import ClassicGroup, State
@@ -46,7 +47,6 @@ from odradek.groups.consumer_messages import (
 )
 from odradek.groups.consumer_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
 from odradek.groups.membership import Membership
-from odradek.groups.pace import Pace
 
 _NEVER_MS = (1 << 31) - 1  # how long topics are taken to be as they were, unless somebody says otherwise
 _PATTERN_PAUSE_MS = 10_000

@@ -8,6 +8,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import Any
 
 from odradek.core.effects import Record
+from odradek.core.pace import Pace
 from odradek.core.record_schemas import RECORD_TYPES, Packed, Uuid, encode_key, encode_value
 from odradek.core.varints import uvarint
 from odradek.groups.assignors import hash_order, uuid_hash
@@ -20,7 +21,6 @@ from odradek.groups.consumer_member import (
     ResolvedPattern,
 )
 from odradek.groups.messages import MemberProtocol
-from odradek.groups.pace import Pace
 
 GROUP, PARTITION_METADATA, MEMBER, TARGET, TARGET_MEMBER, CURRENT, PATTERN = 3, 4, 5, 6, 7, 8, 16
 _INTEGERS = 20  # take as long as another topic

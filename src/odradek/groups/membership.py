@@ -17,6 +17,7 @@ from collections.abc import Generator, Hashable, Iterator
 
 from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer, Steps
 from odradek.core.errors import ErrorCode
+from odradek.core.pace import Pace
 from odradek.core.records import GroupMetadata, group_key, group_value
 from odradek.groups.classic import ClassicGroup, Member, State
 from odradek.groups.classic_records import group_record
@@ -31,7 +32,6 @@ from odradek.groups.messages import (
     SyncGroup,
     SyncGroupReply,
 )
-from odradek.groups.pace import Pace
 
 JOIN, SYNC, SESSION = "join", "sync", "session"
 

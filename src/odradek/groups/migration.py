@@ -12,6 +12,7 @@ from collections.abc import Collection, Generator
 
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.pace import Pace
 from odradek.core.records import group_key
 from odradek.groups import consumer_records as records
 from odradek.groups.classic import CONSUMER, ClassicGroup, Member, State
@@ -25,7 +26,6 @@ from odradek.groups.consumer_embedded import (
 )
 from odradek.groups.consumer_group import ConsumerGroup, Surroundings
 from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Partitions, with_epoch
-from odradek.groups.pace import Pace
 
 RECORD_WORK = 4
 """A small record, in elements of a step."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from odradek.core.effects import Record, Result, SetTimer, Steps, begun, result_of
 from odradek.core.errors import ErrorCode
+from odradek.core.pace import Pace, in_parts
 from odradek.core.records import (
     CoordinatorRecord,
     GroupKey,
@@ -58,7 +59,6 @@ from odradek.groups.messages import (
     SyncGroup,
 )
 from odradek.groups.offsets import Offsets, Prepared, Stored, TopicIds
-from odradek.groups.pace import Pace, in_parts
 from odradek.groups.tombstones import Tombstones
 
 EXPIRY: Hashable = ("expiry",)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
+from odradek.core.pace import PART_RECORDS
 from odradek.groups.messages import OffsetDelete
-from odradek.groups.pace import PART_RECORDS
 
 if TYPE_CHECKING:
     from odradek.broker.router import Context
