@@ -19,9 +19,9 @@ from odradek.batches.header import HEADER_BYTES, scan
 from odradek.batches.rows import iter_records
 from odradek.broker.handlers import SERVED
 from odradek.broker.leftovers import Leftovers
-from odradek.broker.runtime import Runtime
 from odradek.broker.scheduler import SHARE_S, Task
 from odradek.broker.scheduler import Scheduler as Shares
+from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import Decoded, decode

@@ -15,11 +15,12 @@ from brokers import alter_configs, delete_topic
 from cleaning import T0, keyed, marker, pairs
 
 from odradek.batches.rows import iter_records
-from odradek.broker import cleaning, runtime, runtime_shard
+from odradek.broker import cleaning
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
+from odradek.coordinator import driver, runtime
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
@@ -242,7 +243,7 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # behaviour 37
     """Groups are read step by step between swaps; tombstones whose commits are gone are passed over."""
-    monkeypatch.setattr(runtime_shard, "LOAD_STEP_BYTES", 600)
+    monkeypatch.setattr(driver, "LOAD_STEP_BYTES", 600)
     monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
 
     def commit(log: Log, group: str, offset: int | None) -> None:

@@ -14,7 +14,7 @@ from counting import lines_run
 from group_rig import Rig, subscription
 
 from odradek.broker.handlers.k11_join_group import MAX_PROTOCOLS
-from odradek.broker.runtime_shard import EFFECTS_AT_ONCE
+from odradek.coordinator.driver import EFFECTS_AT_ONCE
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup, State
@@ -376,7 +376,7 @@ def test_sessions_go_on_when_the_time_jumps_between_two_steps(jump_ms: int) -> N
 
 
 def test_effects_are_carried_out_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from odradek.broker.runtime_shard import Shard
+    from odradek.coordinator.driver import Shard
 
     counts: list[int] = []
     real = Shard._carry_out

@@ -14,10 +14,11 @@ import pytest
 from peers import Peer, serving
 
 from odradek.batches.encode import encode_batch
-from odradek.broker import reply_memory, runtime
+from odradek.broker import reply_memory
 from odradek.broker.handlers import k32_describe_configs, k61_describe_producers
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.server import BrokerServer
+from odradek.coordinator import runtime
 from odradek.core import records
 from odradek.core.deferred import Deferred, Hangup
 from odradek.core.effects import Record

@@ -14,9 +14,9 @@ from group_rig import Rig
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.host_limits import OVERRIDES, HostLimits
-from odradek.broker.loading import Loading
 from odradek.broker.server import log as server_log
 from odradek.core.records import offset_key_prefix
+from odradek.groups.commit_runs import Loading
 from odradek.groups.messages import OffsetDelete
 
 EVIL = "evil\x1b]0;owned\x07\x9b31m\x7f\u202e\r\nFORGED"

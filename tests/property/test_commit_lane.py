@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.batches.encode import encode_batch
-from odradek.broker import commit_lane, runtime
+from odradek.broker import commit_lane
 from odradek.broker.commit_lane import CommitLane
-from odradek.broker.group_log import batch_of
 from odradek.broker.handlers import k08_offset_commit
-from odradek.broker.runtime_shard import TOPICS_KNOWN_MS
 from odradek.broker.scheduler import Scheduler as Shares
+from odradek.coordinator import runtime
+from odradek.coordinator.driver import TOPICS_KNOWN_MS
+from odradek.coordinator.shard_log import batch_of
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError

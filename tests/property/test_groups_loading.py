@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import iter_records
-from odradek.broker import loading
 from odradek.core.effects import Record
 from odradek.core.records import GroupMetadata, OffsetCommitValue, group_key, group_value, offset_key, offset_value
+from odradek.groups import commit_runs
 from odradek.groups.config import GroupConfig
 from odradek.groups.shard import GroupShard
 
@@ -94,7 +94,7 @@ def _write(rig: Rig, log: Any) -> None:
 
 def _loaded(batches: list[bytes], first_offset: int) -> GroupShard:
     machine = GroupShard(GroupConfig())
-    reader = loading.Loading(machine, "log")
+    reader = commit_runs.Loading(machine, "log")
     for batch in batches:
         for position, header in scan(batch):
             deque(reader.take(batch, position, header, first_offset), 0)
@@ -113,11 +113,11 @@ def test_a_log_loaded_in_runs_is_the_log_replayed(log: Any, pending: int, first_
         for row in iter_records(batch):
             if row.key is not None and row.offset >= first_offset:
                 replayed.replay(row.offset, Record(row.key, row.value))
-    before, loading.PENDING_AT_MOST = loading.PENDING_AT_MOST, pending
+    before, commit_runs.PENDING_AT_MOST = commit_runs.PENDING_AT_MOST, pending
     try:
         loaded = _loaded(batches, first_offset)
     finally:
-        loading.PENDING_AT_MOST = before
+        commit_runs.PENDING_AT_MOST = before
     assert loaded.durable_state() == replayed.durable_state()
     del loaded.skipped["no key"]
     assert loaded.skipped <= replayed.skipped, "what was overtaken need not be looked at"
@@ -151,7 +151,7 @@ def test_runs_are_cut_and_not_taken_apart() -> None:
 
     machine.replay_commits = count  # type: ignore[method-assign]
     machine.replay = None  # type: ignore[method-assign, assignment]
-    reader = loading.Loading(machine, "log")
+    reader = commit_runs.Loading(machine, "log")
     ((position, header),) = scan(rig.partitions[0].batches[0])
     deque(reader.take(rig.partitions[0].batches[0], position, header, 0), 0)
     deque(reader.finish(), 0)

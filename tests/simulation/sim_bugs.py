@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from odradek.broker.answers import resolve
-from odradek.broker.loading import Loading
-from odradek.broker.runtime_shard import Shard
+from odradek.coordinator.answers import resolve
+from odradek.coordinator.driver import Shard
 from odradek.core.effects import SetTimer
 from odradek.core.errors import ErrorCode
 from odradek.groups import assignors, consumer_membership, offsets
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.commit_plan import CommitBlock
+from odradek.groups.commit_runs import Loading
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import Reconciliation
 from odradek.groups.membership import JOIN, Membership

@@ -17,13 +17,13 @@ from sim_ledger import Ledger
 from sim_log import SimLog
 from sim_world import SimulationFailure, World
 
-import odradek.broker.answers as answers_module
-import odradek.broker.runtime as runtime_module
-import odradek.broker.runtime_shard as shard_module
-import odradek.broker.timers as timers_module
+import odradek.coordinator.answers as answers_module
+import odradek.coordinator.driver as shard_module
+import odradek.coordinator.runtime as runtime_module
+import odradek.coordinator.timers as timers_module
 import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
-from odradek.broker.runtime import Runtime
+from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Complete, Park, Record, Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError

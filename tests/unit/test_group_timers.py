@@ -9,7 +9,7 @@ import pytest
 from group_rig import START_MS, Alarm, Rig, Scheduler
 
 from odradek.broker.clock import Alarms, Clock
-from odradek.broker.timers import AT_ONCE, Timers
+from odradek.coordinator.timers import AT_ONCE, Timers
 
 
 class Owner:

@@ -12,7 +12,7 @@ import pytest
 from consumer_rig import ConsumerRig
 from group_rig import MemoryPartition, Rig
 
-import odradek.broker.runtime_shard as shard_module
+import odradek.coordinator.driver as shard_module
 from odradek.client.assignors import make_assignors
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_fetcher import Fetcher

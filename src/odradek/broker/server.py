@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from odradek.broker.cleaning import Cleaning
     from odradek.broker.commit_lane import CommitLane
     from odradek.broker.leftovers import Leftovers
-    from odradek.broker.runtime import Runtime
     from odradek.broker.workers import Workers
+    from odradek.coordinator.runtime import Runtime
 
 log = logging.getLogger("odradek.broker")
 
@@ -105,7 +105,7 @@ class BrokerServer:
     def runtime(self) -> Runtime:
         """The groups, made when the first of them is asked for."""
         from odradek.broker.group_surroundings import CatalogSurroundings, group_config
-        from odradek.broker.runtime import Runtime
+        from odradek.coordinator.runtime import Runtime
 
         runtime = Runtime(
             group_config(self.config),

@@ -45,14 +45,14 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
-from odradek.broker.answers import Promise
-from odradek.broker.group_log import OffsetsPartition
-from odradek.broker.loading import LongWork, at_once
-from odradek.broker.runtime_shard import Shard
-from odradek.broker.timers import Cancellable, Timers
+from odradek.coordinator.answers import Promise
+from odradek.coordinator.driver import Shard
+from odradek.coordinator.shard_log import OffsetsPartition
+from odradek.coordinator.timers import Cancellable, Timers
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import USUAL_NAME_CHARS, partition_for_group
+from odradek.groups.commit_runs import LongWork, at_once
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import Surroundings
 from odradek.groups.messages import Request

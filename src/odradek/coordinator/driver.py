@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.header import scan
-from odradek.broker.answers import Answer, Answers, Promise, append_error, dropped, failed
-from odradek.broker.group_log import OffsetsPartition, batch_of, most_bytes
-from odradek.broker.loading import Load, Loading
+from odradek.coordinator.answers import Answer, Answers, Promise, append_error, dropped, failed
+from odradek.coordinator.shard_log import OffsetsPartition, batch_of, most_bytes
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
     Block,
@@ -31,13 +30,14 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageErr
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.pace import Pace
 from odradek.groups.commit_plan import CommitBlock
+from odradek.groups.commit_runs import Load, Loading
 from odradek.groups.consumer_messages import ConsumerHeartbeat
 from odradek.groups.messages import JoinGroup, LeaveGroup, Request, SyncGroup
 from odradek.groups.shard import GroupShard
 from odradek.groups.tombstones import Tombstones
 
 if TYPE_CHECKING:
-    from odradek.broker.runtime import Runtime
+    from odradek.coordinator.runtime import Runtime
 
 log = logging.getLogger("odradek.broker")
 
