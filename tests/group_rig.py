@@ -17,11 +17,12 @@ from uuid import UUID
 
 from odradek.batches.header import HEADER_BYTES, scan
 from odradek.batches.rows import iter_records
+from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.handlers import SERVED
 from odradek.broker.leftovers import Leftovers
 from odradek.broker.scheduler import SHARE_S, Task
 from odradek.broker.scheduler import Scheduler as Shares
-from odradek.coordinator.runtime import Runtime
+from odradek.coordinator.runtime import Environment
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import Decoded, decode
@@ -268,12 +269,9 @@ class Rig:
         scheduler._alarms.clear()
         self.shares = Shares(scheduler.call_soon, lambda: 0.0)  # by this clock no share ever ends
         self.leftovers = Leftovers(self.shares.start)
-        self.runtime = Runtime(
+        self.runtime = GroupRuntime(
             self.config,
-            call_soon=scheduler.call_soon,
-            call_at=scheduler.call_at,
-            clock=scheduler.clock,
-            steady=scheduler.steady,
+            Environment(scheduler.call_soon, scheduler.call_at, scheduler.clock, scheduler.steady),
             topic_id=self._topic_id,
             surroundings=self.surroundings,
         )

@@ -261,7 +261,7 @@ def test_many_members_get_their_sessions_in_steps_after_a_load() -> None:
     crowd.lines.clear()
     machine = crowd.rig.shard("g")
     group = crowd.group
-    crowd.rig.runtime._shards[0].step(lambda shard, now_ms: shard.on_loaded(now_ms))
+    crowd.rig.runtime._drivers[0].step(lambda shard, now_ms: shard.on_loaded(now_ms))
     crowd.settle()
     assert machine is crowd.rig.shard("g")
     assert len(group.subscribed_topics or ()) == MEMBERS + TOPICS
@@ -296,7 +296,7 @@ def test_many_members_change_sides_in_steps() -> None:
 def _in_mid_step(crowd: Crowd) -> None:
     """Stops between two steps of the rebalance that completes."""
     answers = [crowd.join(number) for number in range(len(crowd.ids))]
-    while not crowd.rig.runtime._shards[0]._current:
+    while not crowd.rig.runtime._drivers[0]._current:
         if not crowd.tick():
             crowd.rig.scheduler.now_ms += FIRST_WAIT_MS
     assert not any(answer.resolved for answer in answers)
@@ -342,7 +342,7 @@ def test_the_last_to_join_is_answered_once_when_the_partition_goes(caplog: pytes
     crowd = Crowd(topics=1).stable()
     answers = [crowd.join(0, known=True)]  # the leader wants another rebalance
     answers += [crowd.join(number, known=True) for number in range(1, MEMBERS)]
-    shard = crowd.rig.runtime._shards[0]
+    shard = crowd.rig.runtime._drivers[0]
     while not (shard._current and shard._current.origin.answers):
         assert crowd.tick()
     with caplog.at_level(logging.ERROR):
@@ -355,7 +355,7 @@ def test_the_last_to_join_is_answered_once_when_the_partition_goes(caplog: pytes
 def test_answers_leave_at_once_when_the_broker_stops() -> None:
     crowd = Crowd(topics=1)
     _in_mid_step(crowd)
-    while crowd.rig.runtime._shards[0]._current:
+    while crowd.rig.runtime._drivers[0]._current:
         crowd.tick()
     crowd.rig.runtime.stop()
     assert all(answer.resolved for answer in crowd.answers)
@@ -376,11 +376,11 @@ def test_sessions_go_on_when_the_time_jumps_between_two_steps(jump_ms: int) -> N
 
 
 def test_effects_are_carried_out_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from odradek.coordinator.driver import Shard
+    from odradek.coordinator.driver import Driver
 
     counts: list[int] = []
-    real = Shard._carry_out
-    monkeypatch.setattr(Shard, "_carry_out", lambda *args: (counts.append(len(args[1])), real(*args))[1])
+    real = Driver._carry_out
+    monkeypatch.setattr(Driver, "_carry_out", lambda *args: (counts.append(len(args[1])), real(*args))[1])
     Crowd(topics=1).stable()
     assert max(counts) == EFFECTS_AT_ONCE
 

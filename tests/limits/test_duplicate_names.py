@@ -15,6 +15,7 @@ from peers import Peer, serving
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import reply_memory
+from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.handlers import k32_describe_configs, k61_describe_producers
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.server import BrokerServer
@@ -572,9 +573,9 @@ def test_elements_are_what_the_list_would_be() -> None:
 
 def test_long_names_are_not_remembered() -> None:
     long = ["n" * 5000 + str(number) for number in range(20)]
-    caches = (runtime._partition_for_group, hot._usual_name, records._usual_prefix)
+    caches = (runtime._partition_for, hot._usual_name, records._usual_prefix)
     before = [cache.cache_info().currsize for cache in caches]
-    made = runtime.Runtime(None, call_soon=print, call_at=print, clock=lambda: 0)  # type: ignore[arg-type]
+    made = GroupRuntime(None, runtime.Environment(print, print, lambda: 0))  # type: ignore[arg-type]
     made.partition_count = 50
     for name in long:
         made.group_partition(name)

@@ -16,7 +16,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.host_limits import OVERRIDES, HostLimits
 from odradek.broker.server import log as server_log
 from odradek.core.records import offset_key_prefix
-from odradek.groups.commit_runs import Loading
+from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.messages import OffsetDelete
 
 EVIL = "evil\x1b]0;owned\x07\x9b31m\x7f\u202e\r\nFORGED"
@@ -83,7 +83,7 @@ def test_a_load_that_fails_shows_group_and_topic_with_escapes(shown: io.StringIO
         raise ValueError(EVIL)
 
     machine.replay_commits = fail
-    Loading(machine, "log")._replay_commits((EVIL, "t"), {0: None}, offset_key_prefix(EVIL, "t"), {})
+    CommitRuns(machine, "log", print)._replay_commits((EVIL, "t"), {0: None}, offset_key_prefix(EVIL, "t"), {})
     _assert_harmless(shown.getvalue())
 
 

@@ -18,7 +18,7 @@ from odradek.broker.commit_lane import CommitLane
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.scheduler import Scheduler as Shares
 from odradek.coordinator import runtime
-from odradek.coordinator.driver import TOPICS_KNOWN_MS
+from odradek.coordinator.driver import CATCH_UP_MS
 from odradek.coordinator.shard_log import batch_of
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
@@ -326,7 +326,7 @@ def _play(line: Line, script: list[Any]) -> None:
         else:
             line.rig.scheduler.settle()
     line.rig.scheduler.settle()
-    line.rig.advance(TOPICS_KNOWN_MS)  # a shard that was rebuilt looks then for topics that are gone
+    line.rig.advance(CATCH_UP_MS)  # a shard that was rebuilt looks then for topics that are gone
 
 
 @given(script=events, room=st.sampled_from([1, 4000, 20_000, 10 << 20]))

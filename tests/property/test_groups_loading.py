@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import iter_records
+from odradek.coordinator.loader import Loader
 from odradek.core.effects import Record
 from odradek.core.records import GroupMetadata, OffsetCommitValue, group_key, group_value, offset_key, offset_value
 from odradek.groups import commit_runs
@@ -94,7 +95,7 @@ def _write(rig: Rig, log: Any) -> None:
 
 def _loaded(batches: list[bytes], first_offset: int) -> GroupShard:
     machine = GroupShard(GroupConfig())
-    reader = commit_runs.Loading(machine, "log")
+    reader = Loader(machine, "log", commit_runs.CommitRuns)
     for batch in batches:
         for position, header in scan(batch):
             deque(reader.take(batch, position, header, first_offset), 0)
@@ -151,7 +152,7 @@ def test_runs_are_cut_and_not_taken_apart() -> None:
 
     machine.replay_commits = count  # type: ignore[method-assign]
     machine.replay = None  # type: ignore[method-assign, assignment]
-    reader = commit_runs.Loading(machine, "log")
+    reader = Loader(machine, "log", commit_runs.CommitRuns)
     ((position, header),) = scan(rig.partitions[0].batches[0])
     deque(reader.take(rig.partitions[0].batches[0], position, header, 0), 0)
     deque(reader.finish(), 0)

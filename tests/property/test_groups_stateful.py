@@ -256,7 +256,7 @@ class Groups(RuleBasedStateMachine):
         self.rig.advance(2 * 310_000)
         group = self.rig.shard(GROUP).groups.get(GROUP)
         assert group is None or group.state is State.EMPTY
-        assert not self.rig.runtime._shards[0]._parked
+        assert not self.rig.runtime._drivers[0]._parked
         last = [record for record in self.rig.partitions[0].records() if isinstance(record, GroupRecord)][-1:]
         assert all(record.value is None or not record.value.members for record in last)
 

@@ -11,13 +11,13 @@ from typing import Any
 from unittest.mock import patch
 
 from odradek.coordinator.answers import resolve
-from odradek.coordinator.driver import Shard
+from odradek.coordinator.driver import Driver
+from odradek.coordinator.loader import Loader
 from odradek.core.effects import SetTimer
 from odradek.core.errors import ErrorCode
 from odradek.groups import assignors, consumer_membership, offsets
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.commit_plan import CommitBlock
-from odradek.groups.commit_runs import Loading
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import Reconciliation
 from odradek.groups.membership import JOIN, Membership
@@ -207,7 +207,7 @@ def _offsets_stay_when_a_group_goes(real: Any) -> Any:
 def _load_stops_early(real: Any) -> Any:
     """The last run of commits of a log is not taken in."""
 
-    def finish(self: Loading) -> Iterator[None]:
+    def finish(self: Loader[Any]) -> Iterator[None]:
         return iter(())
 
     return finish
@@ -256,13 +256,13 @@ BUGS: dict[str, Bug] = {
     "deletion forgotten in replay": _replacing(Offsets, "replay", _deletion_forgotten_in_replay),
     "group tombstone forgotten": _replacing(GroupShard, "_replay_group", _group_tombstone_forgotten_in_replay),
     "tombstones forgotten in load": _replacing(GroupShard, "replay_commits", _tombstones_forgotten_in_load),
-    "load stops early": _replacing(Loading, "finish", _load_stops_early),
+    "load stops early": _replacing(Loader, "finish", _load_stops_early),
     "a partition for two": _replacing(assignors, "assign_in_steps", _a_partition_for_two),
     "a share for two": _replacing(Membership, "handle_sync", _old_assignments_kept),
     "what others own is free": _replacing(Reconciliation, "step", _what_others_own_counts_as_free),
     "nothing is waited for": _replacing(Reconciliation, "_owns_any", _gives_up_nothing),
-    "replies before replication": _replacing(Shard, "release", _replies_before_replicas_have_it),
-    "replies before the append": _replacing(Shard, "_take", _replies_before_the_append),
+    "replies before replication": _replacing(Driver, "release", _replies_before_replicas_have_it),
+    "replies before the append": _replacing(Driver, "_take", _replies_before_the_append),
     "subscribed topics expire": _replacing(ClassicGroup, "reads", _subscribed_topics_expire),
     "subscribed topics of 848 expire": _replacing(ConsumerGroup, "reads", _subscribed_topics_expire),
     "retention counts from the commit": _replacing(offsets, "_retention_start", _retention_forgotten),

@@ -18,17 +18,19 @@ from sim_log import SimLog
 from sim_world import SimulationFailure, World
 
 import odradek.coordinator.answers as answers_module
-import odradek.coordinator.driver as shard_module
+import odradek.coordinator.driver as driver_module
 import odradek.coordinator.runtime as runtime_module
 import odradek.coordinator.timers as timers_module
 import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
-from odradek.coordinator.runtime import Runtime
+from odradek.broker import group_runtime
+from odradek.broker.group_runtime import GroupRuntime
+from odradek.coordinator.runtime import Environment
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Complete, Park, Record, Result, Steps
+from odradek.core.effects import Block, Complete, Park, Record, Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import GroupRecord, OffsetCommitRecord, decode
-from odradek.groups.commit_plan import CommitBlock, PlannedCommits
+from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import Surroundings
 from odradek.groups.consumer_hash import TopicFacts
@@ -40,14 +42,14 @@ from odradek.groups.messages import (
     PartitionCommit,
     TopicCommit,
 )
+from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import EXPIRY, DurableState, GroupShard
-from odradek.groups.tombstones import Tombstones
 
 SMALL_STEPS = (
     (pace_module, "PART_RECORDS", 3),
     (pace_module, "STEP_WORK", 5),
-    (shard_module, "EFFECTS_AT_ONCE", 4),
-    (shard_module, "RECORDS_AT_ONCE", 3),
+    (driver_module, "EFFECTS_AT_ONCE", 4),
+    (driver_module, "RECORDS_AT_ONCE", 3),
     (answers_module, "FEW", 2),
     (answers_module, "AT_ONCE", 1),
     (timers_module, "AT_ONCE", 2),
@@ -113,8 +115,14 @@ class Watch:
 class WatchedShard(GroupShard):
     """The real thing, seen through."""
 
-    def __init__(self, coordinator: Coordinator, config: GroupConfig, surroundings: Surroundings | None) -> None:
-        super().__init__(config, surroundings)
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        config: GroupConfig,
+        surroundings: Surroundings | None,
+        topic_id: TopicIds | None,
+    ) -> None:
+        super().__init__(config, surroundings, topic_id)
         self.watch = Watch()
         self._coordinator = coordinator
 
@@ -157,15 +165,15 @@ class WatchedShard(GroupShard):
         self._coordinator.on_loaded(self)
         return super().on_loaded(now_ms)
 
-    def on_topics_known(self, topic_id: Any) -> Result | Steps:
+    def catch_up(self, now_ms: int) -> Result | Steps:
         self._coordinator.on_topics_known(self)
-        return super().on_topics_known(topic_id)
+        return super().catch_up(now_ms)
 
     def replay(self, offset: int, record: Record) -> None:
         super().replay(offset, record)
         self.watch.on_replayed(record, offset + 1)
 
-    def replay_block(self, offset: int, block: CommitBlock | Tombstones) -> None:
+    def replay_block(self, offset: int, block: Block) -> None:
         super().replay_block(offset, block)
         self.watch.on_replayed(block, offset + block.count)
 
@@ -245,7 +253,7 @@ class Coordinator:
         self.on_connections_lost: Callable[[], None] = lambda: None
         self.is_read: Callable[[str, str], bool] = lambda group_id, topic: False
         """Whether a member that the group knows reads a topic."""
-        self.runtime: Runtime | None = None
+        self.runtime: GroupRuntime | None = None
         self._alive: list[bool] = [False]
         self._dirty: set[int] = set()
         self._errors = _Errors()
@@ -256,9 +264,9 @@ class Coordinator:
     def __enter__(self) -> Coordinator:
         self._patched = ExitStack()
         for owner, name, value in (
-            (shard_module, "GroupShard", lambda config, around: WatchedShard(self, config, around)),
+            (group_runtime, "GroupShard", lambda *given: WatchedShard(self, *given)),
             (runtime_module, "LOAD_STEP_S", 0.0),  # the time it takes must not matter
-            (shard_module, "LOAD_STEP_BYTES", 2_000),  # so that there is something to race with
+            (driver_module, "LOAD_STEP_BYTES", 2_000),  # so that there is something to race with
             *SMALL_STEPS,
         ):
             self._patched.enter_context(patch.object(owner, name, value))
@@ -281,12 +289,14 @@ class Coordinator:
             return lambda: callback() if alive[0] else None
 
         world = self.world
-        self.runtime = Runtime(
+        self.runtime = GroupRuntime(
             self.config,
-            call_soon=lambda callback: world.after(0, guarded(callback)),
-            call_at=lambda at_ms, callback: world.at(at_ms - world.jumped_ms, guarded(callback)),
-            clock=world.clock,
-            steady=world.steady,
+            Environment(
+                call_soon=lambda callback: world.after(0, guarded(callback)),
+                call_at=lambda at_ms, callback: world.at(at_ms - world.jumped_ms, guarded(callback)),
+                clock=world.clock,
+                steady=world.steady,
+            ),
             topic_id=self.topics.id_of,
             surroundings=self.topics,
         )
@@ -487,7 +497,7 @@ class Coordinator:
 
     def _index_of(self, shard: GroupShard) -> int:
         assert self.runtime is not None
-        return next(i for i in self.runtime.loaded() if self.runtime._shards[i].machine is shard)
+        return next(i for i in self.runtime.loaded() if self.runtime._drivers[i].machine is shard)
 
     # --- checks -----------------------------------------------------------------------------------------------
 
@@ -502,7 +512,7 @@ class Coordinator:
         for index in tuple(self._dirty):
             machine = self.runtime.machine(index)
             if machine is not None:
-                shard = self.runtime._shards[index]
+                shard = self.runtime._drivers[index]
                 if shard._records or shard._current is not None:
                     continue  # a group that changes sides does so at once; many records are replayed in steps
                 self._same(machine.durable_state(), self.shadows[index].durable_state(), f"partition {index}")

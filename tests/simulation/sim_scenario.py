@@ -222,9 +222,9 @@ class Scenario:
                 raise SimulationFailure(f"{group.name} still has {list(consumer.members)}", group.name)
         runtime = self.coordinator.runtime
         assert runtime is not None
-        for shard in runtime._shards.values():
-            if shard._parked:
-                raise SimulationFailure(f"still waiting: {list(shard._parked)}")
+        for driver in runtime._drivers.values():
+            if driver._parked:
+                raise SimulationFailure(f"still waiting: {list(driver._parked)}")
 
     def _forget(self) -> None:
         """Retention ends for everything; and a log of tombstones is nothing after compaction."""

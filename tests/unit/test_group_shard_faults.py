@@ -46,13 +46,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append("open" if self in under_way else type(request).__name__)
         return handle(self, now_ms, request)
 
-    def deleted(self: GroupShard, topics: Any) -> Result:
+    def deleted(self: GroupShard, now_ms: int, event: object) -> Result:
         asked.append("open" if self in under_way else "topics")
         return Result()
 
     monkeypatch.setattr(GroupShard, "on_loaded", loaded)
     monkeypatch.setattr(GroupShard, "handle", handled)
-    monkeypatch.setattr(GroupShard, "on_topics_deleted", deleted)
+    monkeypatch.setattr(GroupShard, "on_event", deleted)
     return asked
 
 
@@ -109,7 +109,7 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
         return Result(effects=[] if before is None else [before])
 
     monkeypatch.setattr(GroupShard, "on_timer", on_timer)
-    shard = rig.runtime._shards[0]
+    shard = rig.runtime._drivers[0]
     shard.step(lambda machine, now_ms: Result(effects=[SetTimer("key", START_MS + 100)]))
     shard.step(in_steps)
     rig.scheduler.now_ms += 100

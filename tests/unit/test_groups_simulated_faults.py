@@ -12,7 +12,7 @@ import pytest
 from consumer_rig import ConsumerRig
 from group_rig import MemoryPartition, Rig
 
-import odradek.coordinator.driver as shard_module
+import odradek.coordinator.driver as driver_module
 from odradek.client.assignors import make_assignors
 from odradek.client.consumer_config import ConsumerConfig
 from odradek.client.consumer_fetcher import Fetcher
@@ -28,7 +28,7 @@ OK = ErrorCode.none
 
 def test_a_load_goes_to_the_end_of_the_log_however_far_replicas_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what they lack is not shown before they have it."""  # behaviour 36
-    monkeypatch.setattr(shard_module, "LOAD_STEP_BYTES", 100)
+    monkeypatch.setattr(driver_module, "LOAD_STEP_BYTES", 100)
     rig = Rig(partition_count=1)
     rig.catalog.add("t")
     for offset in range(10):

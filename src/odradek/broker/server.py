@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from odradek.batches.steps import Steps as BatchSteps
     from odradek.broker.cleaning import Cleaning
     from odradek.broker.commit_lane import CommitLane
+    from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
     from odradek.broker.workers import Workers
-    from odradek.coordinator.runtime import Runtime
 
 log = logging.getLogger("odradek.broker")
 
@@ -102,21 +102,24 @@ class BrokerServer:
     # Groups and the cleaner are loaded when there is work for them: a broker that only serves records starts without.
 
     @cached_property
-    def runtime(self) -> Runtime:
+    def runtime(self) -> GroupRuntime:
         """The groups, made when the first of them is asked for."""
+        from odradek.broker.group_runtime import GroupRuntime
         from odradek.broker.group_surroundings import CatalogSurroundings, group_config
-        from odradek.coordinator.runtime import Runtime
+        from odradek.coordinator.runtime import Environment
 
-        runtime = Runtime(
+        runtime = GroupRuntime(
             group_config(self.config),
-            call_soon=self.loop.call_soon,
-            call_at=self._alarms.call_at,
-            clock=self.now_ms,
-            steady=self.clock.steady_ms,
+            Environment(
+                call_soon=self.loop.call_soon,
+                call_at=self._alarms.call_at,
+                clock=self.now_ms,
+                steady=self.clock.steady_ms,
+                start=self.scheduler.start,
+                long_work=self._long_work,
+            ),
             topic_id=self._topic_id,
             surroundings=CatalogSurroundings(self.catalog, self.config),
-            start=self.scheduler.start,
-            long_work=self._long_work,
         )
         self.clock.on_moved.append(runtime.on_clock_moved)
         return runtime
@@ -151,7 +154,7 @@ class BrokerServer:
         return self.workers.run(steps)
 
     @property
-    def _runtime(self) -> Runtime | None:
+    def _runtime(self) -> GroupRuntime | None:
         """The groups, if anybody has asked for any."""
         return self.__dict__.get("runtime")
 

@@ -1,15 +1,14 @@
-"""The answers of the groups on their way to those who asked: few at once, many in shares of the loop."""
+"""Answers on their way to those who asked: few at once, many in shares of the loop."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from typing import Any, Protocol
 
+from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.groups.messages import JoinGroup, Request
 
 log = logging.getLogger("odradek.broker")
 
@@ -70,13 +69,6 @@ def failed(answers: list[Answer], error: ErrorCode) -> list[Answer]:
     return [(request, promise, request.failed(error)) for request, promise, _ in answers]
 
 
-def dropped(request: Request, error: ErrorCode) -> Any:
-    """The answer to a request that was waiting. A JoinGroup gets the id of its member."""
-    if isinstance(request, JoinGroup):
-        return replace(request.failed(error), member_id=request.member_id or request.new_member_id)
-    return request.failed(error)
-
-
 _APPEND_ERRORS = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
     ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
@@ -91,5 +83,6 @@ _APPEND_ERRORS = {
 
 
 def append_error(error: KafkaError | StorageError) -> ErrorCode:
+    """What a request is answered whose records the log did not take, as Kafka's coordinators put it."""
     code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
     return _APPEND_ERRORS.get(code, code)

@@ -1,17 +1,19 @@
-"""One partition of ``__consumer_offsets`` as the runtime serves it: its machine, and what waits for the log."""
+"""One shard as the runtime serves it: its machine, and what waits for the log."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Generator, Hashable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol
 
 from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.header import scan
-from odradek.coordinator.answers import Answer, Answers, Promise, append_error, dropped, failed
-from odradek.coordinator.shard_log import OffsetsPartition, batch_of, most_bytes
+from odradek.coordinator.answers import Answer, Answers, Promise, append_error, failed
+from odradek.coordinator.loader import Load, Loader, LongWork, NewRuns, S
+from odradek.coordinator.shard_log import ShardLog, batch_of, most_bytes
+from odradek.coordinator.timers import Timers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
     Block,
@@ -20,6 +22,7 @@ from odradek.core.effects import (
     Effect,
     Park,
     Record,
+    Request,
     Result,
     SetTimer,
     Steps,
@@ -27,22 +30,11 @@ from odradek.core.effects import (
     begun,
 )
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.pace import Pace
-from odradek.groups.commit_plan import CommitBlock
-from odradek.groups.commit_runs import Load, Loading
-from odradek.groups.consumer_messages import ConsumerHeartbeat
-from odradek.groups.messages import JoinGroup, LeaveGroup, Request, SyncGroup
-from odradek.groups.shard import GroupShard
-from odradek.groups.tombstones import Tombstones
-
-if TYPE_CHECKING:
-    from odradek.coordinator.runtime import Runtime
 
 log = logging.getLogger("odradek.broker")
 
-TOPICS_KNOWN = ("topics known",)
-TOPICS_KNOWN_MS = 10_000
+CATCH_UP_MS = 10_000
 LOAD_STEP_BYTES = 256 * 1024
 LITTLE_RECORDS = 500
 EFFECTS_AT_ONCE = 200
@@ -52,23 +44,43 @@ REPLAY_WORK = 8
 """What it takes to replay a record, in elements of a step; and one more for so many bytes of its value."""
 BYTES_LIKE_ONE = 16
 BATCH_HEADER_BYTES = 61
+_CATCH_UP: Hashable = object()  # a timer of the driver's own, among those of its machine
 
 
-class Shard:
-    """One partition: its state machine, what waits to be appended, who waits for an answer.
+class Services(Protocol[S]):
+    """What a driver uses of the runtime."""
+
+    topic: str
+    new_shard: Callable[[Callable[[], int]], S]
+    new_runs: NewRuns[S] | None
+    long_work: LongWork
+    timers: Timers
+    steady: Callable[[], int]
+    skew_ms: int
+    """How far ``clock`` is ahead of ``steady``."""
+    skipped_records: int
+    call_soon: Callable[[Callable[[], None]], object]
+    start: Callable[[Generator[None, None, None]], object]
+
+    def clock(self) -> int: ...
+    def drive(self, driver: Driver[S]) -> None: ...
+
+
+class Driver(Generic[S]):
+    """Drives one machine: what waits to be appended, who waits for an answer.
 
     ``error`` is NONE while requests are handled. Otherwise it is their answer: COORDINATOR_LOAD_IN_PROGRESS while the
     log is read, NOT_COORDINATOR when it cannot be read or the partition is gone.
     """
 
-    def __init__(self, runtime: Runtime, index: int, partition: OffsetsPartition) -> None:
+    def __init__(self, runtime: Services[S], index: int, partition: ShardLog) -> None:
         self.timers: dict[Hashable, int] = {}
         self.error = ErrorCode.coordinator_load_in_progress
         self._runtime = runtime
         self._index = index
         self._partition = partition
         self.machine = self._new_machine()
-        self._waiting: deque[_Waiting] | None = None  # behind what is being handled in steps; None: nothing is
+        self._waiting: deque[_Waiting[S]] | None = None  # behind what is being handled in steps; None: nothing is
         self._current: _Job | None = None  # what is being handled in steps
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
         self._records: list[Record | Block] = []
@@ -82,10 +94,8 @@ class Shard:
         self._loading: Load | None = None
         self._is_rebuilt = False
 
-    def _new_machine(self) -> GroupShard:
-        machine = GroupShard(self._runtime.config, self._runtime.surroundings)
-        machine.limit_batches(lambda: self.batch_bytes)
-        return machine
+    def _new_machine(self) -> S:
+        return self._runtime.new_shard(lambda: self.batch_bytes)
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -118,14 +128,14 @@ class Shard:
             return
         self._take(result, origin)
 
-    def step(self, make: Callable[[GroupShard, int], Result | Steps]) -> None:
+    def step(self, make: Callable[[S, int], Result | Steps]) -> None:
         """Lets the machine do what no request has caused. Its records may be spread over several batches."""
         if self._waiting is None:
             self._make(make)
         else:
             self._waiting.append(make)
 
-    def _make(self, make: Callable[[GroupShard, int], Result | Steps]) -> None:
+    def _make(self, make: Callable[[S, int], Result | Steps]) -> None:
         if not self.flush() and self._waiting is not None:
             self._waiting.append(make)  # as above
             return
@@ -140,7 +150,7 @@ class Shard:
             return
         self._take(result, origin)
 
-    def _do(self, work: Work, machine: GroupShard) -> Generator[None, None, None]:
+    def _do(self, work: Work, machine: S) -> Generator[None, None, None]:
         """Does what the machine wants done aside, and hands it what came of it."""
         value = None
         try:
@@ -150,14 +160,14 @@ class Shard:
         if self.machine is machine:
             self.step(lambda machine, now_ms: machine.on_work(now_ms, work.key, value))
 
-    def on_topics_changed(self, topics: Collection[str], *, created: bool) -> None:
-        """Tells the machine, after what it is doing in steps: that may have looked at the topics already."""
+    def on_notice(self, notice: object) -> None:
+        """Tells the machine, after what it is doing in steps: that may have looked at what is another now."""
         if self._waiting is None:
-            self.machine.on_topics_changed(topics, created=created)
+            self.machine.on_notice(notice)
             return
 
-        def change(machine: GroupShard, now_ms: int) -> Result:
-            machine.on_topics_changed(topics, created=created)
+        def change(machine: S, now_ms: int) -> Result:
+            machine.on_notice(notice)
             return Result()
 
         self._waiting.append(change)
@@ -168,7 +178,7 @@ class Shard:
             self.machine.on_clock_jumped(by_ms)
             return
 
-        def jump(machine: GroupShard, now_ms: int) -> Result:
+        def jump(machine: S, now_ms: int) -> Result:
             machine.on_clock_jumped(by_ms)
             return Result()
 
@@ -182,10 +192,10 @@ class Shard:
             self._waiting = deque()
             self._runtime.start(self._work(self._waiting))
 
-    def _work(self, waiting: deque[_Waiting]) -> Generator[None, None, None]:
+    def _work(self, waiting: deque[_Waiting[S]]) -> Generator[None, None, None]:
         """Finishes what is under way, and then what has come behind it, until nothing waits or the shard stops."""
         while self._waiting is waiting:
-            entry: _Waiting | None = None
+            entry: _Waiting[S] | None = None
             try:
                 if self._current is not None:
                     self._go_on(self._current)
@@ -218,21 +228,21 @@ class Shard:
         """The machine has failed. What it has done by half is not known, and whose answers were lost with it."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
-        if request is None or isinstance(request, _CHANGES_MEMBERS):
+        if request is None or self.machine.is_broken_by(request):
             self._give_back(self._unanswered(origin), ErrorCode.unknown_server_error)
         else:
             self._fail(self._unanswered(origin), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
         """Tells the machine in its turn, if the timer still counts then: what stands before may cancel it or set it."""
-        number, topic_id = self.timers[key], self._runtime.topic_id
+        number = self.timers[key]
 
-        def ring(machine: GroupShard, now_ms: int) -> Result | Steps:
+        def ring(machine: S, now_ms: int) -> Result | Steps:
             if self.timers.get(key) != number:
                 return Result()
             del self.timers[key]
-            if key == TOPICS_KNOWN and topic_id is not None:
-                return machine.on_topics_known(topic_id)
+            if key is _CATCH_UP:
+                return machine.catch_up(now_ms)
             return machine.on_timer(now_ms, key)
 
         self.step(ring)
@@ -398,7 +408,7 @@ class Shard:
             if isinstance(record, Record):
                 self.machine.replay(offset, record)
             else:
-                self.machine.replay_block(offset, cast("CommitBlock | Tombstones", record))
+                self.machine.replay_block(offset, record)
         except Exception:
             log.exception("%s: the record at %d, just written, cannot be taken in", self, offset)
             self._give_back(answers, ErrorCode.unknown_server_error)
@@ -436,7 +446,9 @@ class Shard:
         """Answers everybody with ``error`` and forgets everything."""
         self.error = error
         self.timers.clear()
-        parked = [(request, promise, dropped(request, error)) for request, promise in self._parked.values()]
+        parked = [
+            (request, promise, self.machine.dropped(request, error)) for request, promise in self._parked.values()
+        ]
         waiting = self._answers
         for _, answers in self._uncommitted:
             waiting += answers
@@ -510,17 +522,17 @@ class Shard:
     def _load(self) -> Load:
         """Reads the log to its end; at each yield others may work."""
         partition, offset = self._partition, self._load_offset
-        loading = Loading(self.machine, str(self), self._runtime.long_work)
+        loader = Loader(self.machine, str(self), self._runtime.new_runs, self._runtime.long_work)
         while True:
             data = partition.read_bytes(offset, LOAD_STEP_BYTES)
             before = offset
             for position, header in scan(data):
                 offset = header.last_offset + 1
                 if not header.is_control:
-                    yield from loading.take(data, position, header, before)
+                    yield from loader.take(data, position, header, before)
             if offset == before:
                 break
-        yield from loading.finish()
+        yield from loader.finish()
         if offset > partition.high_watermark:  # what replicas lack yet, nobody may see
             self._uncommitted.append((offset, []))
 
@@ -532,15 +544,12 @@ class Shard:
                 log.warning("%s: records skipped at its load: %d (%s)", self, count, reason)
         self.error = ErrorCode.none
         self.step(lambda machine, now_ms: begun(self._first(machine, now_ms)))
-        topic_id = self._runtime.topic_id
-        if topic_id is None:
-            return
         if self._is_rebuilt:  # it may fail to write this again and again, so not at once
-            self._runtime.timers.set(self, TOPICS_KNOWN, self._runtime.steady() + TOPICS_KNOWN_MS)
+            self._runtime.timers.set(self, _CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
         else:
-            self.step(lambda machine, _: machine.on_topics_known(topic_id))
+            self.step(lambda machine, now_ms: machine.catch_up(now_ms))
 
-    def _first(self, machine: GroupShard, now_ms: int) -> Steps:
+    def _first(self, machine: S, now_ms: int) -> Steps:
         """What the machine does after a load. If that fails, a new machine would fail, too."""
         try:
             made = machine.on_loaded(now_ms)
@@ -550,20 +559,18 @@ class Shard:
             return Result()
 
     def _give_up(self, error: Exception) -> None:
-        log.error("%s: its log cannot be read, its groups are not served: %s", self, error)
+        log.error("%s: its log cannot be read, nothing in it is served: %s", self, error)
         self.error = ErrorCode.not_coordinator
 
     def __str__(self) -> str:
-        return f"{OFFSETS_TOPIC}-{self._index}"
+        return f"{self._runtime.topic}-{self._index}"
 
 
 def _told(error: Exception) -> ErrorCode:
     return append_error(error) if isinstance(error, KafkaError | StorageError) else ErrorCode.unknown_server_error
 
 
-_CHANGES_MEMBERS = JoinGroup | SyncGroup | LeaveGroup | ConsumerHeartbeat
-"""Requests that change the machine by more than their records."""
-_Waiting = tuple[Request, Promise] | Callable[[GroupShard, int], Result | Steps]
+_Waiting = tuple[Request, Promise] | Callable[[S, int], Result | Steps]
 
 
 class _Origin(NamedTuple):

@@ -1,4 +1,4 @@
-"""A partition of ``__consumer_offsets`` as the runtime needs it, and the records of a tick as a batch for it."""
+"""The log of a shard as the runtime needs it, and the records of a tick as a batch for it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Appended(Protocol):
     def base_offset(self) -> int: ...
 
 
-class OffsetsPartition(Protocol):
-    """A partition of ``__consumer_offsets``, as far as the runtime needs it."""
+class ShardLog(Protocol):
+    """A partition of an internal topic, as far as it is needed here. All of it may raise KafkaError or StorageError."""
 
     @property
     def max_message_bytes(self) -> int:

@@ -1,18 +1,16 @@
 """What a state machine hands back to the runtime that drives it.
 
-A machine never waits, writes or sends. Its entry points are
+A machine never waits, writes or sends. What it is asked stands in ``coordinator/shard``; the most important are
 
 * ``handle(now_ms, request) -> Result``: a request came in;
 * ``replay(offset, record) -> None``: a record of the machine's log, written just now or read at start;
-* ``on_timer(now_ms, key) -> Result``: a timer it had set is due;
-
-and ``on_work(now_ms, key, value) -> Result`` for machines that have ``Work`` done.
+* ``on_timer(now_ms, key) -> Result``: a timer it had set is due.
 
 ``Result.records`` are appended to the machine's partition (all or none), then passed to ``replay`` one by one,
 and only then, once the high watermark has passed them, is ``reply`` released. So living and restarting share
 one path for durable state. Soft state (who is parked, which session runs) changes inside the handlers.
 
-``handle`` and ``on_timer`` may return ``Steps`` where there is much to do: a generator that returns the result. Until
+What returns a result may return ``Steps`` where there is much to do: a generator that returns the result. Until
 it ends, the machine is asked nothing else, but replays what is written. Where no request caused the step, it may yield
 records that are to be written before it goes on; what a request causes is written as a whole.
 """
@@ -21,7 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
+
+if TYPE_CHECKING:
+    from odradek.core.errors import ErrorCode
 
 MAX_RECORD_OVERHEAD_BYTES = 32
 """Of a record in a batch, beside its key and value: length, attributes, deltas and two lengths, as varints."""
@@ -54,6 +55,19 @@ class Block(Protocol):
 
     def pack(self, first: int) -> list[bytes]:
         """The records as they stand in a batch of which they all have the time, from its ``first``-th record on."""
+
+
+class Request(Protocol):
+    """What somebody asks of a machine, free of wire versions.
+
+    ``batched`` requests may be handled while records of earlier ones wait to be appended; before any other request
+    those are appended and replayed, so that it sees them.
+    """
+
+    batched: ClassVar[bool]
+
+    def failed(self, error: ErrorCode) -> object:
+        """The reply when the coordinator is not here, is loading, or could not write."""
 
 
 class Park(NamedTuple):

@@ -1,37 +1,25 @@
-"""Reading a partition of ``__consumer_offsets`` back: of millions of commits, those that were overtaken cost little.
+"""Runs of commits in ``__consumer_offsets``: of millions of them, those that were overtaken cost little at a load.
 
 Most records there are commits that look alike: one layout, other offsets. Such a run is cut by one compiled ``struct``
 over and over, what is constant in it is compared and never taken apart, and of each group, topic and partition only
-the last commit becomes an object (``GroupShard.replay_commits``). Every other record, and any with something unusual in
-it, is replayed by itself, in its place in the log.
-
-``Loading.take`` and ``finish`` are generators: whoever drives them lets others work in between.
+the last commit becomes an object (``GroupShard.replay_commits``). Every other record is replayed by itself.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from mmap import mmap
 from typing import Any, NamedTuple
 
-from odradek.batches.compression import Plain, decompress_in_steps, decompress_small
-from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader
-from odradek.batches.rows import read_record
-from odradek.batches.steps import Steps, finish
-from odradek.core.deferred import Deferred
-from odradek.core.effects import Record
-from odradek.core.errors import CorruptRecord
 from odradek.groups.offsets import Stored
 from odradek.groups.shard import GroupShard
 
 log = logging.getLogger("odradek.broker")
 
 ROWS_AT_ONCE = 2000
-"""So many records are looked at between two yields: about a millisecond's work."""
-_ROWS_LIKE_ONE = 4
-"""A record that stands in no run takes as long as so many that do."""
+"""So many commits are replayed between two yields: about a millisecond's work."""
 PENDING_AT_MOST = 20_000
 MAX_SHAPES = 1000
 
@@ -57,25 +45,13 @@ class Shape(NamedTuple):
     delta_bytes: int
 
 
-Load = Generator[Deferred[Any] | None, Any, None]
-"""``None``: others may work; a promise: there is nothing to do before it is resolved."""
-LongWork = Callable[[Steps[Any]], Generator[Deferred[Any] | None, Any, Any]]
-"""As ``Workers.run``."""
+class CommitRuns:
+    """Those of one log; a ``coordinator.loader.Runs``. ``replay`` takes in one record by itself, and never raises."""
 
-
-def at_once(steps: Steps[Any]) -> Generator[Deferred[Any] | None, Any, Any]:
-    """Long work where there are no threads for it."""
-    yield None
-    return finish(steps)
-
-
-class Loading:
-    """One reading of one log into a machine."""
-
-    def __init__(self, machine: GroupShard, name: str, long_work: LongWork = at_once) -> None:
+    def __init__(self, machine: GroupShard, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._machine = machine
         self._name = name
-        self._long_work = long_work
+        self._replay = replay
         self._shapes: dict[bytes, Shape] = {}
         self._pending: dict[bytes, dict[bytes, Cut]] = {}
         self._pending_count = 0
@@ -83,76 +59,11 @@ class Loading:
         self._texts: dict[bytes, str] = {}
         self._topic_ids: dict[bytes, bytes | None] = {_NO_TOPIC_ID: None}
 
-    def take(self, data: bytes, pos: int, header: BatchHeader, first_offset: int) -> Load:
-        """Takes in one batch, as far as it is not below ``first_offset``. Raises CorruptRecord."""
-        packed = memoryview(data)[pos + HEADER_BYTES : pos + header.size_in_bytes]
-        small = decompress_small(header.compression, packed) if header.compression else bytes(packed)
-        if small is not None:
-            yield from self._take_records(Plain(small, len(small)), header, first_offset)
-        else:
-            yield from self._long_work(self._take_large(packed, header, first_offset))
+    @property
+    def is_full(self) -> bool:
+        return self._pending_count > PENDING_AT_MOST
 
-    def _take_large(self, packed: memoryview, header: BatchHeader, first_offset: int) -> Steps[None]:
-        records = yield from decompress_in_steps(header.compression, packed)
-        yield from self._take_records(records, header, first_offset)
-
-    def _take_records(self, records: Plain, header: BatchHeader, first_offset: int) -> Generator[None, Any, None]:
-        payload, size = records
-        left, at = header.record_count, 0
-        if left * MIN_RECORD_BYTES > size:
-            raise CorruptRecord(f"{left} records cannot fit into {size} bytes at offset {header.base_offset}")
-        plain = not header.is_transactional and header.base_offset >= first_offset
-        since = 0
-        while left:
-            taken = self._take_run(payload, at, min(left, ROWS_AT_ONCE)) if plain else (0, at)
-            if taken[0]:
-                count, at = taken
-                since += count
-            else:
-                yield from self._drain()
-                count, at = 1, self._take_one(payload, at, header, first_offset)
-                since += _ROWS_LIKE_ONE
-            left -= count
-            if self._pending_count > PENDING_AT_MOST:
-                yield from self._drain()
-            if since >= ROWS_AT_ONCE:
-                since = 0
-                yield
-        if at != size:
-            raise CorruptRecord(f"{size - at} bytes behind the last record at {header.base_offset}")
-        yield
-
-    def finish(self) -> Iterator[None]:
-        """Replays what is still held back."""
-        yield from self._drain()
-
-    # --- one by one -------------------------------------------------------------------------------------------
-
-    def _take_one(self, payload: bytes | mmap, at: int, header: BatchHeader, first_offset: int) -> int:
-        try:
-            at, _, delta, key, value, _ = read_record(payload, at)
-        except IndexError as error:
-            raise CorruptRecord(f"the records at offset {header.base_offset} are cut off") from error
-        offset = header.base_offset + delta
-        if offset >= first_offset:
-            if key is None:
-                self._machine.skipped["no key"] += 1
-            elif header.is_transactional:
-                self._machine.skipped["transactional offsets are not supported yet"] += 1
-            else:
-                self._replay(offset, key, value)
-        return at
-
-    def _replay(self, offset: int, key: bytes, value: bytes | None) -> None:
-        try:
-            self._machine.replay(offset, Record(key, value))
-        except Exception:
-            log.exception("%s: the record at %d cannot be taken in", self._name, offset)
-            self._machine.skipped["an error"] += 1
-
-    # --- runs -------------------------------------------------------------------------------------------------
-
-    def _take_run(self, payload: bytes | mmap, at: int, most: int) -> tuple[int, int]:
+    def take(self, payload: bytes | mmap, at: int, most: int) -> tuple[int, int]:
         """(records taken, position behind them) of a run of plain commits; none where ``at`` stands no such."""
         known = self._shapes.get(payload[at : at + 4])
         if known is not None:
@@ -193,7 +104,7 @@ class Loading:
         self._pending_count += len(rows) - before
         return taken
 
-    def _drain(self) -> Generator[None, Any, None]:
+    def drain(self) -> Generator[None, Any, None]:
         """Replays the last commit of each partition that was seen since the last time."""
         pending, self._pending, self._pending_count = self._pending, {}, 0
         done = 0

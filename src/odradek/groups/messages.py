@@ -1,32 +1,18 @@
-"""Requests and replies of the group coordinator, free of wire versions.
+"""Requests and replies of the group coordinator, free of wire versions, and what it is told of the world outside.
 
 A handler makes the request from whatever version came, adds what a state machine may not make itself (a new member
-id), and packs the reply for that version. Every request can say how it fails: ``request.failed(error)`` is the
-reply when the coordinator is not here, is loading, or could not write.
-
-``batched`` requests may be handled while records of earlier ones wait to be appended; before any other request
-those are appended and replayed, so that it sees them.
+id), and packs the reply for that version. Every request is a ``core.effects.Request``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from odradek.core.errors import ErrorCode
 
 NO_MEMBER = ""
-
-
-class Request(Protocol):
-    """What the runtime needs to know of a request."""
-
-    batched: ClassVar[bool]
-
-    def failed(self, error: ErrorCode) -> object:
-        """The reply that says so."""
-
 
 # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -248,6 +234,22 @@ class LeaveGroup:
 class LeaveGroupReply:
     error: ErrorCode = ErrorCode.none
     members: Sequence[tuple[LeavingMember, ErrorCode]] = ()
+
+
+# --- what happens outside ---------------------------------------------------------------------------------------
+
+
+class TopicsDeleted(NamedTuple):
+    """An event: what groups have committed for these topics goes."""
+
+    topics: Collection[str]
+
+
+class TopicsChanged(NamedTuple):
+    """A notice: these topics came (``created``), went, or have more partitions."""
+
+    topics: Collection[str]
+    created: bool
 
 
 # --- administration ---------------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from odradek.core.effects import Record, Result, SetTimer, Steps, begun, result_of
+from odradek.core.effects import Block, Record, Request, Result, SetTimer, Steps, begun, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
 from odradek.core.records import (
@@ -55,8 +56,9 @@ from odradek.groups.messages import (
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Request,
     SyncGroup,
+    TopicsChanged,
+    TopicsDeleted,
 )
 from odradek.groups.offsets import Offsets, Prepared, Stored, TopicIds
 from odradek.groups.tombstones import Tombstones
@@ -75,14 +77,21 @@ class DurableState(NamedTuple):
 
 
 class GroupShard:
-    """See the module's docstring, and core/effects for the contract."""
+    """See the module's docstring, and coordinator/shard for the contract.
 
-    def __init__(self, config: GroupConfig, surroundings: Surroundings | None = None) -> None:
+    ``surroundings`` is what KIP-848 groups see of the topics. ``topic_id`` tells the id of a topic: ``catch_up``
+    deletes what was committed for another of its name. Without it, nothing is deleted there.
+    """
+
+    def __init__(
+        self, config: GroupConfig, surroundings: Surroundings | None = None, topic_id: TopicIds | None = None
+    ) -> None:
         self.config = config
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}  # of KIP-848; no group is in both
         self.skipped: Counter[str] = Counter()
         self._loaded = False
+        self._topic_id = topic_id
         self._membership = Membership(config, self.groups)
         self._offsets = Offsets(config, self.groups, self._membership, self.consumer_groups)
         self._consumers = ConsumerMembership(
@@ -124,6 +133,16 @@ class GroupShard:
         if isinstance(request, ConsumerHeartbeat) and request.group_id not in self.groups:
             return Result()  # likewise, unless the group changes sides
         return None
+
+    def is_broken_by(self, request: Request) -> bool:
+        """A handler has raised: whether it may have changed members by half, of which no record tells."""
+        return isinstance(request, JoinGroup | SyncGroup | LeaveGroup | ConsumerHeartbeat)
+
+    def dropped(self, request: Request, error: ErrorCode) -> Any:
+        """The reply to a parked request that nothing completes any more. A JoinGroup gets the id of its member."""
+        if isinstance(request, JoinGroup):
+            return replace(request.failed(error), member_id=request.member_id or request.new_member_id)
+        return request.failed(error)
 
     def committed(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         """What was committed last, if anything."""
@@ -203,11 +222,12 @@ class GroupShard:
         else:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
 
-    def replay_block(self, offset: int, block: CommitBlock | Tombstones) -> None:
+    def replay_block(self, offset: int, block: Block) -> None:
         """Takes over a block, just written; ``offset`` is that of its first record."""
         if isinstance(block, Tombstones):
             self._replay_tombstones(block)
             return
+        assert isinstance(block, CommitBlock)
         self._ensure_group(block.plan.request.group_id, block.now_ms)
         self._offsets.replay_block(block)
 
@@ -332,17 +352,21 @@ class GroupShard:
                     member.session_timer_ms += by_ms
         self._consumers.timers.shift(by_ms)
 
-    def on_topics_changed(self, topics: Collection[str], *, created: bool) -> None:
+    def on_notice(self, notice: object) -> None:
         """Topics came, went or grew: groups that read them assign anew at their next heartbeat."""
-        self._consumers.on_topics_changed(topics, created=created)
+        assert isinstance(notice, TopicsChanged)
+        self._consumers.on_topics_changed(notice.topics, created=notice.created)
 
-    def on_topics_deleted(self, topics: Collection[str]) -> Result | Steps:
-        """Their offsets go, for every group."""
-        return begun(in_parts(self._offsets.on_topics_deleted(topics), Result()))
+    def on_event(self, now_ms: int, event: object) -> Result | Steps:
+        """Topics were deleted: their offsets go, for every group."""
+        assert isinstance(event, TopicsDeleted)
+        return begun(in_parts(self._offsets.on_topics_deleted(event.topics), Result()))
 
-    def on_topics_known(self, topic_id: TopicIds) -> Result | Steps:
+    def catch_up(self, now_ms: int) -> Result | Steps:
         """Offsets go whose topic was deleted while nobody could write that down: a crash came in between."""
-        return begun(in_parts(self._offsets.of_topics_gone(topic_id), Result()))
+        if self._topic_id is None:
+            return Result()
+        return begun(in_parts(self._offsets.of_topics_gone(self._topic_id), Result()))
 
     # --- administration ---------------------------------------------------------------------------------------
 

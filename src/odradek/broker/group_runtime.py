@@ -1,0 +1,47 @@
+"""The coordinator of groups: the runtime's first tenant, with ``__consumer_offsets`` for its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from odradek.coordinator.runtime import Environment, Runtime
+from odradek.core.ids import OFFSETS_TOPIC
+from odradek.groups.commit_runs import CommitRuns
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_group import Surroundings
+from odradek.groups.messages import TopicsChanged, TopicsDeleted
+from odradek.groups.offsets import TopicIds
+from odradek.groups.shard import GroupShard
+
+
+class GroupRuntime(Runtime[GroupShard]):
+    """``topic_id`` tells the id of a topic; ``surroundings`` is what KIP-848 groups see of the topics."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        environment: Environment,
+        *,
+        topic_id: TopicIds | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        self.config = config
+        self._topic_id = topic_id
+        self._surroundings = surroundings
+        super().__init__(OFFSETS_TOPIC, self._new_shard, environment, CommitRuns)
+
+    def _new_shard(self, batch_bytes: Callable[[], int]) -> GroupShard:
+        machine = GroupShard(self.config, self._surroundings, self._topic_id)
+        machine.limit_batches(batch_bytes)
+        return machine
+
+    group_partition = Runtime.partition_of
+    """The partition of ``__consumer_offsets`` that keeps this group; -1 while the topic does not exist."""
+
+    def on_topics_deleted(self, topics: Collection[str]) -> None:
+        """Deletes what groups have committed for these topics."""
+        self.on_event(TopicsDeleted(topics))
+
+    def on_topics_changed(self, topics: Collection[str], *, created: bool = False) -> None:
+        """Topics were created, deleted, or have more partitions: KIP-848 groups that read them assign anew."""
+        self.on_notice(TopicsChanged(topics, created))
