@@ -43,5 +43,5 @@ class GroupRuntime(Runtime[GroupShard]):
         self.on_event(TopicsDeleted(topics))
 
     def on_topics_changed(self, topics: Collection[str], *, created: bool = False) -> None:
-        """Topics were created, deleted, or have more partitions: KIP-848 groups that read them assign anew."""
+        """Topics were created, deleted, or have more partitions: KIP-848 groups that read them assign again."""
         self.on_notice(TopicsChanged(topics, created))

@@ -533,7 +533,7 @@ class Driver(Generic[S]):
             if offset == before:
                 break
         yield from loader.finish()
-        if offset > partition.high_watermark:  # what replicas lack yet, nobody may see
+        if offset > partition.high_watermark:  # what replicas lack yet, no client may see
             self._uncommitted.append((offset, []))
 
     def _finish_load(self) -> None:

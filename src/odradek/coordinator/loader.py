@@ -3,7 +3,7 @@
 A tenant whose log holds millions of records that look alike hands in what takes them in by runs (``Runs``). Every other
 record, and any with something unusual in it, is replayed by itself, in its place in the log.
 
-``Loader.take`` and ``finish`` are generators: whoever drives them lets others work in between.
+``Loader.take`` and ``finish`` are generators: between their steps others work.
 """
 
 from __future__ import annotations

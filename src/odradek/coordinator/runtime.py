@@ -7,7 +7,7 @@ A coordinator (of groups, say) is a kind of machine, ``Shard``, and a topic for 
     runtime.load(index, partition)          # for each partition led here; again after it came back
     runtime.unload(index)                   # no longer led here, or the topic was deleted
     runtime.on_high_watermark(index)        # the partition's has moved
-    runtime.on_event(Closed("a"))           # what machines are told of the world outside: see ``Shard``
+    runtime.on_event(Closed("a"))           # what machines learn of the world outside: see ``Shard``
     runtime.on_clock_moved()                # after a clock that users can move was moved
     runtime.stop()                          # before the logs close: who waits is answered NOT_COORDINATOR
 
@@ -63,7 +63,7 @@ class Environment:
     the one thread that everything here runs on.
 
     ``clock`` may jump, when somebody sets the system's time or the machine wakes up. ``steady`` does not, and timers go
-    by it; machines are told of a jump, and move what they hold of it along. Without ``steady`` the clock counts as
+    by it; machines learn of a jump, and move what they hold of it along. Without ``steady`` the clock counts as
     steady.
 
     ``start`` runs a generator in shares of the loop; without it, a step in each tick. ``long_work`` runs what unpacks
@@ -215,12 +215,12 @@ class Runtime(Generic[S]):
         return driver.machine if driver is not None and driver.error is ErrorCode.none else None
 
     def on_event(self, event: object) -> None:
-        """Something has happened outside that machines may have to write down: each is told in its turn."""
+        """Something has happened outside that machines may have to write down: each gets it in its turn."""
         for driver in list(self._drivers.values()):
             driver.step(lambda machine, now_ms: machine.on_event(now_ms, event))
 
     def on_notice(self, notice: object) -> None:
-        """Something outside has changed, of which machines write nothing: they are told at once, but not in a step."""
+        """Something outside has changed, of which machines write nothing: they get it at once, or after their steps."""
         for driver in list(self._drivers.values()):
             driver.on_notice(notice)
 

@@ -1,4 +1,4 @@
-"""What the runtime needs of a state machine, all of it: whoever has these entry points can be driven."""
+"""What the runtime needs of a state machine: all of its entry points."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Shard(Protocol):
         """The log was read to its end. If this raises, the machine serves what it can."""
 
     def catch_up(self, now_ms: int) -> Result | Steps:
-        """Writes what has happened outside while nobody could write it down.
+        """Writes what has happened outside while this machine was not there to write it down.
 
         It is called behind ``on_loaded``, but ten seconds later where the machine was rebuilt: this may be what failed.
         """
@@ -69,7 +69,7 @@ class Shard(Protocol):
         """
 
     def on_notice(self, notice: object) -> None:
-        """Something outside has changed, of which nothing is written. A machine that is being loaded is told, too."""
+        """Something outside has changed, of which nothing is written. A machine that is being loaded gets it, too."""
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """The time was set, or nothing ran for a while: the times that the machine holds move along."""

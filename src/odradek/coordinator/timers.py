@@ -18,7 +18,7 @@ class Cancellable(Protocol):
 
 
 class Owner(Protocol):
-    """Whoever sets timers. ``timers`` holds, by key, the number of each that counts; whoever cancels one removes it."""
+    """What sets timers. ``timers`` holds, by key, the number of each that counts; what cancels one removes it."""
 
     timers: dict[Hashable, int]
 

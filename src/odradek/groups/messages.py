@@ -1,4 +1,4 @@
-"""Requests and replies of the group coordinator, free of wire versions, and what it is told of the world outside.
+"""Requests and replies of the group coordinator, free of wire versions, and what it learns of the world outside.
 
 A handler makes the request from whatever version came, adds what a state machine may not make itself (a new member
 id), and packs the reply for that version. Every request is a ``core.effects.Request``.

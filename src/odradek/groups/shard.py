@@ -363,7 +363,7 @@ class GroupShard:
         return begun(in_parts(self._offsets.on_topics_deleted(event.topics), Result()))
 
     def catch_up(self, now_ms: int) -> Result | Steps:
-        """Offsets go whose topic was deleted while nobody could write that down: a crash came in between."""
+        """Offsets go whose topic was deleted while no machine could write that down: a crash came in between."""
         if self._topic_id is None:
             return Result()
         return begun(in_parts(self._offsets.of_topics_gone(self._topic_id), Result()))
