@@ -13,7 +13,7 @@ from unittest.mock import patch
 from odradek.coordinator.answers import resolve
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.loader import Loader
-from odradek.core.effects import SetTimer
+from odradek.core.effects import Result, SetTimer
 from odradek.core.errors import ErrorCode
 from odradek.groups import assignors, consumer_membership, offsets
 from odradek.groups.classic import ClassicGroup, State
@@ -126,11 +126,11 @@ def _replies_before_replicas_have_it(real: Any) -> Any:
 
 
 def _replies_before_the_append(real: Any) -> Any:
-    def take(self: Any, result: Any, request: Any, promise: Any, long: Any = None) -> None:
-        if result.records and result.reply is not None and promise is not None and request is not None:
-            promise.resolve(result.reply)
+    def take(self: Any, result: Any, origin: Any) -> None:
+        if isinstance(result, Result) and result.records and result.reply is not None and origin.promise is not None:
+            origin.promise.resolve(result.reply)
             result.reply = None
-        real(self, result, request, promise, long)
+        real(self, result, origin)
 
     return take
 
@@ -181,8 +181,6 @@ def _first_commit_of_a_block_wins(real: Any) -> Any:
 
 
 def _sessions_never_end(real: Any) -> Any:
-    from odradek.core.effects import Result
-
     return lambda self, now_ms, group, member_id: Result()
 
 
