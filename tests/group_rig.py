@@ -18,7 +18,7 @@ from uuid import UUID
 from odradek.batches.header import HEADER_BYTES, scan
 from odradek.batches.rows import iter_records
 from odradek.broker.group_runtime import GroupRuntime
-from odradek.broker.handlers import SERVED
+from odradek.broker.handlers import served
 from odradek.broker.leftovers import Leftovers
 from odradek.broker.scheduler import SHARE_S, Task
 from odradek.broker.scheduler import Scheduler as Shares
@@ -34,9 +34,9 @@ from odradek.wire.schemas import Kind
 
 _GROUP_APIS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}
 HANDLERS = {
-    int(name[1:3]): (import_module(f"odradek.broker.handlers.{name}"), versions)
-    for name, versions in SERVED.items()
-    if int(name[1:3]) in _GROUP_APIS
+    api.key: (import_module(f"odradek.broker.handlers.{api.name}"), api.versions)
+    for api in served()
+    if api.key in _GROUP_APIS
 }
 START_MS = 1_700_000_000_000
 

@@ -20,7 +20,7 @@ from kio.serial._introspect import classify_field, get_field_tag, is_optional
 
 from odradek.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from odradek.batches.encode import seal_records
-from odradek.broker.handlers import SERVED
+from odradek.broker.handlers import served
 from odradek.core.varints import uvarint
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
@@ -102,19 +102,19 @@ class Generator:
 
     def request(self, *, api_key: int | None = None, extreme: str | None = None) -> Request:
         """A request of some API and version; ``extreme`` where its schema has room for that."""
-        name = self.dice.choice([name for name in SERVED if api_key in (None, int(name[1:3]))])
-        return self._request(int(name[1:3]), self.dice.choice(versions_of(int(name[1:3]))), extreme)
+        key = self.dice.choice([api.key for api in served() if api_key in (None, api.key)])
+        return self._request(key, self.dice.choice(versions_of(key)), extreme)
 
     def of_each_version(self) -> Iterator[Request]:
         """A plain request of each API and version."""
-        for name in SERVED:
-            for version in versions_of(int(name[1:3])):
-                yield self._request(int(name[1:3]), version, "plain")
+        for api in served():
+            for version in versions_of(api.key):
+                yield self._request(api.key, version, "plain")
 
     def of_each_api(self, extreme: str) -> Iterator[Request]:
         """A request of the newest version for each place of each API's schema that can be extreme in this way."""
-        for name in SERVED:
-            key, version = int(name[1:3]), versions_of(int(name[1:3]))[-1]
+        for api in served():
+            key, version = api.key, versions_of(api.key)[-1]
             entity = schemas.message_type(key, version, Kind.REQUEST)
             for where in places_of(entity, extreme) or [""]:
                 yield self._request(key, version, extreme, where)
@@ -143,7 +143,7 @@ class Generator:
 
 @cache
 def versions_of(api_key: int) -> list[int]:
-    ((oldest, newest),) = [versions for name, versions in SERVED.items() if int(name[1:3]) == api_key]
+    ((oldest, newest),) = [api.versions for api in served() if api.key == api_key]
     known_oldest, known_newest = schemas.known_versions(api_key)
     return list(range(max(oldest, known_oldest), min(newest, known_newest) + 1))
 

@@ -77,7 +77,7 @@ class FastPath:
         broker: Any = SimpleNamespace(
             catalog=SimpleNamespace(topic=lambda name: topic, topic_by_id=lambda topic_id: topic),
             runtime=runtime,
-            router=SimpleNamespace(faults=None),
+            intercepts_requests=False,
             quotas=SimpleNamespace(limited=lambda key: False),
             scheduler=SimpleNamespace(clock=lambda: 0.0),
         )

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from brokers import Wire
 
-from odradek.broker.config import BrokerConfig, ConfigType, inert_broker_keys
+from odradek.broker.config import BrokerConfig
 from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.config_keys import ConfigType, inert_broker_keys
 from odradek.broker.config_protection import protecting
 from odradek.broker.host_limits import is_loopback
 from odradek.broker.server import BrokerServer

@@ -14,7 +14,7 @@ import pytest
 from hostile import Generator, Known, Request, Scale, packed, places_of, versions_of
 from peers import Peer, serving, until
 
-from odradek.broker.handlers import SERVED
+from odradek.broker.handlers import served
 from odradek.broker.scheduler import Task
 from odradek.broker.server import BrokerServer
 from odradek.wire import schemas
@@ -76,7 +76,7 @@ def widest(known: Known, api_key: int, where: str) -> Request:
     return generator.widest(api_key, where)
 
 
-WIDE = [(key, where) for key in sorted(int(name[1:3]) for name in SERVED) for where in places(key)]
+WIDE = [(key, where) for key in (api.key for api in served()) for where in places(key)]
 
 
 @pytest.mark.parametrize(("api_key", "where"), [case for case in WIDE if case[0] not in _ELSEWHERE])

@@ -16,7 +16,7 @@ if __name__ == "__main__":
 
 from recording import load
 
-from odradek.broker.handlers import ADVERTISED_OLDEST, SERVED
+from odradek.broker.handlers import served
 from odradek.catalog.features import AT_FIRST, SUPPORTED
 from odradek.wire import schemas
 
@@ -214,8 +214,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def tables() -> dict[str, str]:
     """Name of a table → the table."""
     theirs = announced()
-    ours = {int(name[1:3]): versions for name, versions in SERVED.items()}
-    ours |= {key: (oldest, ours[key][1]) for key, oldest in ADVERTISED_OLDEST.items()}
+    ours = {api.key: (api.advertised_oldest, api.versions[1]) for api in served()}
     return {
         "announced": _table(
             ("key", "API", "Apache Kafka 4.3", "here"),

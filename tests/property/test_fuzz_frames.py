@@ -20,9 +20,9 @@ from instances import Instances, plain
 from kio.serial._introspect import classify_field
 
 from odradek.batches.encode import encode_batch
+from odradek.broker import handlers
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
-from odradek.broker.handlers import SERVED
 from odradek.broker.metadata_log import Change
 from odradek.broker.router import Router
 from odradek.broker.server import BrokerServer
@@ -103,7 +103,7 @@ class Plausible(Instances):
 def served() -> dict[int, tuple[int, int]]:
     """API -> versions the broker's handlers take."""
     router = Router(None)  # type: ignore[arg-type]
-    assert len(router.apis) == len(SERVED)
+    assert len(router.apis) == len(handlers.served())
     return {key: (api.oldest, api.newest) for key, api in router.apis.items()}
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker import config
-from odradek.broker.config import BrokerConfig, Source, log_config
+from odradek.broker import config, config_keys
+from odradek.broker.config import BrokerConfig, log_config
 from odradek.broker.config_description import describe_broker, describe_topic
 from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.config_keys import Source
 from odradek.broker.group_surroundings import group_config
 from odradek.broker.quotas import Quotas
 from odradek.core.errors import ConfigError
@@ -41,31 +42,31 @@ def test_ill_settings_are_refused(setting: str, complaint: str) -> None:
 
 def test_every_default_is_valid_and_has_its_attribute() -> None:
     broker = BrokerConfig()
-    for name, key in (config.broker_keys() | config.inert_broker_keys() | config.topic_keys()).items():
+    for name, key in (config_keys.broker_keys() | config_keys.inert_broker_keys() | config_keys.topic_keys()).items():
         if key.default is not None:
             key.parse(key.default)
-        if name in config.broker_keys():
+        if name in config_keys.broker_keys():
             assert hasattr(broker, name.replace(".", "_"))
 
 
 def test_no_name_is_in_two_tables() -> None:
-    assert not config.broker_keys().keys() & config.inert_broker_keys().keys()
-    assert config.broker_keys().keys() | config.inert_broker_keys().keys() >= DYNAMIC
+    assert not config_keys.broker_keys().keys() & config_keys.inert_broker_keys().keys()
+    assert config_keys.broker_keys().keys() | config_keys.inert_broker_keys().keys() >= DYNAMIC
 
 
 def test_every_setting_acts_or_says_why_not() -> None:
-    for key in config.broker_keys().values():
+    for key in config_keys.broker_keys().values():
         assert key.doc
-    for key in config.inert_broker_keys().values():
+    for key in config_keys.inert_broker_keys().values():
         assert key.inert
-    for key in config.topic_keys().values():
+    for key in config_keys.topic_keys().values():
         assert key.doc or key.inert, key.name
 
 
 def test_embedded_defaults_that_differ_from_kafka_say_so() -> None:
     # claim 78: Kafka's offsets.topic.replication.factor is 3, which one broker cannot meet
     for name in ("offsets.topic.replication.factor", "group.initial.rebalance.delay.ms", "node.id"):
-        assert "Kafka" in config.broker_keys()[name].doc
+        assert "Kafka" in config_keys.broker_keys()[name].doc
 
 
 def test_a_topic_takes_its_own_value_then_the_brokers_then_the_default() -> None:
@@ -123,7 +124,7 @@ def test_every_setting_of_a_topic_follows_its_brokers() -> None:
     """Each of the broker's names for it, in its own unit, at the start and while running."""
     other = {"boolean": "true", "int": "1500000", "long": "1500000", "double": "0.25", "list": "compact"}
     checked = 0
-    for name, key in config.topic_keys().items():
+    for name, key in config_keys.topic_keys().items():
         for twin in key.falls_back:
             text = {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}.get(name)
             text = text or ("7" if "level" in name or "replicas" in name else other[key.type.name.lower()])
@@ -206,9 +207,9 @@ def test_what_kafka_refuses_at_the_start_it_refuses_while_running(setting: str, 
 
 
 def test_numbers_are_read_as_java_reads_them() -> None:
-    ratio = config.broker_keys()["log.cleaner.min.cleanable.ratio"]
+    ratio = config_keys.broker_keys()["log.cleaner.min.cleanable.ratio"]
     assert [ratio.parse(text) for text in ("0.5f", "1d", " .25 ", "5e-1D")] == [0.5, 1.0, 0.25, 0.5]
-    assert config.topic_keys()["compression.gzip.level"].parse("-1") == -1
+    assert config_keys.topic_keys()["compression.gzip.level"].parse("-1") == -1
     assert log_config(BrokerConfig.parse(["log.retention.ms=-5"]), {}).retention_ms == -1
 
 

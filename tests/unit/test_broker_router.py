@@ -16,7 +16,7 @@ import pytest
 from odradek.broker import connection as connection_module
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
-from odradek.broker.handlers import SERVED
+from odradek.broker.handlers import served
 from odradek.broker.quotas import Quotas
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
@@ -74,8 +74,7 @@ class Server:
         self.quotas = Quotas(BrokerConfig(), lambda: 0)
         self.router = Router.__new__(Router)
         self.router._broker = self  # type: ignore[assignment]
-        self.router.faults = None
-        self.commit_lane = SimpleNamespace(take=lambda backlog, most: None)  # no commit here is like another
+        self.router.middleware = None
         self.router.apis = {int(name[1:]): Api(int(name[1:]), (0, 3), handle) for name, handle in handlers.items()}
 
     def use(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -88,6 +87,11 @@ class Server:
         return True
 
     def discharge(self, connection: Connection) -> None: ...
+
+    def fast_path(self, frame: bytes) -> None: ...
+
+    def dispatch(self, frame: bytes, connection: Connection) -> Any:
+        return self.router.dispatch(frame, connection)
 
 
 @pytest.fixture
@@ -135,7 +139,7 @@ def raising(error: Exception) -> Any:
 
 def test_handlers_are_listed_by_number_and_offer_versions_that_exist() -> None:
     router = Router(SimpleNamespace())  # type: ignore[arg-type]
-    assert [int(name[1:3]) for name in SERVED] == list(router.apis)
+    assert [api.key for api in served()] == list(router.apis)
     for key, api in router.apis.items():
         oldest, newest = schemas.known_versions(key)
         assert oldest <= api.oldest <= api.newest <= newest

@@ -13,7 +13,7 @@ from instances import Instances
 
 from odradek.broker.faults import Faults, find_api, find_code, kafka_name, names_topics
 from odradek.broker.fetch_sessions import FetchSessions, Wanted
-from odradek.broker.handlers import SERVED
+from odradek.broker.handlers import served
 from odradek.broker.refusals import refusal
 from odradek.broker.router import Api
 from odradek.core.deferred import Deferred, Hangup
@@ -22,7 +22,7 @@ from odradek.wire import schemas
 from odradek.wire.hot_log import FetchedPartition, fetch_response
 from odradek.wire.schemas import Kind
 
-APIS = {api.key: api for api in map(Api.of, SERVED)}
+APIS = {api.key: api for api in map(Api.of, served())}
 CODE = ErrorCode.not_coordinator
 T_ID = UUID(int=7)
 
@@ -154,7 +154,7 @@ class Rig:
         topics = {T_ID: SimpleNamespace(name="by-id")}
         self.broker: Any = SimpleNamespace(
             router=SimpleNamespace(
-                apis=apis, faults=None, call=lambda handle, context, message: handle(self.broker, context, message)
+                apis=apis, middleware=None, call=lambda handle, context, message: handle(self.broker, context, message)
             ),
             loop=SimpleNamespace(call_later=self._call_later),
             now_ms=lambda: 77,
@@ -190,7 +190,7 @@ class Rig:
         context: Any = SimpleNamespace(
             api_key=key, client_id=client, connection=self.connection(on), version=version or APIS[key].newest
         )
-        faults = self.broker.router.faults
+        faults = self.broker.router.middleware
         if faults is None:
             return self.broker.router.apis[key].handle(self.broker, context, message)
         return faults.serve(self.broker.router.apis[key], context, message)
@@ -217,13 +217,13 @@ def produce(*topics: str, acks: int = -1) -> Any:
 
 def test_nothing_is_asked_while_nothing_is_set() -> None:
     rig = Rig()
-    assert rig.broker.router.faults is None
+    assert rig.broker.router.middleware is None
     rig.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", times=2)
-    assert rig.broker.router.faults is rig.faults
+    assert rig.broker.router.middleware is rig.faults
     assert rig.ask(12, beat())["error_code"] is CODE
-    assert rig.broker.router.faults is rig.faults
+    assert rig.broker.router.middleware is rig.faults
     assert rig.ask(12, beat())["error_code"] is CODE
-    assert rig.broker.router.faults is None
+    assert rig.broker.router.middleware is None
     assert rig.done == []
     assert rig.ask(12, beat()) == {"served": beat()}
 
@@ -242,7 +242,7 @@ def test_a_fault_strikes_its_api_topic_and_client_only() -> None:
     ] * 3
     assert rig.faults.pending() == [1]
     rig.faults.clear()
-    assert (rig.faults.pending(), list(rig.faults.fired), rig.broker.router.faults) == ([], [], None)
+    assert (rig.faults.pending(), list(rig.faults.fired), rig.broker.router.middleware) == ([], [], None)
 
 
 def test_topics_are_told_by_name_by_id_and_through_a_session() -> None:
@@ -300,7 +300,7 @@ def test_a_fault_that_cannot_be_is_refused_at_once() -> None:
     ]:
         with pytest.raises(ValueError, match=r"\w"):
             rig.faults.add(**wrong)
-    assert rig.broker.router.faults is None
+    assert rig.broker.router.middleware is None
 
 
 # --- what becomes of the request ----------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_a_delayed_request_holds_up_its_connection_and_no_other() -> None:
     rig.pass_time()
     assert [message.generation_id for message in rig.done] == [4, 1, 2, 3]
     assert [reply.value for reply in replies] == [{"served": beat(n)} for n in (1, 2, 3)]
-    assert rig.broker.router.faults is None
+    assert rig.broker.router.middleware is None
 
 
 def test_a_delayed_request_is_done_though_its_client_has_gone() -> None:
@@ -341,7 +341,7 @@ def test_a_delayed_request_is_done_though_its_client_has_gone() -> None:
     rig.connection("one").abort()
     rig.pass_time()
     assert [message.generation_id for message in rig.done] == [1]
-    assert rig.broker.router.faults is None
+    assert rig.broker.router.middleware is None
 
 
 def test_requests_behind_a_delayed_one_can_be_delayed_again() -> None:
@@ -381,7 +381,7 @@ def test_a_dropped_request_gets_no_reply_and_neither_does_what_follows() -> None
     for parked in tuple(rig.connection("one").parked):
         parked.wake()
     assert rig.aborted == ["one"]
-    assert rig.broker.router.faults is None
+    assert rig.broker.router.middleware is None
 
 
 def test_a_disconnect_of_what_is_answered_later_closes_then() -> None:

@@ -23,7 +23,7 @@ from odradek.wire.hot_commit import MAX_FRAME_BYTES, Commit, Layout, Same, posit
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices
 
 OFFSET_COMMIT = 8
 MAX_PLAN_BYTES = 10 << 20
@@ -82,7 +82,7 @@ class CommitLane:
     new ones are made at a slow pace only. The layouts' bytes are bounded as well; the oldest lengths go first.
     """
 
-    def __init__(self, broker: BrokerServer) -> None:
+    def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
         self._layouts: OrderedDict[int, list[Layout]] = OrderedDict()  # by the frames' length
         self._layout_bytes = 0
@@ -114,7 +114,7 @@ class CommitLane:
             self._learn(frame)
             return None
         broker = self._broker
-        if broker.router.faults is not None or broker.quotas.limited(REQUEST_PERCENTAGE):
+        if broker.intercepts_requests or broker.quotas.limited(REQUEST_PERCENTAGE):
             return None
         if not planned.commit.is_current(broker):  # to be learnt anew
             if self._plans.pop(key, None) is not None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker import config_protection, config_resources
-from odradek.broker.config import MIN_ISR, BrokerConfig, check_topic_configs, find_broker_key
+from odradek.broker.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.config_keys import find_broker_key
 from odradek.broker.config_resources import LOGGER
 from odradek.broker.long_lists import counted
 from odradek.broker.long_replies import elements, reply
@@ -19,9 +20,8 @@ from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterCon
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
 MAX_SETTINGS = 10_000
@@ -32,7 +32,7 @@ Changes = Mapping[str, str | None]
 
 
 def answer(
-    broker: BrokerServer, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
+    broker: BrokerServices, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
 ) -> Steps[list[Chunk]]:
     """Alters each resource of a request; a row for each says how it went. ``alter`` says what to write for one."""
     try:
@@ -55,7 +55,7 @@ def answer(
 
 
 def _alter_all(
-    broker: BrokerServer, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
+    broker: BrokerServices, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
 ) -> Steps[list[KafkaError | None]]:
     """Why each resource is refused. Raises KafkaError where all of them are."""
     times = yield from counted((resource.resource_type, resource.resource_name) for resource in message.resources)
@@ -94,7 +94,7 @@ def check_names(names: list[str]) -> None:
         raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
 
 
-def check_resource(broker: BrokerServer, kind: int, name: str) -> None:
+def check_resource(broker: BrokerServices, kind: int, name: str) -> None:
     """Raises KafkaError where there is no such resource, or none that has settings."""
     if kind == TOPIC:
         if not name:
@@ -118,7 +118,9 @@ def check_resource(broker: BrokerServer, kind: int, name: str) -> None:
         raise KafkaError(ErrorCode.invalid_request, f"resources of type {kind} have no configs here")
 
 
-def alter(broker: BrokerServer, kind: int, name: str, changes: Changes, *, validate_only: bool) -> AlterConfigs | None:
+def alter(
+    broker: BrokerServices, kind: int, name: str, changes: Changes, *, validate_only: bool
+) -> AlterConfigs | None:
     """Checks the changes of one resource; returns what is to be written, ``None`` for levels of loggers.
 
     Those are set at once, unless ``validate_only``. Raises KafkaError or ConfigError.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from odradek.broker.config import inert_broker_keys
+from odradek.broker.config_keys import inert_broker_keys
 from odradek.broker.config_pairs import pairs
 from odradek.core.errors import ConfigError
 

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
-from odradek.broker.config import BrokerConfig, ConfigKey, ConfigType, Source, find_broker_key
+from odradek.broker.config import BrokerConfig
 from odradek.broker.config_description import Described
+from odradek.broker.config_keys import ConfigKey, ConfigType, Source, find_broker_key
 from odradek.catalog.shard import CLIENT_METRICS, GROUP
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from odradek.broker import config_protection
-from odradek.broker.config import UnknownConfig, find_broker_key
+from odradek.broker.config_keys import UnknownConfig, find_broker_key
 from odradek.broker.metadata_log import Catalog
 from odradek.catalog.shard import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError

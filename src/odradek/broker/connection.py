@@ -13,19 +13,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from odradek.broker.request_memory import SMALL_REQUEST_BYTES
 from odradek.broker.transport import FILE_FROM_BYTES, FileSender, takes_spare
 from odradek.core.deferred import Deferred, Hangup
 from odradek.storage.segment import Slice
-from odradek.wire.frames import FrameError, FrameReader, is_commit
+from odradek.wire.frames import FrameError, FrameReader
 from odradek.wire.hot_log import Chunk, joined
 
 if TYPE_CHECKING:
-    from odradek.broker.scheduler import Task
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import Abandonable, Client
+    from odradek.broker.config import BrokerConfig
+    from odradek.broker.quotas import Quotas
+    from odradek.broker.reply_memory import ReplyMemory
+    from odradek.broker.request_memory import RequestMemory
+    from odradek.broker.scheduler import Scheduler, Task
 
 log = logging.getLogger("odradek.broker")
 
@@ -46,8 +50,36 @@ HELD_S = 0.005
 _JOIN_BELOW = FILE_FROM_BYTES
 
 
-class Abandonable(Protocol):
-    def abandon(self) -> None: ...
+class FastPath(Protocol):
+    """Serves several requests at the head of a backlog together."""
+
+    def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[Any, list[Any]] | None:
+        """How to serve those at the head, at most ``room``, and what they say; None: each is served alone."""
+
+    def submit(self, planned: Any, requests: list[Any], answer: Callable[[list[bytes]], None]) -> None:
+        """Serves what ``take`` found; ``answer`` gets their replies, now or later."""
+
+
+class Host(Protocol):
+    """What connections use of their broker."""
+
+    config: BrokerConfig
+    scheduler: Scheduler
+    quotas: Quotas
+    request_memory: RequestMemory
+    reply_memory: ReplyMemory
+
+    def admit(self, connection: Connection, host: str) -> bool:
+        """Whether one more connection is welcome."""
+
+    def discharge(self, connection: Connection) -> None:
+        """A connection has ended."""
+
+    def fast_path(self, frame: bytes) -> FastPath | None:
+        """What may serve a request together with those behind it."""
+
+    def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
+        """Serves a request. Raises FrameError, Hangup."""
 
 
 class _Slot:
@@ -67,16 +99,16 @@ class Connection(asyncio.Protocol):
     # More than thirty attributes: without slots CPython gives each connection a dictionary of its own.
     __slots__ = (
         "_backlog", "_closing", "_files", "_flush_due", "_gone", "_has_long_reply", "_held_until_s", "_holds_memory",
-        "_idle_timer", "_in_flight", "_in_flight_bytes", "_is_read_on", "_last_active_s", "_loop", "_may_receive",
-        "_mute_timer", "_muted_until_s", "_queued", "_reader", "_reading", "_ready_bytes", "_server", "_share_bytes",
-        "_share_ends_s", "_slots", "_task", "_transport", "_unsent_bytes", "_waiting_bytes", "_writable",
-        "client_host", "local_host", "parked", "parked_partitions", "sends_files", "session"
+        "_host", "_idle_timer", "_in_flight", "_in_flight_bytes", "_is_read_on", "_last_active_s", "_loop",
+        "_may_receive", "_mute_timer", "_muted_until_s", "_queued", "_reader", "_reading", "_ready_bytes",
+        "_share_bytes", "_share_ends_s", "_slots", "_task", "_transport", "_unsent_bytes", "_waiting_bytes",
+        "_writable", "client_host", "local_host", "parked", "parked_partitions", "sends_files", "session"
     )  # fmt: skip
 
-    def __init__(self, server: BrokerServer) -> None:
-        self._server = server
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(server.config.socket_request_max_bytes)
+        self._reader = FrameReader(host.config.socket_request_max_bytes)
         self._backlog: deque[bytes] = deque()
         self._slots: deque[_Slot] = deque()
         self._in_flight = 0
@@ -123,11 +155,11 @@ class Connection(asyncio.Protocol):
         is_one_too_many = takes_spare(transport)
         if is_one_too_many:
             log.info("refusing a connection of %s: the last descriptors are for files", self.client_host)
-        if is_one_too_many or not self._server.admit(self, peer_host):
+        if is_one_too_many or not self._host.admit(self, peer_host):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
             return
-        if hold_ms := self._server.quotas.connected(peer_host):
+        if hold_ms := self._host.quotas.connected(peer_host):
             log.info("refusing a connection of %s: its address makes too many", self.client_host)
             self._closing = True
             self._transport.pause_reading()
@@ -142,7 +174,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._last_active_s = self._loop.time()
-        scheduler = self._server.scheduler
+        scheduler = self._host.scheduler
         share_ends_s = scheduler.begin_share()
         size = len(data)
         if self._is_read_on:
@@ -163,7 +195,7 @@ class Connection(asyncio.Protocol):
         unfinished = reader.buffered
         if unfinished > SMALL_REQUEST_BYTES or self._holds_memory:
             self._holds_memory = unfinished > SMALL_REQUEST_BYTES
-            self._may_receive = self._server.request_memory.hold(self, unfinished)
+            self._may_receive = self._host.request_memory.hold(self, unfinished)
         if not self._queued and (
             self._serve_backlog(share_ends_s) or (self._share_bytes >= SHARE_BYTES and not self._closing)
         ):
@@ -193,15 +225,15 @@ class Connection(asyncio.Protocol):
         if self._files is not None:
             self._files.close()
         if self._holds_memory:
-            self._server.request_memory.release(self)
+            self._host.request_memory.release(self)
         if self._has_long_reply:
-            self._server.reply_memory.release(self)
+            self._host.reply_memory.release(self)
         self._backlog.clear()
         self._slots.clear()
         parked, self.parked = self.parked, set()
         for waiting in parked:
             waiting.abandon()
-        self._server.discharge(self)
+        self._host.discharge(self)
 
     # --- serving ------------------------------------------------------------------------------------------------
 
@@ -218,7 +250,7 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """Serves what is left, now or in a share of a later turn."""
         if not self._queued and not self._gone:
-            scheduler = self._server.scheduler
+            scheduler = self._host.scheduler
             if self._serve_backlog(scheduler.begin_share()):
                 self._queue()
             self._read_or_pause()
@@ -226,7 +258,7 @@ class Connection(asyncio.Protocol):
 
     def _queue(self) -> None:
         self._queued = True
-        self._server.scheduler.add(self)
+        self._host.scheduler.add(self)
 
     def run_share(self, until_s: float) -> bool:
         if self._gone:
@@ -241,10 +273,11 @@ class Connection(asyncio.Protocol):
 
         Returns whether only the time was missing. Where room is missing, what makes room goes on.
         """
-        backlog, clock = self._backlog, self._server.scheduler.clock
+        backlog, clock, fast_path = self._backlog, self._host.scheduler.clock, self._host.fast_path
         while True:
             while backlog and self._has_room() and clock() < until_s:
-                if not (is_commit(backlog[0]) and self._serve_commits(until_s)):
+                together = fast_path(backlog[0])
+                if together is None or not self._serve_together(together, until_s):
                     self._serve(backlog.popleft())
                 if self._ready_bytes > _JOIN_BELOW:
                     self._flush()
@@ -286,29 +319,29 @@ class Connection(asyncio.Protocol):
         self._task = None
         self.parked.discard(task)
 
-    def _serve_commits(self, until_s: float) -> bool:
-        """Serves the commits at the head of the backlog together, if they are such as were served before.
+    def _serve_together(self, fast_path: FastPath, until_s: float) -> bool:
+        """Serves requests at the head of the backlog together, where the fast path can.
 
         Those that it has no time for are served in the next share, together again.
         """
-        lane, backlog = self._server.commit_lane, self._backlog
-        taken = lane.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s)
+        backlog = self._backlog
+        taken = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s)
         if taken is None:
             return False
-        planned, commits = taken
-        count = len(commits)
+        planned, requests = taken
+        count = len(requests)
         slot = _Slot(count * len(backlog[0]), count)
         for _ in range(count):
             backlog.popleft()
         self._slots.append(slot)
         self._in_flight += count
         self._in_flight_bytes += slot.request_bytes
-        lane.submit(planned, commits, lambda chunks: self._answer_later(slot, chunks))
+        fast_path.submit(planned, requests, lambda chunks: self._answer_later(slot, chunks))
         return True
 
     def _serve(self, frame: bytes) -> None:
         try:
-            reply = self._server.router.dispatch(frame, self)
+            reply = self._host.dispatch(frame, self)
         except (FrameError, Hangup, ValueError) as error:
             self._hang_up(str(error))
             return
@@ -415,14 +448,14 @@ class Connection(asyncio.Protocol):
 
     def begin_long_reply(self) -> None:
         self._has_long_reply = True
-        self._server.reply_memory.begin(self)
+        self._host.reply_memory.begin(self)
 
     def hold_reply(self, size: int) -> None:
         self._has_long_reply = True
-        self._server.reply_memory.hold(self, size)
+        self._host.reply_memory.hold(self, size)
 
     def grow_reply(self, size: int) -> None:
-        self._server.reply_memory.grow(self, size)
+        self._host.reply_memory.grow(self, size)
 
     @property
     def is_answering(self) -> bool:
@@ -479,7 +512,7 @@ class Connection(asyncio.Protocol):
 
     def _watch_idleness(self) -> None:
         """Closes a connection on which no byte moves, even while a request waits on it, as Kafka does."""
-        limit_s = self._server.config.connections_max_idle_ms / 1000
+        limit_s = self._host.config.connections_max_idle_ms / 1000
         if limit_s <= 0:
             return
         unsent = self._transport.get_write_buffer_size()

@@ -25,7 +25,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from odradek.broker.config import UnknownConfig
+from odradek.broker.config_keys import UnknownConfig
 from odradek.broker.controller import NewTopic
 from odradek.core.errors import OdradekError
 

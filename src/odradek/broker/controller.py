@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.broker.config import MIN_ISR, check_topic_configs, log_config
 from odradek.broker.metadata_log import Change, ChangeTooLarge
@@ -24,8 +24,13 @@ from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from uuid import UUID
+
+    from odradek.broker.config import BrokerConfig
+    from odradek.broker.log_directory import LogDirectory
+    from odradek.broker.metadata_log import Catalog
+    from odradek.broker.quotas import Quotas
+    from odradek.broker.scheduler import Scheduler
     from odradek.storage.config import LogConfig
 
 log = logging.getLogger("odradek.broker")
@@ -64,10 +69,46 @@ class Turn:
             self._queue[0].come.resolve(None)
 
 
+class Request(Protocol):
+    """The context of a request that changes the catalogue."""
+
+    must_finish: bool
+    """Set when the change is written: what follows from it is done although the client leaves."""
+
+
+class ControlledBroker(Protocol):
+    """What a controller uses of its broker, and what it calls when a change has been written."""
+
+    config: BrokerConfig
+    directory: LogDirectory
+    catalog: Catalog
+    quotas: Quotas
+    scheduler: Scheduler
+
+    @property
+    def node_id(self) -> int: ...
+
+    def new_uuid(self) -> UUID: ...
+
+    def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]: ...
+
+    def look_after(self, *, compacted: bool) -> None: ...
+
+    def on_topics_changed(self, names: Collection[str], *, created: bool = False) -> None: ...
+
+    def on_topics_deleted(self, names: Collection[str]) -> None: ...
+
+    def on_offsets_topic_created(self) -> None: ...
+
+    def stop_groups(self, topic: Topic) -> None: ...
+
+    def take_dynamic_configs(self) -> None: ...
+
+
 class Controller:
     """What changes the catalogue of a broker, and what follows from it."""
 
-    def __init__(self, broker: BrokerServer) -> None:
+    def __init__(self, broker: ControlledBroker) -> None:
         self._broker = broker
         self._queue: deque[Turn] = deque()
         self._is_snapshotting = False
@@ -107,7 +148,7 @@ class Controller:
         assert topic is not None
         return topic
 
-    def create(self, change: Change, context: Context | None = None) -> Steps[None]:
+    def create(self, change: Change, context: Request | None = None) -> Steps[None]:
         """Writes a change that makes topics or partitions, and makes their logs.
 
         Raises KafkaError; nothing has changed then. ``context``: of the client that may leave meanwhile.
@@ -141,7 +182,7 @@ class Controller:
         if OFFSETS_TOPIC in new:
             broker.on_offsets_topic_created()
 
-    def auto_create(self, names: Collection[str], context: Context) -> Steps[dict[str, KafkaError]]:
+    def auto_create(self, names: Collection[str], context: Request) -> Steps[dict[str, KafkaError]]:
         """Creates topics with the broker's defaults unless they are there; returns why one of them is refused.
 
         Raises KafkaError where all of them are.
@@ -165,7 +206,7 @@ class Controller:
             yield from self.create(change, context)
         return refused
 
-    def ensure_offsets_topic(self, context: Context | None = None) -> Steps[None]:
+    def ensure_offsets_topic(self, context: Request | None = None) -> Steps[None]:
         """Creates ``__consumer_offsets`` unless it is there. Where it cannot be made, that is logged, as in Kafka."""
         broker = self._broker
         config = broker.config
@@ -190,7 +231,7 @@ class Controller:
             except OdradekError as error:
                 log.error("%s cannot be created: %s", OFFSETS_TOPIC, error)
 
-    def delete(self, change: Change, topics: Sequence[Topic], context: Context | None = None) -> Steps[None]:
+    def delete(self, change: Change, topics: Sequence[Topic], context: Request | None = None) -> Steps[None]:
         """Writes a change that deletes topics; removes their logs and what groups have committed for them.
 
         Raises KafkaError; nothing has changed then.
@@ -213,7 +254,7 @@ class Controller:
 
     # --- settings and quotas ------------------------------------------------------------------------------------
 
-    def alter_configs(self, change: Change, context: Context | None = None) -> Steps[None]:
+    def alter_configs(self, change: Change, context: Request | None = None) -> Steps[None]:
         """Writes a change of settings, which act from then on. Raises KafkaError; nothing has changed then."""
         broker = self._broker
         altered = {(r.resource_type, r.resource_name) for r in change.records if isinstance(r, ConfigRecord)}
@@ -236,7 +277,7 @@ class Controller:
             compacted |= settings.is_compacted
         broker.look_after(compacted=compacted)
 
-    def alter_client_quotas(self, change: Change, context: Context) -> Steps[None]:
+    def alter_client_quotas(self, change: Change, context: Request) -> Steps[None]:
         """Writes a change of quotas, which bind from then on. Raises KafkaError; nothing has changed then."""
         if change.records:
             yield from self.commit(change, context)
@@ -244,7 +285,7 @@ class Controller:
 
     # --- features and credentials -------------------------------------------------------------------------------
 
-    def commit(self, change: Change, context: Context) -> Steps[None]:
+    def commit(self, change: Change, context: Request) -> Steps[None]:
         """Writes a change that nothing else follows from. Raises KafkaError; nothing has changed then."""
         if not change.records:
             return
@@ -252,7 +293,7 @@ class Controller:
         change.write()
         yield from change.apply()
 
-    def update_features(self, change: Change, request: UpdateFeatures, context: Context | None) -> Steps[None]:
+    def update_features(self, change: Change, request: UpdateFeatures, context: Request | None) -> Steps[None]:
         """Adds the request to the change and writes it; checks it where there is no ``context``. Raises KafkaError.
 
         With ELIGIBLE_LEADERS, ``min.insync.replicas`` is set for all brokers and for none of them alone.

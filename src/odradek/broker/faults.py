@@ -28,9 +28,9 @@ from uuid import UUID
 
 from kio.serial._introspect import classify_field
 
+from odradek.broker.api import Context
 from odradek.broker.handlers.k03_metadata import describe_cluster
 from odradek.broker.refusals import FETCH, METADATA, has_code, refusal
-from odradek.broker.router import Context
 from odradek.broker.scheduler import finish
 from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode
@@ -39,7 +39,7 @@ from odradek.wire.hot_log import joined
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
-    from odradek.broker.connection import Connection
+    from odradek.broker.api import Client
     from odradek.broker.router import Api, Router
     from odradek.broker.server import BrokerServer
 
@@ -139,9 +139,9 @@ def _has_topics(entity: Any) -> bool:
 
 
 class _Hold:
-    """A connection whose requests stand still, the first of them at ``run``; in ``Connection.parked``."""
+    """A connection whose requests stand still, the first of them at ``run``; in ``Client.parked``."""
 
-    def __init__(self, faults: Faults, connection: Connection, run: Callable[[], None] | None) -> None:
+    def __init__(self, faults: Faults, connection: Client, run: Callable[[], None] | None) -> None:
         self._faults = faults
         self._connection = connection
         self._run = run
@@ -183,7 +183,7 @@ class Faults:
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
         self.fired: deque[Fired] = deque(maxlen=FIRED_KEPT)
-        self.holds: dict[Connection, _Hold] = {}
+        self.holds: dict[Client, _Hold] = {}
         self._set: list[Fault] = []
         self._numbers = count(1)
 
@@ -221,7 +221,7 @@ class Faults:
                 raise ValueError(f"the reply to {kafka_name(key)} has no place for an error")
         fault.delay_s, fault.topic, fault.client_id = float(seconds), topic, client_id
         self._set.append(fault)
-        router.faults = self
+        router.middleware = self
         return fault.number
 
     def clear(self) -> None:
@@ -234,17 +234,17 @@ class Faults:
         """The numbers of the faults that can still strike."""
         return [fault.number for fault in self._set]
 
-    def held(self, connection: Connection) -> bool:
+    def held(self, connection: Client) -> bool:
         return connection in self.holds
 
-    def forget(self, connection: Connection, hold: _Hold) -> None:
+    def forget(self, connection: Client, hold: _Hold) -> None:
         if self.holds.get(connection) is hold:
             del self.holds[connection]
         self._rest()
 
     def _rest(self) -> None:
         if not self._set and not self.holds:
-            self.broker.router.faults = None
+            self.broker.router.middleware = None
 
     # what the router does
 
@@ -327,10 +327,10 @@ class Faults:
         reply.then(lambda value: self._keep(promise, context, lambda: self._after(fault, context, message, value)))
         return promise
 
-    def _hold(self, connection: Connection, run: Callable[[], None] | None) -> _Hold:
+    def _hold(self, connection: Client, run: Callable[[], None] | None) -> _Hold:
         hold = self.holds[connection] = _Hold(self, connection, run)
         connection.parked.add(hold)
-        self.broker.router.faults = self
+        self.broker.router.middleware = self
         return hold
 
     @staticmethod

@@ -8,7 +8,8 @@ import socket
 import threading
 from contextlib import suppress
 
-from odradek.broker.config import BrokerConfig, Source
+from odradek.broker.config import BrokerConfig
+from odradek.broker.config_keys import Source
 from odradek.broker.config_pairs import OVERRIDES, host_counts
 from odradek.core.errors import ConfigError
 

@@ -17,7 +17,7 @@ from odradek.wire.hot_log import Chunk
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import Context
     from odradek.broker.scheduler import Steps
 
 T = TypeVar("T")

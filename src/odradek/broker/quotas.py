@@ -15,16 +15,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.quota_tables import MOST_ENTRIES, Bucket, Name, UseTable, short_name
 from odradek.catalog.shard import Entity
 from odradek.core.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE = "producer_byte_rate"
@@ -240,11 +236,21 @@ class Quotas:
         return min(throttle_ms, self._config.quota_window_size_seconds * 1000)
 
 
+class Consumer(Protocol):
+    """A client that uses up quotas."""
+
+    user: str
+    client_id: str | None
+
+    def throttle(self, duration_ms: int) -> None:
+        """Lets it rest for so long."""
+
+
 class Permits:
     """What one request may create or delete under its client's controller_mutation_rate."""
 
-    def __init__(self, broker: BrokerServer, context: Context, *, strict: bool) -> None:
-        self._quotas = broker.quotas
+    def __init__(self, quotas: Quotas, context: Consumer, *, strict: bool) -> None:
+        self._quotas = quotas
         self._context = context
         self._strict = strict
 

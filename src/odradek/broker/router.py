@@ -1,19 +1,20 @@
 """From a frame to its handler and from a handler's answer to bytes.
 
-What is advertised is what ``handlers.SERVED`` lists and nothing else: an API without a handler does not exist.
+What is advertised is what the files of ``handlers`` say and nothing else: an API without a handler does not exist.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from importlib import import_module
 from time import perf_counter
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from odradek.broker.handlers import ADVERTISED_OLDEST, FREQUENT, SERVED
+from odradek.broker.api import Context, Handle, Reply
+from odradek.broker.handlers import Served, served
 from odradek.broker.quotas import REQUEST_PERCENTAGE
 from odradek.broker.scheduler import SHARE_S, Steps, Task
 from odradek.core.deferred import Deferred, Hangup
@@ -26,15 +27,9 @@ from odradek.wire.lengths import TooManyElements
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
-    from odradek.broker.connection import Connection
-    from odradek.broker.faults import Faults
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Client
 
 log = logging.getLogger("odradek.broker")
-
-Reply = Mapping[str, Any] | bytes | list[Chunk] | None
-Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
-
 
 OFFSET_FETCH = 9
 LONG_REPLY_BYTES = 256 << 10
@@ -46,67 +41,23 @@ BYTES_AT_ONCE = 2 << 20
 
 _LONG = object()
 
-ANONYMOUS = "ANONYMOUS"
-"""The user of a client that has not said who it is, as Kafka calls it."""
-
-
-class Context:
-    """Who asks: the request's header and the connection it came on. ``client_host`` is as Kafka prints it.
-
-    ``throttle_ms`` is what the reply says of how long the connection rests (broker/quotas). ``must_finish`` is set by
-    a handler that works in shares and may not stop half-way when its client disconnects.
-    """
-
-    __slots__ = (
-        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "must_finish", "request_bytes",
-        "throttle_ms", "user", "version",
-    )  # fmt: skip
-
-    def __init__(self, head: RequestHead, connection: Connection, request_bytes: int = 0) -> None:
-        self.api_key = head.api_key
-        self.version = head.version
-        self.client_id = head.client_id
-        self.client_host = connection.client_host
-        self.connection = connection
-        self.request_bytes = request_bytes
-        self.user = ANONYMOUS
-        self.throttle_ms = 0
-        self.must_finish = False
-        self._is_reply_long = False
-
-    def grow_reply(self, size: int) -> None:
-        """Counts bytes of a long reply that is being made. Raises Hangup where it becomes too long."""
-        if not self._is_reply_long:
-            self._is_reply_long = True
-            self.connection.begin_long_reply()
-        self.connection.grow_reply(size)
-
-    def hold_reply(self, size: int) -> None:
-        """Counts the bytes of a long reply that is ready. Raises Hangup where there is no memory for it."""
-        if not self._is_reply_long:
-            self.connection.hold_reply(size)
-
-    def throttle(self, duration_ms: int) -> None:
-        """Lets the connection rest: nothing is read from it for that long, and the reply says so."""
-        if duration_ms > self.throttle_ms:
-            self.throttle_ms = duration_ms
-            self.connection.mute(duration_ms)
-
 
 class Api:
     """One API this broker serves: versions ``oldest`` to ``newest`` of API ``key``."""
 
     __slots__ = ("advertised_oldest", "handle", "key", "load", "newest", "oldest")
 
-    def __init__(self, key: int, versions: tuple[int, int], handle: Handle) -> None:
+    def __init__(
+        self, key: int, versions: tuple[int, int], handle: Handle, *, advertised_oldest: int | None = None
+    ) -> None:
         self.key = key
         self.oldest, self.newest = versions
-        self.advertised_oldest = ADVERTISED_OLDEST.get(key, self.oldest)
+        self.advertised_oldest = self.oldest if advertised_oldest is None else advertised_oldest
         self.handle = handle
         self.load: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, name: str) -> Api:
+    def of(cls, file: Served) -> Api:
         """The API of a handler file, which is loaded with the first request: most brokers never hear of most APIs."""
 
         def first(broker: Any, context: Context, message: Any) -> Reply | Deferred[Reply] | Steps[Reply]:
@@ -114,33 +65,38 @@ class Api:
             return api.handle(broker, context, message)
 
         def load() -> None:
-            api.handle = import_module(f"odradek.broker.handlers.{name}").handle
+            api.handle = import_module(f"odradek.broker.handlers.{file.name}").handle
 
-        api = cls(int(name[1:3]), SERVED[name], first)
+        api = cls(file.key, file.versions, first, advertised_oldest=file.advertised_oldest)
         api.load = load
         return api
+
+
+class Middleware(Protocol):
+    """What may stand between the router and the handlers, such as the injection of faults."""
+
+    def serve(self, api: Api, context: Context, message: Any) -> Reply | Deferred[Reply]:
+        """Serves a request; ``Router.call`` passes it on to its handler. Raises what the handler raises."""
 
 
 class Router:
     """Dispatches the frames of all connections."""
 
-    def __init__(self, broker: BrokerServer) -> None:
+    def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
         self.apis: dict[int, Api] = {}
         self._questions: dict[bytes, Any] = {}
-        self.api_versions: dict[int, tuple[int, bytes]] = {}
-        """Packed replies to ApiVersions by version, each with the end of the metadata log that it is of."""
-        self.faults: Faults | None = None
-        """Set while a test wants requests to fail."""
-        for name in SERVED:
-            api = Api.of(name)
+        self.middleware: Middleware | None = None
+        """Serves each request in the place of its handler, while it is set."""
+        for file in served():
+            api = Api.of(file)
             self.apis[api.key] = api
 
     def loaders(self) -> Iterator[Callable[[], None]]:
         """Each loads the handler of an API that clients use all the time, unless a request has loaded it."""
-        return (self.apis[key].load for key in FREQUENT)
+        return (self.apis[file.key].load for file in served() if file.is_frequent)
 
-    def dispatch(self, frame: bytes, connection: Connection) -> list[Chunk] | Deferred[list[Chunk] | None]:
+    def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         """Serves one request. The chunks are a whole reply with its length; an empty list sends nothing.
 
         A Deferred of ``None``, FrameError and Hangup mean: close the connection.
@@ -160,8 +116,8 @@ class Router:
             if message is _LONG:
                 timed = self._broker.quotas.limited(REQUEST_PERCENTAGE)
                 reply = self._run(self._serve_in_steps(api, context, head, frame), context, timed=timed)
-            elif self.faults is not None:
-                reply = self.faults.serve(api, context, message)
+            elif self.middleware is not None:
+                reply = self.middleware.serve(api, context, message)
             else:
                 reply = self.call(api.handle, context, message)
         except Hangup:
@@ -222,8 +178,8 @@ class Router:
             raise Hangup(reason)
         if question := _question(head, frame):
             self._keep(question, message)
-        if self.faults is not None:
-            return self.faults.serve(api, context, message)
+        if self.middleware is not None:
+            return self.middleware.serve(api, context, message)
         reply = api.handle(self._broker, context, message)
         if isinstance(reply, GeneratorType):
             reply = yield from reply
@@ -390,7 +346,7 @@ def _with_reply_packed(context: Context, steps: Steps[Any]) -> Steps[Any]:
     return (yield from _packed_if_long(context, (yield from steps)))
 
 
-def _release(connection: Connection, task: Task[Any], value: Any, reply: Deferred[Reply]) -> None:
+def _release(connection: Client, task: Task[Any], value: Any, reply: Deferred[Reply]) -> None:
     """A task has ended: with its reply, or with the promise of it, for which its connection is not held."""
     connection.release(task)
     if isinstance(value, Deferred):

@@ -27,7 +27,7 @@ from odradek.broker.purgatory import Purgatory
 from odradek.broker.quotas import Quotas
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
-from odradek.broker.router import Context, Router
+from odradek.broker.router import Api, Router
 from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.shard import BROKER, PRODUCER_ID_BLOCK, AllocateProducerIds, Topic
@@ -35,14 +35,17 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.storage.descriptors import SHARED
+from odradek.wire.frames import is_commit
 
 if TYPE_CHECKING:
     from odradek.batches.steps import Steps as BatchSteps
+    from odradek.broker.api import Client, Context
     from odradek.broker.cleaning import Cleaning
     from odradek.broker.commit_lane import CommitLane
     from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
     from odradek.broker.workers import Workers
+    from odradek.wire.hot_log import Chunk
 
 log = logging.getLogger("odradek.broker")
 
@@ -90,6 +93,7 @@ class BrokerServer:
         self.request_memory: RequestMemory
         self.heap: Heap
         self.reply_memory: ReplyMemory
+        self.packed_api_versions: dict[int, tuple[int, bytes]] = {}
         self._addresses: Counter[str] = Counter()
         self._host_limits = HostLimits(config)
         self._delete_configs = delete_configs
@@ -167,6 +171,14 @@ class BrokerServer:
     @property
     def node_id(self) -> int:
         return self.directory.node_id
+
+    @property
+    def apis(self) -> dict[int, Api]:
+        return self.router.apis
+
+    @property
+    def intercepts_requests(self) -> bool:
+        return self.router.middleware is not None
 
     @property
     def cluster_id(self) -> str:
@@ -403,6 +415,12 @@ class BrokerServer:
         promise: Deferred[BaseException | None] = Deferred()
         self.loop.run_in_executor(None, job).add_done_callback(lambda done: promise.resolve(done.exception()))
         return promise
+
+    def fast_path(self, frame: bytes) -> CommitLane | None:
+        return self.commit_lane if is_commit(frame) else None
+
+    def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
+        return self.router.dispatch(frame, connection)
 
     # --- connections --------------------------------------------------------------------------------------------
 

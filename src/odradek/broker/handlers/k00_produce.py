@@ -24,11 +24,12 @@ from odradek.wire.hot_log import Chunk, ProducedPartition, produce_response, pro
 
 if TYPE_CHECKING:
     from odradek.batches import steps as batch_steps
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
 
-
+VERSIONS = (3, 13)
+ADVERTISED_OLDEST = 0
+IS_FREQUENT = True
 ADMIN_CLIENT_ID = "__admin_client"
 _MAGIC_BYTE = 16
 _MAGIC = 2
@@ -63,7 +64,7 @@ _Topic = tuple[str, KafkaError | None, Iterator[Any], list[ProducedPartition]]
 
 
 def handle(
-    broker: BrokerServer, context: Context, message: Any
+    broker: BrokerServices, context: Context, message: Any
 ) -> bytes | list[Chunk] | Steps[list[Chunk] | None] | None:
     request = _Produce(broker, context, message)
     left = AT_ONCE_BYTES
@@ -139,7 +140,7 @@ class _Produce:
 
     __slots__ = ("_errors_left", "_long", "_message", "_topics", "broker", "context")
 
-    def __init__(self, broker: BrokerServer, context: Context, message: Any) -> None:
+    def __init__(self, broker: BrokerServices, context: Context, message: Any) -> None:
         self.broker = broker
         self.context = context
         self._message = message

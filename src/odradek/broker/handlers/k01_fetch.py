@@ -28,11 +28,11 @@ from odradek.wire.hot_log import Chunk, FetchedPartition, fetch_response, fetch_
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.partition import Partition
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
 
-
+VERSIONS = (4, 18)
+IS_FREQUENT = True
 _NO_ID = UUID(int=0)
 
 
@@ -44,7 +44,7 @@ MANY_FROM_BYTES = 2048
 
 
 def handle(
-    broker: BrokerServer, context: Context, message: Any
+    broker: BrokerServices, context: Context, message: Any
 ) -> list[Chunk] | Deferred[list[Chunk]] | Steps[list[Chunk]]:
     by_id = context.version >= 13
     if context.request_bytes > MANY_FROM_BYTES and _is_long(message):
@@ -81,7 +81,7 @@ def handle(
     return fetch.begin() if len(session.wanted) <= AT_ONCE else fetch.begin_in_steps()
 
 
-def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[Any]:
+def _handle_in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[Any]:
     """The same for a request that names many partitions."""
     by_id = context.version >= 13
     # Named twice, the last one counts, as in Kafka.
@@ -148,7 +148,7 @@ def _packed(topic: TopicKey) -> str | bytes:
 class _Fetch:
     """One fetch, read once or twice."""
 
-    def __init__(self, broker: BrokerServer, context: Context, message: Any, session: FetchContext) -> None:
+    def __init__(self, broker: BrokerServices, context: Context, message: Any, session: FetchContext) -> None:
         self._broker = broker
         self._context = context
         self._connection = context.connection

@@ -16,12 +16,12 @@ from odradek.broker.partition import Partition
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (1, 11)
+IS_FREQUENT = True
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE = {
     LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11,
@@ -37,7 +37,7 @@ Parts = dict[int, Any]
 """What is asked for of a topic, by partition; ``None`` for one that is named twice."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
     if sum(len(topic.partitions) for topic in message.topics) > AT_ONCE or _names_times(message):
         return _in_steps(broker, context, message)
     asked: dict[str, Parts] = {}
@@ -58,7 +58,7 @@ def _names_times(message: Any) -> bool:
     )
 
 
-def _in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def _in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     asked: dict[str, Parts] = {}
     for topic in message.topics:
         for first in range(0, len(topic.partitions), AT_ONCE):
@@ -81,7 +81,7 @@ def _add(parts: Parts, more: Iterable[Any]) -> None:
 
 
 def _answer(
-    broker: BrokerServer, context: Context, message: Any, asked: tuple[str, int, Any]
+    broker: BrokerServices, context: Context, message: Any, asked: tuple[str, int, Any]
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
     name, index, part = asked
     committed = getattr(message, "isolation_level", 0) == 1
@@ -112,7 +112,7 @@ def _entry(index: int, code: ErrorCode, found: _Place = (-1, -1, -1)) -> dict[st
     }
 
 
-def _look_up(broker: BrokerServer, version: int, topic: str, part: Any, committed: bool) -> _Place | Steps[_Place]:
+def _look_up(broker: BrokerServices, version: int, topic: str, part: Any, committed: bool) -> _Place | Steps[_Place]:
     """(offset, timestamp, leader epoch); a time is looked up in steps. Raises KafkaError."""
     time = part.timestamp
     if time < 0 and version < _SINCE.get(time, 1 << 15):
@@ -134,7 +134,7 @@ def _look_up(broker: BrokerServer, version: int, topic: str, part: Any, committe
     return _search(broker, partition, time, limit)
 
 
-def _search(broker: BrokerServer, partition: Partition, time: int, limit: int) -> Steps[_Place]:
+def _search(broker: BrokerServices, partition: Partition, time: int, limit: int) -> Steps[_Place]:
     """The record of a time, unless it is one at ``limit`` or behind it."""
     log = partition.log
     steps = log.search_max_timestamp() if time == MAX_TIMESTAMP else log.search_timestamp(time)

@@ -17,13 +17,13 @@ from odradek.catalog.shard import Partition, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.elements import Elements
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 13)
+IS_FREQUENT = True
 ALL_TOPIC_OPERATIONS = 0b110111111000  # Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs
 ALL_CLUSTER_OPERATIONS = 0b1111110100000
 NOT_ASKED = -(1 << 31)
@@ -34,7 +34,7 @@ Wanted = tuple[str | None, UUID | None]
 """A topic by its name or its id."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
     by_id = context.version >= 10
     asked = message.topics
     if asked is not None and len(asked) > TOPICS_AT_ONCE:
@@ -60,7 +60,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     return describe_cluster(broker, context, message, topics)
 
 
-def _answer_to_many(broker: BrokerServer, context: Context, message: Any) -> Steps[Any]:
+def _answer_to_many(broker: BrokerServices, context: Context, message: Any) -> Steps[Any]:
     """A reply about more topics than are looked at in one step."""
     by_id = context.version >= 10
     wanted: dict[Wanted, None] = {}
@@ -93,7 +93,7 @@ def _named(asked: Any, by_id: bool) -> Wanted:
     return asked.name, asked.topic_id if by_id else None
 
 
-def _is_small(broker: BrokerServer, wanted: list[Wanted]) -> bool:
+def _is_small(broker: BrokerServices, wanted: list[Wanted]) -> bool:
     """Whether topics can be described at once: all are there, with few partitions."""
     partitions = 0
     for named in wanted:
@@ -104,7 +104,7 @@ def _is_small(broker: BrokerServer, wanted: list[Wanted]) -> bool:
     return partitions <= PARTITIONS_AT_ONCE
 
 
-def _find(broker: BrokerServer, named: Wanted) -> Topic | None:
+def _find(broker: BrokerServices, named: Wanted) -> Topic | None:
     name, topic_id = named
     if topic_id is not None:
         return broker.catalog.topic_by_id(topic_id)
@@ -112,7 +112,7 @@ def _find(broker: BrokerServer, named: Wanted) -> Topic | None:
 
 
 def _answer_in_steps(
-    broker: BrokerServer, context: Context, message: Any, wanted: Collection[Wanted], *, wants_all: bool
+    broker: BrokerServices, context: Context, message: Any, wanted: Collection[Wanted], *, wants_all: bool
 ) -> Steps[list[Chunk]]:
     refused: Mapping[str, ErrorCode] = {}
     may_create = not wants_all and getattr(message, "allow_auto_topic_creation", True)
@@ -135,7 +135,7 @@ def _answer_in_steps(
 
 
 def describe_cluster(
-    broker: BrokerServer, context: Context, message: Any, topics: list[dict[str, Any]] | Elements
+    broker: BrokerServices, context: Context, message: Any, topics: list[dict[str, Any]] | Elements
 ) -> dict[str, Any]:
     """A reply with these topics."""
     host, port = broker.advertised(context)
@@ -150,7 +150,7 @@ def describe_cluster(
     }
 
 
-def _create(broker: BrokerServer, context: Context, wanted: Collection[Wanted]) -> Steps[Mapping[str, ErrorCode]]:
+def _create(broker: BrokerServices, context: Context, wanted: Collection[Wanted]) -> Steps[Mapping[str, ErrorCode]]:
     """Creates the topics that are not there; why some are not there then, where clients have to know.
 
     Kafka creates them in the background, all or none, and does not say that there were too many.

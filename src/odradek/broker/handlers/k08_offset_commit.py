@@ -19,12 +19,12 @@ from odradek.wire.hot import CommittedTopic, offset_commit_response, offset_comm
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
     from odradek.catalog.shard import Topic
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (2, 10)
+IS_FREQUENT = True
 AT_ONCE = 500
 """A commit of more partitions is served in steps."""
 STEP_PARTITIONS = 500
@@ -45,12 +45,12 @@ class Commit:
     unknown: list[CommittedTopic]
     left: list[dict[Any, Any] | list[Any]] = field(default_factory=list)  # what packing a long reply has made
 
-    def is_current(self, broker: BrokerServer) -> bool:
+    def is_current(self, broker: BrokerServices) -> bool:
         """Whether its topics are still the same."""
         catalog = broker.catalog
         return all(catalog.topic(topic.name) is topic for topic, _ in self.rows)
 
-    def shard(self, broker: BrokerServer) -> int:
+    def shard(self, broker: BrokerServices) -> int:
         """The partition of the offsets topic that the group is kept in."""
         assert self.request is not None
         return broker.runtime.group_partition(self.request.group_id)
@@ -74,7 +74,7 @@ class Commit:
         return (yield from offset_commit_response_in_steps(self.version, topics))
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Deferred[bytes] | Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> bytes | Deferred[bytes] | Steps[list[Chunk]]:
     if len(message.topics) > AT_ONCE or sum([len(topic.partitions) for topic in message.topics]) > AT_ONCE:
         return _handle_in_steps(broker, context, message)
     commit = commit_of(broker, context.version, message)
@@ -83,7 +83,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> bytes | Defe
     return broker.runtime.submit(commit.shard(broker), commit.request).map(commit.pack)
 
 
-def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def _handle_in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     commit = yield from _commit_of(broker, context.version, message)
     reply = OffsetCommitReply()
     if commit.request is not None:
@@ -93,11 +93,11 @@ def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> St
     return cast("list[Chunk]", pieces)
 
 
-def commit_of(broker: BrokerServer, version: int, message: Any) -> Commit:
+def commit_of(broker: BrokerServices, version: int, message: Any) -> Commit:
     return finish(_commit_of(broker, version, message))
 
 
-def _commit_of(broker: BrokerServer, version: int, message: Any) -> Steps[Commit]:
+def _commit_of(broker: BrokerServices, version: int, message: Any) -> Steps[Commit]:
     topics: list[TopicCommit] = []
     rows: list[tuple[Topic, list[int]]] = []
     unknown: list[CommittedTopic] = []

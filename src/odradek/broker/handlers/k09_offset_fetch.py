@@ -32,12 +32,12 @@ from odradek.wire.hot import (
 )
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (1, 10)
+IS_FREQUENT = True
 FIRST_FLEXIBLE = 6
 AT_ONCE = 500
 """So many partitions of so many topics are answered without a break; all that a group has, never."""
@@ -51,7 +51,7 @@ Asked = tuple[str, UUID | None, Sequence[int]]
 
 
 def handle(
-    broker: BrokerServer, context: Context, message: Any
+    broker: BrokerServices, context: Context, message: Any
 ) -> Deferred[Fields] | Deferred[bytes] | Steps[list[Chunk]]:
     version = context.version
     require_stable = version >= 7 and message.require_stable
@@ -76,13 +76,13 @@ def _many(groups: Sequence[Any]) -> bool:
     return count > AT_ONCE
 
 
-def _fetch(broker: BrokerServer, version: int, asked: Any, require_stable: bool) -> Deferred[_Answer]:
+def _fetch(broker: BrokerServices, version: int, asked: Any, require_stable: bool) -> Deferred[_Answer]:
     """One group; ``asked`` is the whole request before version 8."""
     named = None if asked.topics is None else [_named(broker, version, topic) for topic in asked.topics]
     return _submit(broker, version, asked, require_stable, named)
 
 
-def _named(broker: BrokerServer, version: int, topic: Any) -> Asked:
+def _named(broker: BrokerServices, version: int, topic: Any) -> Asked:
     if version < 10:
         return topic.name, None, topic.partition_indexes
     found = broker.catalog.topic_by_id(topic.topic_id)
@@ -90,7 +90,7 @@ def _named(broker: BrokerServer, version: int, topic: Any) -> Asked:
 
 
 def _submit(
-    broker: BrokerServer,
+    broker: BrokerServices,
     version: int,
     asked: Any,
     require_stable: bool,
@@ -115,7 +115,7 @@ def _known(named: Iterable[Asked]) -> Iterator[tuple[str, Sequence[int]]]:
 class _Answer(NamedTuple):
     """What the coordinator says of one group; ``named`` is what was asked for, None: everything."""
 
-    broker: BrokerServer
+    broker: BrokerServices
     version: int
     group_id: str
     named: list[Asked] | None
@@ -152,7 +152,7 @@ def _packed(answer: _Answer) -> FetchedGroup:
 
 
 def _packed_in_steps(
-    broker: BrokerServer, context: Context, groups: Sequence[Any], require_stable: bool
+    broker: BrokerServices, context: Context, groups: Sequence[Any], require_stable: bool
 ) -> Steps[list[Chunk]]:
     """What is asked for again, word for word, is looked up once."""
     out = Pieces()
@@ -175,7 +175,7 @@ def _packed_in_steps(
 
 
 def _group_in_steps(
-    broker: BrokerServer, version: int, asked: Any, require_stable: bool, size: ReplySize
+    broker: BrokerServices, version: int, asked: Any, require_stable: bool, size: ReplySize
 ) -> Steps[list[bytes]]:
     answer = yield from _fetch_in_steps(broker, version, asked, require_stable)
     code = int(answer.reply.error.value)
@@ -215,7 +215,7 @@ def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: Re
     return out
 
 
-def _fetch_in_steps(broker: BrokerServer, version: int, asked: Any, require_stable: bool) -> Steps[_Answer]:
+def _fetch_in_steps(broker: BrokerServices, version: int, asked: Any, require_stable: bool) -> Steps[_Answer]:
     if asked.topics is None:
         return cast(_Answer, (yield _submit(broker, version, asked, require_stable, None)))
     named = yield from listed(_named(broker, version, topic) for topic in asked.topics)
@@ -224,7 +224,7 @@ def _fetch_in_steps(broker: BrokerServer, version: int, asked: Any, require_stab
 
 
 def _fields_in_steps(
-    broker: BrokerServer, context: Context, groups: Sequence[Any], require_stable: bool
+    broker: BrokerServices, context: Context, groups: Sequence[Any], require_stable: bool
 ) -> Steps[list[Chunk]]:
     """The same for versions without tagged fields, which ask for one group."""
     answer = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable)

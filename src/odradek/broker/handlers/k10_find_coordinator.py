@@ -13,16 +13,16 @@ from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 6)
+IS_FREQUENT = True
 GROUP = 0
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Steps[Any]:
     key_type = message.key_type if context.version >= 1 else GROUP
     if key_type == GROUP and not broker.has_offsets_topic:
         return _answer_after_creation(broker, context, message)
@@ -31,14 +31,14 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     return _find(broker, context, key_type, message.key)
 
 
-def _answer_after_creation(broker: BrokerServer, context: Context, message: Any) -> Steps[Any]:
+def _answer_after_creation(broker: BrokerServices, context: Context, message: Any) -> Steps[Any]:
     yield from broker.controller.ensure_offsets_topic(context)
     if context.version >= 4:
         return (yield from _find_all(broker, context, GROUP, message.coordinator_keys))
     return _find(broker, context, GROUP, message.key)
 
 
-def _find_all(broker: BrokerServer, context: Context, key_type: int, keys: Iterable[str]) -> Steps[list[Chunk]]:
+def _find_all(broker: BrokerServices, context: Context, key_type: int, keys: Iterable[str]) -> Steps[list[Chunk]]:
     coordinators = elements(context, "coordinators")
     for key in keys:
         coordinators.add(_find(broker, context, key_type, key))
@@ -46,7 +46,7 @@ def _find_all(broker: BrokerServer, context: Context, key_type: int, keys: Itera
     return reply(context, {"coordinators": coordinators})
 
 
-def _find(broker: BrokerServer, context: Context, key_type: int, key: str) -> dict[str, Any]:
+def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> dict[str, Any]:
     if key_type != GROUP:
         return _nowhere(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
     if broker.runtime.group_partition(key) not in broker.runtime.loaded():

@@ -17,15 +17,15 @@ from odradek.groups.messages import JoinGroup, JoinGroupReply, MemberProtocol
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
 
-
+VERSIONS = (0, 9)
+IS_FREQUENT = True
 MAX_PROTOCOLS = 1000
 """Of one member. Kafka has no bound; its clients name as many assignors as they know, which are five."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Deferred[dict[str, Any]]:
     version = context.version
     session_timeout_ms = milliseconds(message.session_timeout)
     protocols = message.protocols[:MAX_PROTOCOLS]

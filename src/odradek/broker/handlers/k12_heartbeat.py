@@ -8,11 +8,13 @@ from odradek.core.deferred import Deferred
 from odradek.groups.messages import Heartbeat
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
+
+VERSIONS = (0, 4)
+IS_FREQUENT = True
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Deferred[dict[str, Any]]:
     request = Heartbeat(
         message.group_id,
         message.member_id,

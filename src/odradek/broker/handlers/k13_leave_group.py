@@ -10,16 +10,17 @@ from odradek.core.errors import ErrorCode
 from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 5)
+IS_FREQUENT = True
 AT_ONCE = 100
 """Members that leave in one step."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dict[str, Any]] | Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Deferred[dict[str, Any]] | Steps[list[Chunk]]:
     version = context.version
     if version >= 3:
         if len(message.members) > AT_ONCE:
@@ -32,7 +33,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Deferred[dic
     return deferred.map(lambda answer: _pack(version, answer))
 
 
-def _in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def _in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     context.must_finish = True
     members = elements(context, "members")
     for first in range(0, len(message.members), AT_ONCE):

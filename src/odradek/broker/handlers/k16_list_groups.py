@@ -11,17 +11,16 @@ from odradek.core.ids import MAX_STRING_BYTES
 from odradek.groups.messages import ListGroups
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 5)
 _SHORT = MAX_STRING_BYTES // 4
 """Characters, of four bytes at most. Longer ids may be too long for the wire: logs of earlier versions hold some."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     states = yield from _lower(message.states_filter if context.version >= 4 else ())
     types = yield from _lower(message.types_filter if context.version >= 5 else ())
     request = ListGroups(states, types)

@@ -16,20 +16,21 @@ from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Api, Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context, ServedApi
 
+VERSIONS = (0, 4)
+IS_FREQUENT = True
 API_KEY = 18
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def _row(api: Api) -> dict[str, int]:
+def _row(api: ServedApi) -> dict[str, int]:
     return {"api_key": api.key, "min_version": api.advertised_oldest, "max_version": api.newest}
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | bytes:
-    apis = broker.router.apis
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | bytes:
+    apis = broker.apis
     if message is None:
         return {"error_code": ErrorCode.unsupported_version, "api_keys": [_row(apis[API_KEY])]}
     version = context.version
@@ -40,18 +41,18 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     if broker.quotas.limited(REQUEST_PERCENTAGE):
         return _reply(broker, version)  # it may have to say for how long the client rests
     # Every connection begins with this request and some repeat it, but what it says changes only with the catalogue.
-    packed, epoch = broker.router.api_versions, broker.catalog.log_end_offset
+    packed, epoch = broker.packed_api_versions, broker.catalog.log_end_offset
     known = packed.get(version)
     if known is None or known[0] != epoch:
         known = packed[version] = epoch, schemas.encode(API_KEY, version, Kind.RESPONSE, _reply(broker, version))
     return known[1]
 
 
-def _reply(broker: BrokerServer, version: int) -> dict[str, Any]:
+def _reply(broker: BrokerServices, version: int) -> dict[str, Any]:
     lowest_level = 0 if version >= 4 else 1
     return {
         "error_code": ErrorCode.none,
-        "api_keys": [_row(api) for api in broker.router.apis.values()],
+        "api_keys": [_row(api) for api in broker.apis.values()],
         "supported_features": [
             {"name": name, "min_version": lowest, "max_version": highest}
             for name, (lowest, highest) in SUPPORTED.items()

@@ -20,18 +20,17 @@ from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.elements import Elements
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (2, 7)
 STEP_TOPICS = 500
 """Topics whose partitions are counted in one step."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     def make(times: Mapping[str, int]) -> Steps[Elements]:
         return _create_all(broker, context, message, times)
 
@@ -39,7 +38,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return reply(context, {"topics": rows})
 
 
-def _create_all(broker: BrokerServer, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
+def _create_all(broker: BrokerServices, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
     """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
     wanted = yield from listed(topic for topic in message.topics if times[topic.name] == 1)
     partitions = 0
@@ -49,7 +48,7 @@ def _create_all(broker: BrokerServer, context: Context, message: Any, times: Map
         if not number % STEP_TOPICS:
             yield None
     check_partition_count(partitions)
-    permits = Permits(broker, context, strict=context.version >= 6)
+    permits = Permits(broker.quotas, context, strict=context.version >= 6)
     rows = elements(context, "topics")
     described: dict[frozenset[Any], Elements | tuple[()]] = {}
     with broker.controller.turn() as turn:
@@ -72,13 +71,13 @@ def _create_all(broker: BrokerServer, context: Context, message: Any, times: Map
     return rows
 
 
-def _partition_count(broker: BrokerServer, topic: Any) -> int:
+def _partition_count(broker: BrokerServices, topic: Any) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return broker.config.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
-def _add(broker: BrokerServer, permits: Permits, change: Change, topic: Any) -> Steps[CreateTopic]:
+def _add(broker: BrokerServices, permits: Permits, change: Change, topic: Any) -> Steps[CreateTopic]:
     """Makes a topic part of the change. Raises KafkaError or ConfigError."""
     configs = {config.name: config.value for config in topic.configs}
     assignments = _assignments(topic)
@@ -90,7 +89,10 @@ def _add(broker: BrokerServer, permits: Permits, change: Change, topic: Any) -> 
 
 
 def _created(
-    broker: BrokerServer, context: Context, request: CreateTopic, described: dict[frozenset[Any], Elements | tuple[()]]
+    broker: BrokerServices,
+    context: Context,
+    request: CreateTopic,
+    described: dict[frozenset[Any], Elements | tuple[()]],
 ) -> dict[str, Any]:
     """``described``: settings that were packed, by those of them that topics have themselves."""
     own = frozenset(request.configs.items())
@@ -108,7 +110,7 @@ def _created(
     }
 
 
-def _described(broker: BrokerServer, context: Context, own: Mapping[str, str]) -> Elements | tuple[()]:
+def _described(broker: BrokerServices, context: Context, own: Mapping[str, str]) -> Elements | tuple[()]:
     if context.version < 5:
         return ()
     rows = shared_elements(context, "topics", "configs")

@@ -18,20 +18,19 @@ from odradek.catalog.shard import DeleteTopic, Topic
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.elements import Elements
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (1, 6)
 AT_ONCE = 500
 """Names that are looked up in one step."""
 
 Named = tuple[str | None, UUID | None]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     asked = yield from listed(_named(context.version, message))
     times = yield from counted(asked)
     try:
@@ -55,9 +54,9 @@ def _named(version: int, message: Any) -> Iterator[Named]:
     return ((name, None) for name in message.topic_names)
 
 
-def _delete_all(broker: BrokerServer, context: Context, times: Counter[Named]) -> Steps[Elements]:
+def _delete_all(broker: BrokerServices, context: Context, times: Counter[Named]) -> Steps[Elements]:
     """A row for each topic that is named. Raises KafkaError where all of them are refused."""
-    permits = Permits(broker, context, strict=context.version >= 5)
+    permits = Permits(broker.quotas, context, strict=context.version >= 5)
     rows = elements(context, "responses")
     with broker.controller.turn() as turn:
         yield turn.come
@@ -91,7 +90,7 @@ def _name_and_id(topic: Topic) -> Named:
     return topic.name, cast(UUID, topic.id)
 
 
-def _named_twice(broker: BrokerServer, asked: Mapping[Named, int]) -> Steps[list[Topic]]:
+def _named_twice(broker: BrokerServices, asked: Mapping[Named, int]) -> Steps[list[Topic]]:
     """Topics that are named by their name and by their id."""
     found: list[Topic] = []
     for number, (name, topic_id) in enumerate(asked):
@@ -104,7 +103,7 @@ def _named_twice(broker: BrokerServer, asked: Mapping[Named, int]) -> Steps[list
     return found
 
 
-def _find(broker: BrokerServer, named: Named, times: int) -> Topic:
+def _find(broker: BrokerServices, named: Named, times: int) -> Topic:
     name, topic_id = named
     fault = ""
     if name is None and topic_id is None:

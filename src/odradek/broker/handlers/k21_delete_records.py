@@ -12,13 +12,14 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 2)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     context.must_finish = True
     # Named twice, the last one counts, as in Kafka.
     by_topic: dict[str, dict[int, Any]] = {}
@@ -43,7 +44,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return reply(context, {"topics": topics})
 
 
-def _delete(broker: BrokerServer, topic: str, part: Any) -> dict[str, Any]:
+def _delete(broker: BrokerServices, topic: str, part: Any) -> dict[str, Any]:
     code, low_watermark = ErrorCode.none, -1
     partition = broker.partition(topic, part.partition_index)
     try:

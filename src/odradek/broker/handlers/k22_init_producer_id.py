@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
+
+VERSIONS = (0, 5)
+IS_FREQUENT = True
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
     transactional_id = message.transactional_id
     known = getattr(message, "producer_id", -1), getattr(message, "producer_epoch", -1)
     if transactional_id == "" or known.count(-1) == 1:  # an id and its epoch come together

@@ -9,19 +9,21 @@ from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (2, 4)
+IS_FREQUENT = True
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     asked = ((topic.topic, topic.partitions) for topic in message.topics)
     topics = yield from rows_of_partitions(context, "topics", asked, partial(_answer, broker), name="topic")
     return reply(context, {"topics": topics})
 
 
-def _answer(broker: BrokerServer, topic: str, part: Any) -> dict[str, Any]:
+def _answer(broker: BrokerServices, topic: str, part: Any) -> dict[str, Any]:
     code, epoch, end_offset = ErrorCode.none, -1, -1
     partition = broker.partition(topic, part.partition)
     try:

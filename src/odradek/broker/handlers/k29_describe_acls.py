@@ -11,10 +11,9 @@ from odradek.core.deferred import Hangup
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
 
-
+VERSIONS = (1, 3)
 NO_AUTHORIZER = "This broker has no authorizer, and so no ACLs: every client may do everything."
 UNKNOWN = 0
 """Stands in a field for a value that the sender itself does not know; Kafka closes the connection of such a request."""
@@ -26,6 +25,6 @@ def check_known(*codes: int) -> None:
         raise Hangup("a request about ACLs that names an unknown type, pattern, operation or permission")
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
     check_known(message.resource_type_filter, message.pattern_type_filter, message.operation, message.permission_type)
     return {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER, "resources": ()}

@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config import Source, find_broker_key
 from odradek.broker.config_changes import check_resource
 from odradek.broker.config_description import Described, describe_broker, describe_topic
+from odradek.broker.config_keys import Source, find_broker_key
 from odradek.broker.config_resources import LOGGER, describe, describe_loggers
 from odradek.broker.long_replies import each_once, elements, reply, shared_elements
 from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.elements import Elements
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (1, 4)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     results = elements(context, "results")
     described = _Descriptions(broker, context, message)
     yield from each_once(results, message.resources, _what, described.of)
@@ -38,7 +39,7 @@ def _what(resource: Any) -> tuple[Any, ...]:
 class _Descriptions:
     """The rows of one reply: the settings of each resource."""
 
-    def __init__(self, broker: BrokerServer, context: Context, message: Any) -> None:
+    def __init__(self, broker: BrokerServices, context: Context, message: Any) -> None:
         self._broker = broker
         self._context = context
         self._synonyms = message.include_synonyms
@@ -89,14 +90,14 @@ class _Descriptions:
         return configs
 
 
-def _set_on_topic(broker: BrokerServer, name: str) -> Mapping[str, str]:
+def _set_on_topic(broker: BrokerServices, name: str) -> Mapping[str, str]:
     check_topic_name(name)
     if broker.catalog.topic(name) is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
     return broker.catalog.topic_configs(name)
 
 
-def _broker_rows(broker: BrokerServer, name: str, names: tuple[str, ...] | None) -> list[Described]:
+def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | None) -> list[Described]:
     if name == "":
         set_for_all = broker.config.cluster_wide
         source = Source.DYNAMIC_DEFAULT_BROKER

@@ -13,14 +13,15 @@ from odradek.catalog.shard import BROKER
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.catalog.shard import AlterConfigs
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 2)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     def replace(resource: Any) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         if kind == LOGGER:

@@ -13,14 +13,15 @@ from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.elements import Elements
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (1, 5)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     wanted: Iterable[tuple[str, int]] = (
         list(broker.directory.partitions)
         if message.topics is None
@@ -55,7 +56,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return reply(context, {"error_code": ErrorCode.none, "results": [directory]})
 
 
-def _size(broker: BrokerServer, name: str, index: int) -> int | None:
+def _size(broker: BrokerServices, name: str, index: int) -> int | None:
     """A partition's bytes; ``None`` where there is none, or its files cannot be read."""
     partition = broker.partition(name, index)
     try:
@@ -64,7 +65,7 @@ def _size(broker: BrokerServer, name: str, index: int) -> int | None:
         return None
 
 
-def _disk(broker: BrokerServer) -> tuple[int, int]:
+def _disk(broker: BrokerServices) -> tuple[int, int]:
     """Size and room of the disk in bytes; −1 where the system does not say."""
     try:
         usage = shutil.disk_usage(broker.directory.path)

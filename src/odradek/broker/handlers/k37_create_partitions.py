@@ -12,14 +12,15 @@ from odradek.catalog.shard import CreatePartitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.elements import Elements
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 3)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     def make(times: Mapping[str, int]) -> Steps[Elements]:
         return _create_all(broker, context, message, times)
 
@@ -27,9 +28,9 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return reply(context, {"results": rows})
 
 
-def _create_all(broker: BrokerServer, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
+def _create_all(broker: BrokerServices, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
     """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
-    permits = Permits(broker, context, strict=context.version >= 3)
+    permits = Permits(broker.quotas, context, strict=context.version >= 3)
     rows = elements(context, "results")
     with broker.controller.turn() as turn:
         yield turn.come
@@ -44,7 +45,7 @@ def _create_all(broker: BrokerServer, context: Context, message: Any, times: Map
     return rows
 
 
-def _create(broker: BrokerServer, permits: Permits, change: Change, topic: Any) -> Steps[KafkaError | None]:
+def _create(broker: BrokerServices, permits: Permits, change: Change, topic: Any) -> Steps[KafkaError | None]:
     """Makes a topic's new partitions part of the change; returns why that is refused."""
     assigned = topic.assignments
     request = CreatePartitions(

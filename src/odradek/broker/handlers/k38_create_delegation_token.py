@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
 
-
+VERSIONS = (1, 3)
 NEVER = -1
 _USER = "User"
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
     owner = _USER, context.user
     if context.version >= 3 and message.owner_principal_name:
         owner = message.owner_principal_type or "", message.owner_principal_name

@@ -8,17 +8,16 @@ from odradek.broker.long_replies import elements, reply
 from odradek.groups.messages import DeleteGroups
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 2)
 AT_ONCE = 100
 """Groups that a coordinator deletes in one step."""
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     context.must_finish = True
     by_partition: dict[int, list[str]] = {}
     seen: set[str] = set()

@@ -12,16 +12,15 @@ from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 2)
 _KINDS = (0, 1)  # preferred, unclean
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     if getattr(message, "election_type", 0) not in _KINDS:
         return reply(context, {"error_code": ErrorCode.invalid_request, "replica_election_results": ()})
     # For all partitions, Kafka names only those that an election could help: here none.
@@ -33,7 +32,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return reply(context, {"error_code": ErrorCode.none, "replica_election_results": topics})
 
 
-def _answer(broker: BrokerServer, name: str, index: int) -> dict[str, Any]:
+def _answer(broker: BrokerServices, name: str, index: int) -> dict[str, Any]:
     topic = broker.catalog.topic(name)
     if topic is None:
         code, text = ErrorCode.unknown_topic_or_partition, f"No such topic as {name}"

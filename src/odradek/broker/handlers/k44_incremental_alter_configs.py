@@ -7,22 +7,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker import config_changes, config_resources
-from odradek.broker.config import ConfigKey, ConfigType, find_broker_key, find_topic_key, topic_text
+from odradek.broker.config import topic_text
+from odradek.broker.config_keys import ConfigKey, ConfigType, find_broker_key, find_topic_key
 from odradek.broker.config_resources import LOGGER
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 1)
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     def change(resource: Any) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         nulls = [
@@ -37,7 +37,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return config_changes.answer(broker, context, message, change)
 
 
-def _after(broker: BrokerServer, kind: int, name: str, config: Any) -> str | None:
+def _after(broker: BrokerServices, kind: int, name: str, config: Any) -> str | None:
     """A setting's value after the change; ``None`` takes it back. Raises ConfigError, KafkaError."""
     operation = config.config_operation
     if operation == DELETE:
@@ -61,7 +61,7 @@ def _after(broker: BrokerServer, kind: int, name: str, config: Any) -> str | Non
     return ",".join(parts)
 
 
-def _present(broker: BrokerServer, kind: int, name: str, key_name: str) -> tuple[ConfigKey, str]:
+def _present(broker: BrokerServices, kind: int, name: str, key_name: str) -> tuple[ConfigKey, str]:
     """A setting's key and the value a list is appended to: what is set, else what is in effect."""
     own = broker.catalog.configs(kind, name)
     if kind == TOPIC:

@@ -13,13 +13,14 @@ from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 1)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     if not message.topics:  # then Apache Kafka does not look at the rest of the request
         empty = {"allow_replication_factor_change": True, "error_code": ErrorCode.none, "error_message": ""}
         return reply(context, empty | {"responses": ()})
@@ -36,7 +37,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     )
 
 
-def _answer(broker: BrokerServer, name: str, part: Any) -> dict[str, Any]:
+def _answer(broker: BrokerServices, name: str, part: Any) -> dict[str, Any]:
     code, text = ErrorCode.none, None
     try:
         _check(broker, name, part.partition_index, part.replicas)
@@ -45,7 +46,7 @@ def _answer(broker: BrokerServer, name: str, part: Any) -> dict[str, Any]:
     return {"partition_index": part.partition_index, "error_code": code, "error_message": text}
 
 
-def _check(broker: BrokerServer, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
+def _check(broker: BrokerServices, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
     topic = broker.catalog.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")

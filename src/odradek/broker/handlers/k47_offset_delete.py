@@ -11,12 +11,11 @@ from odradek.core.pace import PART_RECORDS
 from odradek.groups.messages import OffsetDelete
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 0)
 AT_ONCE = PART_RECORDS
 """Partitions that the coordinator is asked for in one step: their tombstones are written at once."""
 
@@ -24,7 +23,7 @@ Rows = list[tuple[int, ErrorCode]]
 Asked = tuple[str, list[int]]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     context.must_finish = True
     unknown: dict[str, Rows] = {}
     existing: list[Asked] = []

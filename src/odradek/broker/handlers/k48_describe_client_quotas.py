@@ -14,17 +14,16 @@ from odradek.catalog.shard import Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 1)
 EXACT, DEFAULT, ANY = 0, 1, 2
 Filter = dict[str, tuple[int, str | None]]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     try:
         asked = _filter(message.components)
     except KafkaError as error:

@@ -19,19 +19,18 @@ from odradek.catalog.shard import AlterClientQuotas, Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 1)
 _HOST_NAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
 _MOST = 2.0**63
 _ROUNDING = 1e-6
 _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     times = yield from counted(_key(entry) for entry in message.entries)
     try:
         answered = yield from _alter_all(broker, context, message, times)
@@ -46,7 +45,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
 
 
 def _alter_all(
-    broker: BrokerServer, context: Context, message: Any, times: Mapping[Entity, int]
+    broker: BrokerServices, context: Context, message: Any, times: Mapping[Entity, int]
 ) -> Steps[dict[Entity, KafkaError | None]]:
     """For each entity, why its change is refused. Raises KafkaError where all changes are."""
     answered: dict[Entity, KafkaError | None] = {}

@@ -9,13 +9,14 @@ from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 0)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     asked = Counter(() if message.users else list(broker.catalog.users()))
     for user in message.users or ():
         asked[user.name] += 1
@@ -27,7 +28,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return reply(context, {"error_code": ErrorCode.none, "error_message": "", "results": results})
 
 
-def _described(broker: BrokerServer, user: str, times: int) -> dict[str, Any]:
+def _described(broker: BrokerServices, user: str, times: int) -> dict[str, Any]:
     if times > 1:
         text = "This user is asked for more than once."
         return {"error_code": ErrorCode.duplicate_resource, "error_message": text, "credential_infos": ()}

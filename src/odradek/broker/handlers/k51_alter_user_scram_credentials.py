@@ -16,13 +16,14 @@ from odradek.catalog.credentials import HASHES, AlterCredential, Credential, che
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 0)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     accepted: dict[str, AlterCredential] = {}
     refused: dict[str, KafkaError] = {}
     with broker.controller.turn() as turn:
@@ -48,7 +49,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
 
 
 def _check_all(
-    broker: BrokerServer, message: Any, accepted: dict[str, AlterCredential], refused: dict[str, KafkaError]
+    broker: BrokerServices, message: Any, accepted: dict[str, AlterCredential], refused: dict[str, KafkaError]
 ) -> Steps[None]:
     """What becomes of each user, whose first change alone counts: a second one refuses both."""
     for row in _rows(message):
@@ -69,7 +70,7 @@ def _rows(message: Any) -> Iterator[Any]:
     yield from message.upsertions
 
 
-def _request(broker: BrokerServer, row: Any) -> AlterCredential:
+def _request(broker: BrokerServices, row: Any) -> AlterCredential:
     """Raises KafkaError where the change is refused."""
     iterations = getattr(row, "iterations", None)
     deletion = AlterCredential(row.name, row.mechanism, None)

@@ -12,18 +12,17 @@ from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 2)
 LISTENER = "PLAINTEXT"
 """Where the quorum's nodes reach one another; Apache Kafka has a listener of its own for that."""
 _TOPIC = "__cluster_metadata"
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
     each = ((topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions)
     asked = list(islice(each, 2))
     if asked != [(_TOPIC, 0)]:

@@ -12,13 +12,14 @@ from odradek.catalog.features import UPGRADE, FeatureUpdate, UpdateFeatures
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 2)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     updates = {}
     for row in message.feature_updates:
         update = FeatureUpdate(row.feature, row.max_version_level, getattr(row, "upgrade_type", UPGRADE))

@@ -8,15 +8,14 @@ from odradek.broker.handlers.k03_metadata import ALL_CLUSTER_OPERATIONS, NOT_ASK
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
 
-
+VERSIONS = (0, 2)
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
     asked = getattr(message, "endpoint_type", _BROKERS)
     if asked != _BROKERS:
         code, text = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {asked}"

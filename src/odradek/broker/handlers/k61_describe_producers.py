@@ -11,13 +11,14 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.producers import ProducerState
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
+VERSIONS = (0, 0)
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     topics = elements(context, "topics")
     known: Known = {}
     for topic in message.topics:
@@ -30,7 +31,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return reply(context, {"topics": topics})
 
 
-def _describe(broker: BrokerServer, context: Context, name: str, index: int) -> Steps[dict[str, Any]]:
+def _describe(broker: BrokerServices, context: Context, name: str, index: int) -> Steps[dict[str, Any]]:
     code, text = ErrorCode.none, None
     producers = elements(context, "topics", "partitions", "active_producers")
     try:
@@ -51,7 +52,7 @@ def _describe(broker: BrokerServer, context: Context, name: str, index: int) -> 
     return {"partition_index": index, "error_code": code, "error_message": text, "active_producers": producers}
 
 
-def _producers(broker: BrokerServer, name: str, index: int) -> list[ProducerState]:
+def _producers(broker: BrokerServices, name: str, index: int) -> list[ProducerState]:
     check_topic_name(name)
     if broker.catalog.topic(name) is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")

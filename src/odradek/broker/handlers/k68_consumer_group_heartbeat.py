@@ -17,18 +17,18 @@ from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbea
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.elements import Elements
 
-
+VERSIONS = (0, 1)
+IS_FREQUENT = True
 NO_TOPIC = UUID(int=0)
 AT_ONCE = 500
 """More topics or partitions are read, and packed, in steps."""
 
 
-def fresh_uuid(broker: BrokerServer) -> UUID:
+def fresh_uuid(broker: BrokerServices) -> UUID:
     """Random, and its short form begins with no dash, which command lines would take for an option's."""
     while True:
         made = broker.new_uuid()
@@ -41,7 +41,7 @@ def short_id(made: UUID) -> str:
     return urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
     if GROUP not in broker.catalog.features():
         return _packed(ConsumerHeartbeatReply(ErrorCode.unsupported_version))
     rows = message.topic_partitions
@@ -51,7 +51,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, An
     return _submit(broker, context, message, owned)
 
 
-def _handle_in_steps(broker: BrokerServer, context: Context, message: Any) -> Steps[Deferred[Any]]:
+def _handle_in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[Deferred[Any]]:
     """The same for a member that says it owns many partitions."""
     owned: dict[bytes, set[int]] = {}
     for topic_id, partitions in _listed(message.topic_partitions):
@@ -66,7 +66,7 @@ def _listed(rows: Any) -> Iterator[tuple[bytes, Sequence[int]]]:
 
 
 def _submit(
-    broker: BrokerServer, context: Context, message: Any, owned: Mapping[bytes, Collection[int]] | None
+    broker: BrokerServices, context: Context, message: Any, owned: Mapping[bytes, Collection[int]] | None
 ) -> Deferred[Any]:
     request = ConsumerHeartbeat(
         message.group_id,

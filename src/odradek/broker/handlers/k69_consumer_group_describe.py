@@ -14,17 +14,16 @@ from odradek.groups.consumer_member import ConsumerMember, Partitions
 from odradek.groups.consumer_messages import DescribeConsumerGroup, DescribedConsumerGroup
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 1)
 CLASSIC, CONSUMER = 0, 1
 Fields = dict[str, Any]
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     asked = message.include_authorized_operations
     groups = elements(context, "groups")
 
@@ -42,7 +41,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
 
 
 def _pack(
-    broker: BrokerServer, context: Context, operations_asked: bool, group: DescribedConsumerGroup
+    broker: BrokerServices, context: Context, operations_asked: bool, group: DescribedConsumerGroup
 ) -> Steps[Fields]:
     members = elements(context, "groups", "members")
     for member, target in group.members:
@@ -62,7 +61,7 @@ def _pack(
     }
 
 
-def _member(broker: BrokerServer, member: ConsumerMember, target: Partitions) -> Fields:
+def _member(broker: BrokerServices, member: ConsumerMember, target: Partitions) -> Fields:
     owned: dict[bytes, list[int]] = {}
     for source in (member.assigned, member.to_revoke):
         for topic_id, partitions in source.items():
@@ -82,7 +81,7 @@ def _member(broker: BrokerServer, member: ConsumerMember, target: Partitions) ->
     }
 
 
-def _assignment(broker: BrokerServer, partitions: Mapping[bytes, Iterable[int]]) -> Fields:
+def _assignment(broker: BrokerServices, partitions: Mapping[bytes, Iterable[int]]) -> Fields:
     """Of topics that exist."""
     rows = []
     for topic_id, numbers in partitions.items():

@@ -11,16 +11,15 @@ from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 1)
 _KINDS = (TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP)
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     kinds = tuple(message.resource_types) or _KINDS if context.version >= 1 else (CLIENT_METRICS,)
     if not set(kinds) <= set(_KINDS):
         return reply(context, {"error_code": ErrorCode.unsupported_version, "config_resources": ()})
@@ -32,7 +31,7 @@ def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[C
     return reply(context, {"error_code": ErrorCode.none, "config_resources": listed})
 
 
-def _names(broker: BrokerServer, kind: int) -> list[str]:
+def _names(broker: BrokerServices, kind: int) -> list[str]:
     if kind == TOPIC:
         return [topic.name for topic in broker.catalog.topics()]
     if kind in (BROKER, LOGGER):

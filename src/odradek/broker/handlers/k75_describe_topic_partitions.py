@@ -13,16 +13,15 @@ from odradek.catalog.shard import Partition, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
+    from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.server import BrokerServer
     from odradek.wire.hot_log import Chunk
 
-
+VERSIONS = (0, 0)
 SORTED_AT_ONCE = 1000
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     cursor = message.cursor
     named = {topic.name for topic in message.topics}
     if cursor is not None:

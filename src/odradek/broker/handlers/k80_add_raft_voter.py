@@ -12,11 +12,12 @@ from odradek.catalog.features import KRAFT
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
+
+VERSIONS = (0, 1)
 
 
-def check_voter(broker: BrokerServer, message: Any) -> None:
+def check_voter(broker: BrokerServices, message: Any) -> None:
     """Raises KafkaError where a request names another cluster, or nothing that could be a voter."""
     if message.cluster_id not in (None, broker.cluster_id):
         text = f"This is the cluster {broker.cluster_id}, not {message.cluster_id}."
@@ -25,13 +26,13 @@ def check_voter(broker: BrokerServer, message: Any) -> None:
         raise KafkaError(ErrorCode.invalid_request, "A voter has an id, which is not negative, and a directory id.")
 
 
-def check_voters_change(broker: BrokerServer) -> None:
+def check_voters_change(broker: BrokerServices) -> None:
     """Raises KafkaError unless the quorum is one whose voters may change."""
     if not broker.catalog.features().get(KRAFT):
         raise KafkaError(ErrorCode.unsupported_version, f"Voters cannot change while {KRAFT} is 0.")
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
     try:
         check_voter(broker, message)
         if all(listener.name != LISTENER for listener in message.listeners):

@@ -8,11 +8,12 @@ from odradek.broker.handlers.k80_add_raft_voter import check_voter, check_voters
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.router import Context
-    from odradek.broker.server import BrokerServer
+    from odradek.broker.api import BrokerServices, Context
+
+VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServer, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
     try:
         check_voter(broker, message)
         check_voters_change(broker)
