@@ -1,0 +1,92 @@
+"""An API that keeps no state is one new file: nothing else has to be edited for it."""
+
+from __future__ import annotations
+
+import asyncio
+import py_compile
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from odradek.broker import handlers
+from odradek.broker.config import BrokerConfig
+from odradek.broker.server import BrokerServer
+from odradek.wire import frames
+
+LIST_TRANSACTIONS, API_VERSIONS = 66, 18
+HANDLER = '''
+"""ListTransactions 0: none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.api import BrokerServices, Context
+
+VERSIONS = (0, 0)
+
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+    return {"error_code": ErrorCode.none, "unknown_state_filters": message.state_filters, "transaction_states": ()}
+'''
+
+
+@pytest.fixture
+def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The files of the handlers, and one more."""
+    directory = tmp_path / "handlers"
+    shutil.copytree(handlers.__path__[0], directory, ignore=shutil.ignore_patterns("__pycache__"))
+    (directory / "k66_list_transactions.py").write_text(HANDLER)
+    monkeypatch.setattr(handlers, "__path__", [str(directory)])
+    handlers.served.cache_clear()
+    yield
+    handlers.served.cache_clear()
+    sys.modules.pop("odradek.broker.handlers.k66_list_transactions", None)
+
+
+def test_a_new_file_is_announced_and_answers(tmp_path: Path, new_file: None) -> None:
+    async def story() -> None:
+        broker = BrokerServer(BrokerConfig(), tmp_path / "data", ("127.0.0.1", 0))
+        await broker.start()
+        reader, writer = await asyncio.open_connection(*broker.address)
+
+        async def ask(key: int, version: int, message: dict[str, object]) -> object:
+            writer.write(frames.encode_request(key, version, 1, "c", message))
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            return frames.decode_response(key, version, await reader.readexactly(size))[1]
+
+        try:
+            listed = await ask(API_VERSIONS, 0, {})
+            assert (LIST_TRANSACTIONS, 0, 0) in [
+                (row.api_key, row.min_version, row.max_version) for row in listed.api_keys
+            ]  # type: ignore[attr-defined]
+            reply = await ask(LIST_TRANSACTIONS, 0, {"state_filters": ("a-state",), "producer_id_filters": ()})
+            assert reply.unknown_state_filters == ("a-state",)  # type: ignore[attr-defined]
+        finally:
+            writer.close()
+            await broker.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
+
+
+def test_a_file_says_its_versions_though_there_is_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation may have compiled files alone."""
+    produce = handlers.served()[0]
+    py_compile.compile(
+        str(Path(handlers.__path__[0], f"{produce.name}.py")), cfile=str(tmp_path / f"{produce.name}.pyc")
+    )
+    monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, f"odradek.broker.handlers.{produce.name}", raising=False)
+    handlers.served.cache_clear()
+    try:
+        assert handlers.served() == (produce,)
+    finally:
+        handlers.served.cache_clear()
