@@ -13,6 +13,7 @@ reach it, and its end says that the other side has died. A broker in a thread ge
 | ``clear_faults`` | | |
 | ``cleaner`` | | how the log cleaner fares: the fields of ``testing.broker.CleanerHealth`` |
 | ``collect`` | | so many objects only this full collection of garbage has freed |
+| ``memory`` | | ``blocks``: small objects that the interpreter holds; ``bytes``: of the C library's heap, in use |
 | ``create_topic`` | ``name``, ``partition_count`` (-1: the broker's default), ``configs`` | |
 """
 
@@ -22,11 +23,13 @@ import asyncio
 import gc
 import json
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.broker.config_keys import UnknownConfig
 from odradek.broker.controller import NewTopic
+from odradek.broker.heap import bytes_in_use
 from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
@@ -72,6 +75,9 @@ class Control:
             return self._cleaner()
         if do == "collect":
             return gc.collect()
+        if do == "memory":
+            gc.collect()
+            return {"blocks": sys.getallocatedblocks(), "bytes": bytes_in_use()}
         if do == "create_topic":
             return await self._create_topic(**arguments)
         raise ValueError(f"no command {do!r}")

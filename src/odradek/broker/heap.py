@@ -68,3 +68,36 @@ def trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
         return
+
+
+def bytes_in_use() -> int | None:
+    """Bytes that the C library has handed out and not got back; None where it does not say (musl, macOS)."""
+    import ctypes
+
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return None
+
+    class Information(ctypes.Structure):
+        """``struct mallinfo2`` of the C library."""
+
+        _fields_ = [
+            (name, ctypes.c_size_t)
+            for name in [
+                "arena",
+                "ordblks",
+                "smblks",
+                "hblks",
+                "hblkhd",
+                "usmblks",
+                "fsmblks",
+                "uordblks",
+                "fordblks",
+                "keepcost",
+            ]
+        ]
+
+    mallinfo.restype = Information
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd)
