@@ -12,8 +12,8 @@ from target import GROWTH_BYTES
 KEPT_BLOCKS, KEPT_BYTES = 300_000, 16 << 20
 """Small objects, and bytes of the heap, that may be kept: fetch sessions alone are kept up to 20 MiB."""
 FRAGMENTS_BYTES = 64 << 20
-"""So much more of the process may be resident after 20,000 loads: Python returns memory in pieces of 1 MiB, each of which
-stays as long as one object in it lives. docs/limits.md has the figures."""
+"""So much more of the process may be resident after 20,000 loads: Python returns memory in pieces of 1 MiB, each of
+which stays as long as one object in it lives. docs/limits.md has the figures."""
 FILES = 2000
 """So many files the broker may have open: requests for thousands of partitions come to this bound."""
 

@@ -15,6 +15,10 @@ PAUSE_S = 1.0
 PATIENCE = 24
 """So many looks may find a long request at work; then the heap is trimmed all the same, and again later."""
 
+_MALLINFO2 = (
+    "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+)  # fmt: skip
+
 
 class Heap:
     """Counts what is freed. ``call_later`` is the event loop's; ``in_thread`` runs a job that takes milliseconds.
@@ -82,21 +86,7 @@ def bytes_in_use() -> int | None:
     class Information(ctypes.Structure):
         """``struct mallinfo2`` of the C library."""
 
-        _fields_ = [
-            (name, ctypes.c_size_t)
-            for name in [
-                "arena",
-                "ordblks",
-                "smblks",
-                "hblks",
-                "hblkhd",
-                "usmblks",
-                "fsmblks",
-                "uordblks",
-                "fordblks",
-                "keepcost",
-            ]
-        ]
+        _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO2]
 
     mallinfo.restype = Information
     found = mallinfo()
