@@ -10,9 +10,10 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.rows import Row, iter_records
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.append_info import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
-from odradek.storage.log import AppendInfo, Log
+from odradek.storage.log import Log
 
 T0 = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from odradek.batches.steps import Steps
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.log import AppendInfo, Log
+from odradek.storage.append_info import AppendInfo
+from odradek.storage.log import Log
 from odradek.storage.segment import Slice
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
 from odradek.batches.search import Found
 from odradek.batches.steps import Steps, finish
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
+from odradek.storage.append_info import AppendInfo, Origin
 from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig
 from odradek.storage.descriptors import is_exhausted
@@ -33,32 +33,16 @@ from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
 from odradek.storage.producers import Producers
-from odradek.storage.recovery import CLEANED_SUFFIX, SWAP_SUFFIX, Loaded, begin, load, note_batch
-from odradek.storage.segment import DELETED_SUFFIX, SUFFIXES, FoundOffset, Placed, Segment, Slice, file_name
-
-Origin = Literal["client", "coordinator"]
+from odradek.storage.recovery import Loaded, begin, load, note_batch
+from odradek.storage.retention import Rule, count_due, rules
+from odradek.storage.segment import FoundOffset, Placed, Segment, Slice
+from odradek.storage.segment_read import ReadBounds, read_slice
+from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
+from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 
 _log = logging.getLogger(__name__)
-_WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")
-"""What leaves the log as it was if a file could not be opened for it."""
+_WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")  # they leave the log as it was if no file can be opened
 _OS_FILES = OsFiles()
-_STEP_SEGMENTS = 500
-_NOTHING_FOUND: tuple[tuple[int | None, int, int], FoundOffset | None] = (None, -1, -1), None
-"""The last lookup by time: its timestamp (None: the largest), the log's start or end and its changes then; its result.
-A lookup may have to go through millions of records, and is often repeated."""
-
-
-class AppendInfo(NamedTuple):
-    """Where records went. ``log_append_time_ms`` is -1 unless the topic stamps it. Times in ms.
-
-    ``duplicate``: nothing was written, the offsets are those of the first time.
-    """
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool = False
 
 
 class Log:
@@ -78,10 +62,10 @@ class Log:
     """
 
     __slots__ = (
-        "_bases", "_changes", "_end_offset", "_files", "_flushed_ms", "_high_watermark", "_last_found", "_segments",
+        "_bases", "_changes", "_end_offset", "_files", "_flushed_ms", "_high_watermark", "_segments",
         "_synced_base", "_unflushed_records", "_was_written", "began_epoch", "cleaned_offset", "closed", "config",
-        "defer_flush", "defer_removal", "epochs", "is_being_cleaned", "log_start_offset", "offline", "path",
-        "producers", "recovery_point", "was_cut",
+        "defer_flush", "defer_removal", "epochs", "is_being_cleaned", "last_found", "log_start_offset", "offline",
+        "path", "producers", "recovery_point", "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: Loaded, now_ms: int) -> None:
@@ -109,7 +93,7 @@ class Log:
         self._synced_base = -1
         self._was_written = False
         self._changes = 0  # of closed segments: removed, or others in their place
-        self._last_found = _NOTHING_FOUND
+        self.last_found: LastFound = NOTHING_FOUND
 
     @classmethod
     def create(
@@ -324,37 +308,19 @@ class Log:
         """
         self._check_online()
         if offset < self.log_start_offset or offset > self._end_offset:
+            bounds = f"[{self.log_start_offset}, {self._end_offset}]"
             raise KafkaError(
-                ErrorCode.offset_out_of_range,
-                f"offset {offset} of {self.path.name} is outside of [{self.log_start_offset}, {self._end_offset}]",
+                ErrorCode.offset_out_of_range, f"offset {offset} of {self.path.name} is outside of {bounds}"
             )
         limit = self.high_watermark if max_offset is None else min(max_offset, self._end_offset)
         if offset >= limit:
             return Slice(None, 0, 0, offset)
         try:
-            return self._read(offset, max_bytes, limit, min_one)
+            number = max(bisect_right(self._bases, offset) - 1, 0)
+            bounds = ReadBounds(offset, limit, max_bytes, min_one)
+            return read_slice(self._segments[number:], bounds, self._fail_late)
         except OSError as error:
             raise self._fail("read", error) from error
-
-    def _read(self, offset: int, max_bytes: int, limit: int, min_one: bool) -> Slice:
-        number = max(bisect_right(self._bases, offset) - 1, 0)
-        for segment in self._segments[number:]:
-            found = segment.locate(offset)
-            if found is None:
-                continue
-            position, header = found
-            if header.base_offset >= limit:
-                break
-            end = segment.size
-            if limit < segment.next_offset:
-                beyond = segment.locate(limit)
-                end = beyond[0] if beyond is not None else end
-            size = header.size_in_bytes
-            if size > max_bytes and not min_one:
-                break
-            length = min(max(max_bytes, size), end - position)
-            return Slice(segment.file, position, length, header.base_offset, self._fail_late)
-        return Slice(None, 0, 0, offset)
 
     def find_timestamp(self, timestamp: int, *, max_offset: int | None = None) -> FoundOffset | None:
         """The first record with at least that timestamp (ms), exact inside compressed batches (behaviour 48).
@@ -363,7 +329,7 @@ class Log:
         """
         found = finish(self.search_timestamp(timestamp))
         limit = self._end_offset if max_offset is None else max_offset
-        return found if found is not None and found.offset < limit else None
+        return None if found is None or found.offset >= limit else found
 
     def max_timestamp(self) -> FoundOffset | None:
         """The record with the largest timestamp; of several, and where none has any, the earliest (behaviour 49)."""
@@ -371,43 +337,20 @@ class Log:
 
     def search_timestamp(self, timestamp: int) -> Steps[FoundOffset | None]:
         """The first record with at least that timestamp (ms), a step at a time."""
-        while True:
-            self._check_online()
-            start_offset, changes = self.log_start_offset, self._changes
-            if self._last_found[0] == (timestamp, start_offset, changes):
-                return self._last_found[1]
-            for number, segment in enumerate(tuple(self._segments), 1):
-                if segment.max_timestamp >= timestamp and segment.next_offset > start_offset:
-                    self._check_online()
-                    found = yield from self._search_segment(segment, timestamp, start_offset)
-                    if found is not None and found.offset >= self.log_start_offset:
-                        self._last_found = (timestamp, start_offset, changes), found
-                        return found
-                if number % _STEP_SEGMENTS == 0:
-                    yield None
-                if self._changes != changes:
-                    break
-            else:
-                return None
+        return first_at_least(self, timestamp)
 
     def search_max_timestamp(self) -> Steps[FoundOffset | None]:
         """The record with the largest timestamp, a step at a time."""
-        while True:
-            self._check_online()
-            changes, asked = self._changes, (None, self._end_offset, self._changes)
-            if self._last_found[0] == asked:
-                return self._last_found[1]
-            newest = max(self._segments, key=lambda segment: segment.max_timestamp)
-            found = yield from self._search_segment(newest, newest.max_timestamp, newest.base_offset)
-            if found is not None or self._changes == changes:
-                self._last_found = asked, found
-                return found
+        return greatest(self)
 
-    def _search_segment(self, segment: Segment, timestamp: int, start_offset: int) -> Steps[FoundOffset | None]:
-        try:
-            return (yield from segment.search_timestamp(timestamp, start_offset))
-        except OSError as error:
-            raise self._fail("find timestamp", error) from error
+    def changes_of_segments(self) -> int:
+        """How often closed segments were removed, or replaced by others. Raises KafkaError where the log is offline."""
+        self._check_online()
+        return self._changes
+
+    def failed_search(self, error: OSError) -> KafkaError:
+        """What a search by time raises that could not read a segment."""
+        return self._fail("find timestamp", error)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as Kafka answers OffsetForLeaderEpoch; (-1, -1) when nothing is known."""
@@ -446,37 +389,18 @@ class Log:
         self._check_online()
         if self.is_being_cleaned:
             return 0
-        config = self.config
+        removed = 0
         try:
-            removed = self._remove_oldest(lambda _segment, end: end <= self.log_start_offset, now_ms, keep_active=True)
-            if config.deletes_old and config.retention_bytes >= 0:
-                excess = self.size - config.retention_bytes
-
-                def is_excess(segment: Segment, _end: int) -> bool:
-                    nonlocal excess
-                    excess -= segment.size
-                    return excess >= 0
-
-                removed += self._remove_oldest(is_excess, now_ms)
-            if config.deletes_old and config.retention_ms >= 0:
-                oldest = now_ms - config.retention_ms
-                removed += self._remove_oldest(lambda segment, _end: segment.age_timestamp < oldest, now_ms)
-            self.producers.expire(now_ms, config.producer_id_expiration_ms)
+            for rule in rules(self, now_ms):
+                removed += self._remove_oldest(rule, now_ms)
+            self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         except OSError as error:
             raise self._fail("retention", error) from error
         return removed
 
-    def _remove_oldest(self, is_due: Callable[[Segment, int], bool], now_ms: int, *, keep_active: bool = False) -> int:
-        """Removes segments from the oldest on while they are due; never records above the high watermark."""
-        due = 0
-        for number, segment in enumerate(self._segments):
-            is_active = number == len(self._segments) - 1
-            end = self._end_offset if is_active else self._bases[number + 1]
-            if is_active and (keep_active or not segment.size):
-                break
-            if self.high_watermark < end or not is_due(segment, end):
-                break
-            due += 1
+    def _remove_oldest(self, rule: Rule, now_ms: int) -> int:
+        """Removes segments from the oldest on while they are due."""
+        due = count_due(self, rule)
         if not due:
             return 0
         if due == len(self._segments):
@@ -542,7 +466,10 @@ class Log:
             if not replaced or last >= len(self._segments) or self._segments[first:last] != list(replaced):
                 self.discard_cleaned()
                 return False
-            doomed = self._swap(base_offset, replaced)
+            doomed = swap(self._files, self.path, base_offset, replaced)
+            for segment in replaced:
+                if segment.base_offset != base_offset:
+                    self.producers.remove_snapshot(segment.base_offset)
             fresh = Segment.load(self.path, base_offset, self.config, self._files, 0)
         except (OSError, IndexCorrupt) as error:
             raise self._fail("replacing segments", OSError(str(error))) from error
@@ -551,30 +478,6 @@ class Log:
         self._bases[first:last] = [base_offset]
         self._remove_later(doomed)
         return True
-
-    def _swap(self, base_offset: int, replaced: Sequence[Segment]) -> list[Path]:
-        """The log file goes first each time: without it the others count for nothing at the next start."""
-        files, names = self._files, set(self._files.list(self.path))
-        stale = [name for name in names if name.endswith(CLEANED_SUFFIX) and int(name.split(".")[0]) < base_offset]
-        for name in stale:  # a start would take them for a sign that this swap had not begun
-            files.remove(self.path / name)
-        fresh = [file_name(base_offset, suffix) for suffix in SUFFIXES]
-        fresh = [name for name in fresh if name + CLEANED_SUFFIX in names]
-        for name in fresh:
-            files.rename(self.path / (name + CLEANED_SUFFIX), self.path / (name + SWAP_SUFFIX))
-        doomed = []
-        for segment in replaced:
-            segment.removed = True
-            segment.forget()
-            for name in (file_name(segment.base_offset, suffix) for suffix in SUFFIXES):
-                if name in names:
-                    files.rename(self.path / name, self.path / (name + DELETED_SUFFIX))
-                    doomed.append(self.path / (name + DELETED_SUFFIX))
-            if segment.base_offset != base_offset:
-                self.producers.remove_snapshot(segment.base_offset)
-        for name in fresh:
-            files.rename(self.path / (name + SWAP_SUFFIX), self.path / name)
-        return doomed
 
     def _remove(self, segments: Sequence[Segment]) -> None:
         if self.defer_removal is not None:
@@ -590,21 +493,12 @@ class Log:
             self.defer_removal(self.config.file_delete_delay_ms, lambda: self._remove_files(doomed))
 
     def _remove_files(self, doomed: Sequence[Path]) -> None:
-        """The new names have to be on the disk before the old files go. A file that stays goes at the next start."""
-        if self.closed:
-            return
-        try:
-            self._files.sync_dir(self.path)
-            for path in doomed:
-                self._files.remove(path)
-        except OSError as error:
-            _log.warning("%s: files that are to go are still there: %s", self.path, error)
+        if not self.closed:
+            remove_files(self._files, self.path, doomed)
 
     def discard_cleaned(self) -> None:
         """Removes what an interrupted cleaning has written. Raises OSError."""
-        for name in self._files.list(self.path):
-            if name.endswith(CLEANED_SUFFIX):
-                self._files.remove(self.path / name)
+        discard_cleaned(self._files, self.path)
 
     # the disk
 
@@ -619,11 +513,11 @@ class Log:
 
     def flush_if_due(self, now_ms: int) -> bool:
         """Syncs when ``flush.ms`` have gone by since the last time and something was written."""
-        if self._unflushed_records and now_ms - self._flushed_ms >= self.config.flush_ms:
-            self.flush()
-            self._flushed_ms = now_ms
-            return True
-        return False
+        if not self._unflushed_records or now_ms - self._flushed_ms < self.config.flush_ms:
+            return False
+        self.flush()
+        self._flushed_ms = now_ms
+        return True
 
     def flush_closed(self, end_offset: int) -> None:
         """Syncs closed segments below ``end_offset``; ``defer_flush`` is handed this."""
@@ -650,10 +544,8 @@ class Log:
 
     def close(self) -> None:
         """Writes indexes and producer snapshot, syncs all. The log cannot be used afterwards."""
-        if self.closed:
-            return
-        self.closed = True
-        if self.offline is None:
+        if not self.closed and self.offline is None:
+            self.closed = True
             try:
                 if self._was_written:
                     self._segments[-1].save_indexes(final=True)
@@ -665,12 +557,10 @@ class Log:
 
     def abandon(self) -> None:
         """Lets the files go as they are: nothing is written, as if the process had been killed."""
-        self.closed = True
         self._let_go("was abandoned")
 
     def retire(self) -> None:
         """Takes the log out of service; somebody else removes its directory."""
-        self.closed = True
         self._let_go("was deleted")
 
     def delete(self) -> None:
@@ -684,9 +574,13 @@ class Log:
             raise self._fail("delete", error) from error
 
     def _let_go(self, state: str) -> None:
+        self.closed = True
+        self._forget_files(self.offline or state)
+
+    def _forget_files(self, state: str) -> None:
+        self.offline = state
         for segment in self._segments:
             segment.forget()
-        self.offline = self.offline or state
 
     def _check_online(self) -> None:
         if self.offline is not None:
@@ -701,8 +595,6 @@ class Log:
         """The log goes offline with one line; what is on disk is recovered at the next start."""
         if action in _WITHOUT_TRACE and is_exhausted(error):
             return KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name}: no descriptor is left: {error}")
-        self.offline = f"is offline since {action} failed: {error}"
+        self._forget_files(f"is offline since {action} failed: {error}")
         _log.error("%s %s", self.path, self.offline)
-        for segment in self._segments:
-            segment.forget()
         return KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")

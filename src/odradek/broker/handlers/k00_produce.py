@@ -18,8 +18,8 @@ from odradek.broker.workers import OUTLIVING_BYTES
 from odradek.core.deferred import Hangup
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
+from odradek.storage.append_info import AppendInfo
 from odradek.storage.client_batch import time_bounds
-from odradek.storage.log import AppendInfo
 from odradek.wire.hot_log import Chunk, ProducedPartition, produce_response, produce_response_in_steps
 
 if TYPE_CHECKING:

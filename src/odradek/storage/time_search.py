@@ -1,0 +1,76 @@
+"""Finding a record by its timestamp, through the segments of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from odradek.batches.steps import Steps
+from odradek.core.errors import KafkaError
+from odradek.storage.segment import FoundOffset, Segment
+
+_STEP_SEGMENTS = 500
+LastFound = tuple[tuple[int | None, int, int], FoundOffset | None]
+"""A search and its result: the timestamp (None: the greatest), the log's start or end and its changes at that time.
+A search may have to go through millions of records, and is often repeated."""
+NOTHING_FOUND: LastFound = (None, -1, -1), None
+
+
+class SearchedLog(Protocol):
+    """A log whose segments may be removed or replaced between two steps of a search."""
+
+    log_start_offset: int
+    last_found: LastFound
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def segments(self) -> Sequence[Segment]: ...
+
+    def changes_of_segments(self) -> int:
+        """Rises when closed segments are removed or replaced. Raises KafkaError where the log is offline."""
+
+    def failed_search(self, error: OSError) -> KafkaError: ...
+
+
+def first_at_least(log: SearchedLog, timestamp: int) -> Steps[FoundOffset | None]:
+    """The first record with at least that timestamp (ms). Raises KafkaError where the log is or goes offline."""
+    while True:
+        start_offset, changes = log.log_start_offset, log.changes_of_segments()
+        if log.last_found[0] == (timestamp, start_offset, changes):
+            return log.last_found[1]
+        for number, segment in enumerate(log.segments, 1):
+            if segment.max_timestamp >= timestamp and segment.next_offset > start_offset:
+                log.changes_of_segments()  # it may have gone offline
+                found = yield from _search(log, segment, timestamp, start_offset)
+                if found is not None and found.offset >= log.log_start_offset:
+                    log.last_found = (timestamp, start_offset, changes), found
+                    return found
+            if number % _STEP_SEGMENTS == 0:
+                yield None
+            if log.changes_of_segments() != changes:
+                break
+        else:
+            return None
+
+
+def greatest(log: SearchedLog) -> Steps[FoundOffset | None]:
+    """The record with the greatest timestamp; of several, and where none has any, the earliest. Raises KafkaError."""
+    while True:
+        changes = log.changes_of_segments()
+        asked = None, log.log_end_offset, changes
+        if log.last_found[0] == asked:
+            return log.last_found[1]
+        newest = max(log.segments, key=lambda segment: segment.max_timestamp)
+        found = yield from _search(log, newest, newest.max_timestamp, newest.base_offset)
+        if found is not None or log.changes_of_segments() == changes:
+            log.last_found = asked, found
+            return found
+
+
+def _search(log: SearchedLog, segment: Segment, timestamp: int, start_offset: int) -> Steps[FoundOffset | None]:
+    try:
+        return (yield from segment.search_timestamp(timestamp, start_offset))
+    except OSError as error:
+        raise log.failed_search(error) from error
