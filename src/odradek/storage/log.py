@@ -308,17 +308,17 @@ class Log:
         """
         self._check_online()
         if offset < self.log_start_offset or offset > self._end_offset:
-            bounds = f"[{self.log_start_offset}, {self._end_offset}]"
+            within = f"[{self.log_start_offset}, {self._end_offset}]"
             raise KafkaError(
-                ErrorCode.offset_out_of_range, f"offset {offset} of {self.path.name} is outside of {bounds}"
+                ErrorCode.offset_out_of_range, f"offset {offset} of {self.path.name} is outside of {within}"
             )
         limit = self.high_watermark if max_offset is None else min(max_offset, self._end_offset)
         if offset >= limit:
             return Slice(None, 0, 0, offset)
         try:
             number = max(bisect_right(self._bases, offset) - 1, 0)
-            bounds = ReadBounds(offset, limit, max_bytes, min_one)
-            return read_slice(self._segments[number:], bounds, self._fail_late)
+            place = ReadBounds(offset, limit, max_bytes, min_one)
+            return read_slice(self._segments[number:], place, self._fail_late)
         except OSError as error:
             raise self._fail("read", error) from error
 
