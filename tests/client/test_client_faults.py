@@ -30,7 +30,6 @@ from scripted import (
 from odradek.batches.encode import encode_batch
 from odradek.client import LATEST, Admin, ClientConfig, OffsetAndMetadata, PartitionReader, TopicPartition, read_range
 from odradek.client.cluster import Cluster
-from odradek.client.config import Address
 from odradek.client.connection import Connection
 from odradek.client.errors import (
     BrokerUnreachable,
@@ -45,6 +44,7 @@ from odradek.client.errors import (
 )
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
+from odradek.net.endpoint import Address
 
 T0 = TopicPartition("t", 0)
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "fetch_max_wait_ms": 20, "default_api_timeout_ms": 5_000}

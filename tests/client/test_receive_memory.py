@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek.client.config import Address
 from odradek.client.connection import KEPT_BYTES, KEPT_REPLIES, SCRATCH_BYTES, Connection
+from odradek.net.endpoint import Address
 
 
 def place(view: memoryview) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from odradek.client.config import Address
 from odradek.client.connection import KEPT_REPLIES, Connection
+from odradek.net.endpoint import Address
 
 VIEWS: list[Callable[[memoryview], Any]] = [
     lambda reply: reply,

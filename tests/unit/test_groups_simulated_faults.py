@@ -155,6 +155,9 @@ def test_a_fetch_planned_just_before_partitions_go_fails_nothing() -> None:
         def leader_epoch(self, tp: TopicPartition) -> int:
             return 0
 
+        async def open_connection(self, node_id: int) -> Any:
+            raise KafkaError(ErrorCode.leader_not_available)
+
         def node(self, node_id: int) -> None: ...
         def known_topic(self, name: str) -> None: ...
         def forget_topics(self, names: set[str]) -> None: ...

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odradek.client import operations, topic_operations
-from odradek.client.admin import isolation
-from odradek.client.arguments import as_names
+from odradek.client.arguments import as_names, isolation
 from odradek.client.closing import AsyncClosing
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config

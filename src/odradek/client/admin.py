@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from odradek.client import loop, operations, topic_operations
-from odradek.client.arguments import as_names
+from odradek.client.arguments import as_names, isolation
 from odradek.client.closing import Closing
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
@@ -198,11 +198,3 @@ class Admin(Closing):
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Forgets committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
         self._run(operations.delete_group_offsets(self._cluster, group, partitions))
-
-
-def isolation(name: str) -> int:
-    """The wire's number of ``read_uncommitted`` or ``read_committed``. Raises ValueError."""
-    try:
-        return {"read_uncommitted": 0, "read_committed": 1}[name]
-    except KeyError:
-        raise ValueError(f"isolation level {name!r}: read_uncommitted or read_committed") from None

@@ -153,3 +153,11 @@ def check_timeout(seconds: Any) -> float:
 def as_timeout_ms(seconds: Any) -> int | None:
     """None stays None. Raises TypeError, ValueError for what is no time to wait."""
     return None if seconds is None else round(min(check_timeout(seconds), _LONG_S) * 1000)
+
+
+def isolation(name: str) -> int:
+    """The wire's number of ``read_uncommitted`` or ``read_committed``. Raises ValueError."""
+    try:
+        return {"read_uncommitted": 0, "read_committed": 1}[name]
+    except KeyError:
+        raise ValueError(f"isolation level {name!r}: read_uncommitted or read_committed") from None

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from odradek.client import metadata_wire
-from odradek.client.config import Address, ClientConfig
+from odradek.client.config import ClientConfig
 from odradek.client.connection import Connection
 from odradek.client.errors import (
     BrokerUnreachable,
@@ -26,6 +26,7 @@ from odradek.client.metadata_wire import Metadata, Topic
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.net.endpoint import Address
 
 T = TypeVar("T")
 
@@ -153,6 +154,14 @@ class Cluster:
             setup_timeout_ms=self.config.socket_connection_setup_timeout_ms,
             max_reply_bytes=self.config.max_reply_bytes,
         )
+
+    async def open_connection(self, node_id: int) -> Connection:
+        """A connection that the caller alone uses, and closes. Raises BrokerUnreachable, and KafkaError for a broker
+        that is not in the cluster."""
+        node = self.node(node_id)
+        if node is None:
+            raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
+        return await self._open(Address(node.host, node.port))
 
     async def any_connection(self) -> Connection:
         """A connection to some broker: one that is open, rather not one that rests because of a quota, else a known

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek.core.errors import ConfigError
+from odradek.net.endpoint import RECEIVE_BYTES, Address
 
-RECEIVE_BYTES = 100_000_000
 FETCH_OVERHEAD_BYTES = 1 << 20
 """What a fetch's reply may hold beside records."""
 
@@ -56,16 +56,6 @@ def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
     near = difflib.get_close_matches(key, list(known), 1)
     shown = near[0].replace("_", ".") if near and "." in name else "".join(near)
     return ConfigError(f"unknown setting {name}" + (f"; did you mean {shown}?" if shown else ""))
-
-
-class Address(NamedTuple):
-    """Where a broker listens; prints as ``host:port``."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> Address:

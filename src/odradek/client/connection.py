@@ -15,17 +15,10 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from odradek._version import __version__
-from odradek.client.config import RECEIVE_BYTES, Address
-from odradek.client.errors import (
-    BrokerUnreachable,
-    ConnectionLost,
-    ReplyTooLarge,
-    UnsupportedVersion,
-    error_for,
-    unreadable,
-)
-from odradek.core.errors import ErrorCode
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.references import held_by
+from odradek.net.endpoint import RECEIVE_BYTES, Address
+from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
 from odradek.wire import frames, schemas
 
 T = TypeVar("T")
@@ -263,7 +256,10 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             reply = frames.decode_response(key, version, data)[1]  # type: ignore[arg-type]
             if reply.error_code is not ErrorCode.none:
-                raise error_for(reply.error_code, f"{self.address} refused ApiVersions")
+                refusal = f"{self.address} refused ApiVersions"
+                if reply.error_code is ErrorCode.unsupported_version:
+                    raise UnsupportedVersion(refusal)
+                raise KafkaError(reply.error_code, refusal)
             self.throttled(key, version, schemas.milliseconds(getattr(reply, "throttle_time", 0)))
             self._versions = {k.api_key: (k.min_version, k.max_version) for k in reply.api_keys}
             return

@@ -10,7 +10,6 @@ from typing import Any
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.client.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
 from odradek.client.config import (
-    RECEIVE_BYTES,
     ClientConfig,
     check_whole,
     parse_addresses,
@@ -21,6 +20,7 @@ from odradek.client.config import (
 from odradek.client.durations import duration_ms
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
+from odradek.net.endpoint import RECEIVE_BYTES
 
 logger = logging.getLogger("odradek.consumer")
 

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from odradek.client import operations
-from odradek.client.admin import isolation
-from odradek.client.arguments import as_offsets
+from odradek.client.arguments import as_offsets, isolation
 from odradek.client.bell import Bell
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.commits import Offsets, OnCommit

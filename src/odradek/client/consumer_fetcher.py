@@ -13,7 +13,7 @@ from typing import Any
 
 from odradek.batches.aborted import AbortedTransaction
 from odradek.client import fetch, operations
-from odradek.client.admin import isolation
+from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer_config import ConsumerConfig, reset_timestamp
 from odradek.client.consumer_errors import NoOffsetForPartition

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from odradek.client import fetch
-from odradek.client.admin import isolation
+from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.connection import Connection
 from odradek.client.consumer_config import ConsumerConfig

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.wire.lengths import TooManyElements
+from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
 
 __all__ = [
     "NOT_TOLD",
@@ -44,39 +44,17 @@ NOT_TOLD = (
 """Answers of brokers that do not tell (settings, or where an epoch ends): not to us, or not at all."""
 
 
-class _Passing(OdradekError):
+class RequestTimedOut(OdradekError):
+    """A call was not done within its time, tries included; the message names the last reason to try again."""
+
     @property
     def retriable(self) -> bool:
         return True
 
 
-class BrokerUnreachable(_Passing):
-    """No connection to a broker; the message names each address tried and why it failed."""
-
-
-class ConnectionLost(_Passing):
-    """The connection ended, or a request timed out on it, before the reply came. The request may have been done."""
-
-
-class ReplyTooLarge(OdradekError):
-    """A broker announced a reply of more bytes than ``receive_message_max_bytes`` lets through, or sent one of more
-    elements than are read. The same request would bring the same reply, so it is not made again by itself."""
-
-
-class RequestTimedOut(_Passing):
-    """A call was not done within its time, tries included; the message names the last reason to try again."""
-
-
 class RecordsWithheld(RequestTimedOut):
     """The log reaches further and is not compacted, yet the broker answers fetches with nothing: records may be there
     that it cannot get at (tiered storage), so they are not passed over."""
-
-
-class UnsupportedVersion(KafkaError):
-    """The broker has no version of a request in common with us."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.unsupported_version, message)
 
 
 class UnknownTopic(KafkaError):
@@ -144,12 +122,6 @@ _BY_CODE = {
     ErrorCode.group_id_not_found: GroupIdNotFound,
     ErrorCode.non_empty_group: GroupNotEmpty,
 }
-
-
-def unreadable(address: object, error: ValueError) -> ConnectionLost | ReplyTooLarge:
-    """For a reply that could not be read: broken ones may come whole when they are asked for again."""
-    kind = ReplyTooLarge if TooManyElements in (type(error), type(error.__cause__)) else ConnectionLost
-    return kind(f"{address} sent a reply that cannot be read: {error}")
 
 
 def first_row(rows: Sequence[T], what: str) -> T:

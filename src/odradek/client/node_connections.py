@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
-from odradek.client.cluster import Cluster
-from odradek.client.config import Address
 from odradek.client.connection import Connection
-from odradek.core.errors import ErrorCode, KafkaError
+
+
+class ConnectionOpener(Protocol):
+    """The cluster: it knows the address of each broker, and how its connections are set."""
+
+    async def open_connection(self, node_id: int) -> Connection:
+        """A new connection. Raises BrokerUnreachable, and KafkaError for a broker that is not in the cluster."""
 
 
 class NodeConnections:
     """Connections of one purpose: a broker answers a connection's requests in order, so whatever waits there long (a
     fetch, a join) has one of its own. Raises BrokerUnreachable, ConnectionLost."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, opener: ConnectionOpener) -> None:
+        self._opener = opener
         self._open: dict[int, Connection] = {}
         self._locks: dict[int, asyncio.Lock] = {}
 
@@ -28,17 +33,7 @@ class NodeConnections:
         async with self._locks.setdefault(node_id, asyncio.Lock()):  # a silent broker holds up no other
             if (known := self.known(node_id)) is not None:
                 return known
-            node = self._cluster.node(node_id)
-            if node is None:
-                raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
-            config = self._cluster.config
-            self._open[node_id] = await Connection.open(
-                Address(node.host, node.port),
-                client_id=config.client_id,
-                request_timeout_ms=config.request_timeout_ms,
-                setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-                max_reply_bytes=config.max_reply_bytes,
-            )
+            self._open[node_id] = await self._opener.open_connection(node_id)
             return self._open[node_id]
 
     def close(self) -> None:

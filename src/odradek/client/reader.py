@@ -22,7 +22,7 @@ from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import Row, batch_rows
 from odradek.client import fetch, loop, operations
-from odradek.client.admin import isolation
+from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import (

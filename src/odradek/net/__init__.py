@@ -1,0 +1,1 @@
+"""Connections to brokers, and fetches on the wire: what a client needs, and a follower."""
