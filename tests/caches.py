@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _DUMP_S = 120
 _RECORDS = 100
 _KERNELS = (
-    "odradek.client.producer_columns",
+    "odradek.client.producer.columns",
     "odradek.history.kernel",
     "odradek.pipelines.avro_columns",
     "odradek.pipelines.json_columns",

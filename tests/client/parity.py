@@ -16,7 +16,7 @@ from jvm import kafka_command
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import offsets_topic
-from odradek.client.consumer_errors import (
+from odradek.client.consumer.errors import (
     CommitFailed,
     FencedInstance,
     IllegalState,

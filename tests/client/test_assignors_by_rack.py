@@ -22,13 +22,13 @@ from jvm import compile_java, kafka_command
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.assignors import BUILT_IN, RangeAssignor
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_group_classic import ClassicCoordination
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.subscription import SubscriptionState
+from odradek.client.group.assignors import BUILT_IN, RangeAssignor
+from odradek.client.group.classic_coordination import ClassicCoordination
+from odradek.client.group.sticky_assignor import Plan
 from odradek.client.membership_wire import Subscription, encode_sticky_memory
 from odradek.client.model import Node, PartitionDescription, TopicDescription
-from odradek.client.sticky_plan import Plan
-from odradek.client.subscription import SubscriptionState
 
 JAVA = Path(__file__).parent / "java"
 Racks = dict[str, list[set[str]]]

@@ -22,13 +22,13 @@ from odradek.client import (
     loop,
 )
 from odradek.client.arguments import as_offset, as_offsets, as_partition, as_times, check_timeout
-from odradek.client.assignors import CooperativeStickyAssignor, Plan, RangeAssignor, make_assignors
 from odradek.client.config import as_config
 from odradek.client.consumer import Consumer
-from odradek.client.consumer_config import reset_timestamp
+from odradek.client.consumer.config import reset_timestamp
+from odradek.client.group.assignors import CooperativeStickyAssignor, Plan, RangeAssignor, make_assignors
 from odradek.client.membership_wire import Subscription
 from odradek.client.producer import Producer
-from odradek.client.producer_engine import chosen_partition
+from odradek.client.producer.engine import chosen_partition
 from odradek.core.errors import ConfigError
 
 Make = Callable[..., Consumer]

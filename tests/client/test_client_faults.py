@@ -30,7 +30,6 @@ from scripted import (
 from odradek.batches.encode import encode_batch
 from odradek.client import LATEST, Admin, ClientConfig, OffsetAndMetadata, PartitionReader, TopicPartition, read_range
 from odradek.client.cluster import Cluster
-from odradek.client.connection import Connection
 from odradek.client.errors import (
     BrokerUnreachable,
     CorruptRecord,
@@ -44,6 +43,7 @@ from odradek.client.errors import (
 )
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
+from odradek.net.connection import Connection
 from odradek.net.endpoint import Address
 
 T0 = TopicPartition("t", 0)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from odradek.batches.columns import COLUMNS
-from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition, loop, operations, read_range
+from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition, loop, read_range
+from odradek.client.admin import operations
 from odradek.client.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopic
 from odradek.client.reader import shared_cluster
 

@@ -17,9 +17,9 @@ from odradek.batches.encode import encode_batch
 from odradek.client import Admin, NewTopic, TopicPartition, read_range
 from odradek.client.cluster import Cluster
 from odradek.client.config import as_config, parse_addresses
-from odradek.client.connection import Connection
 from odradek.client.errors import ConnectionLost
 from odradek.core.effects import Record
+from odradek.net.connection import Connection
 
 T0 = TopicPartition("t", 0)
 REST_S = 0.3

@@ -11,7 +11,7 @@ from brokers import eventually
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic, loop
-from odradek.client.consumer_errors import (
+from odradek.client.consumer.errors import (
     CommitFailed,
     FencedInstance,
     IllegalState,
@@ -19,8 +19,8 @@ from odradek.client.consumer_errors import (
     NoOffsetForPartition,
     Wakeup,
 )
-from odradek.client.consumer_group_classic import ClassicCoordination
 from odradek.client.errors import OffsetOutOfRange, RequestTimedOut
+from odradek.client.group.classic_coordination import ClassicCoordination
 from odradek.core.errors import ConfigError
 
 Make = Callable[..., Consumer]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.assignors import (
+from odradek.client.group.assignors import (
     Assignor,
     CooperativeStickyAssignor,
     Plan,

@@ -19,7 +19,7 @@ from brokers import eventually
 import odradek.aio
 from odradek import Admin, Consumer, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer_errors import Wakeup
+from odradek.client.consumer.errors import Wakeup
 from odradek.client.errors import UnknownTopic
 
 QUICK = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "default_api_timeout_ms": 20_000}

@@ -20,7 +20,7 @@ from chance_cluster import ABORT, DONE, NODES, Chances, Lead, Log, Row, Written,
 
 from odradek import Consumer, OffsetAndMetadata, TopicPartition, aio
 from odradek.batches.columns import COLUMNS
-from odradek.client.consumer_records import Record
+from odradek.client.consumer.records import Record
 from odradek.client.errors import RequestTimedOut
 
 STALLED_POLLS = 300

@@ -14,11 +14,11 @@ from scripted import ScriptedCluster, scripted
 from odradek import Admin, Consumer, TopicPartition, aio
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
-from odradek.client.consumer_engine import Engine
-from odradek.client.consumer_errors import IllegalState
-from odradek.client.consumer_records import Polled
-from odradek.client.fetching import Chunk
-from odradek.client.subscription import PartitionState
+from odradek.client.consumer.engine import Engine
+from odradek.client.consumer.errors import IllegalState
+from odradek.client.consumer.fetch_buffer import Chunk
+from odradek.client.consumer.records import Polled
+from odradek.client.consumer.subscription import PartitionState
 from odradek.core.effects import Record
 
 T0 = TopicPartition("t", 0)

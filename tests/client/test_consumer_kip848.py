@@ -17,7 +17,7 @@ from publish import publish
 import odradek.aio
 from odradek import Admin, Broker, Consumer, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer_errors import CommitFailed, UnreleasedInstance
+from odradek.client.consumer.errors import CommitFailed, UnreleasedInstance
 from odradek.core.errors import KafkaError
 
 # Heartbeats come often, so that no test waits for one.

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_errors import FencedInstance, UnreleasedInstance
-from odradek.client.consumer_membership import After, ConsumerMembership, State
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion
+from odradek.client.group.kip848_membership import After, ConsumerMembership, State
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 A, B = UUID(int=1), UUID(int=2)

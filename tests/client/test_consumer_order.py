@@ -15,16 +15,16 @@ from chance_cluster import NODES, ChanceCluster, chance_cluster
 
 from odradek import Consumer, TopicPartition
 from odradek.batches.columns import COLUMNS
-from odradek.client import operations
+from odradek.client.admin import operations
 from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster, worth_retrying
 from odradek.client.config import ClientConfig
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_fetcher import Fetcher
-from odradek.client.consumer_flights import Flight
-from odradek.client.consumer_records import Record
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.fetch_buffer import FetchSession
+from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.in_flight_requests import Flight
+from odradek.client.consumer.records import Record
+from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated
-from odradek.client.fetch import Wanted
-from odradek.client.fetching import FetchSession
 from odradek.client.metadata_wire import Metadata, Topic
 from odradek.client.model import (
     EARLIEST,
@@ -34,8 +34,8 @@ from odradek.client.model import (
     PartitionDescription,
     TopicDescription,
 )
-from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.net.fetch_wire import Wanted
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 POLLS = 200

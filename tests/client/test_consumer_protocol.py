@@ -13,19 +13,19 @@ import pytest
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.fetch_sessions import Wanted as Cached
 from odradek.client.arguments import as_offsets
-from odradek.client.assignors import CooperativeStickyAssignor, RangeAssignor
-from odradek.client.commits import AutoCommit, commit_failure, commit_request
-from odradek.client.consumer_errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
-from odradek.client.consumer_protocol import decode_assignment, encode_assignment
+from odradek.client.consumer.errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
+from odradek.client.consumer.fetch_buffer import Chunk, FetchBuffer, FetchSession
+from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnknownTopic
-from odradek.client.fetch import Wanted
-from odradek.client.fetching import Chunk, FetchBuffer, FetchSession
-from odradek.client.membership import Membership, Next, State
+from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
+from odradek.client.group.classic_membership import Membership, Next, State
+from odradek.client.group.commits import AutoCommit, commit_failure, commit_request
 from odradek.client.membership_wire import Subscription, decode_subscription, encode_subscription
 from odradek.client.model import LATEST
-from odradek.client.subscription import SubscriptionState
+from odradek.core.consumer_protocol import decode_assignment, encode_assignment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.net.fetch_wire import Wanted
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
 

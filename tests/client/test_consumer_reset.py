@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from odradek import Admin, Broker, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer_errors import NoOffsetForPartition
+from odradek.client.consumer.errors import NoOffsetForPartition
 from odradek.client.errors import OffsetOutOfRange
 
 AGES_MINUTES = [180] * 4 + [60] * 3 + [1] * 3

@@ -25,7 +25,7 @@ from scripted import (
 import odradek.aio
 from odradek import Admin, Broker, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch
-from odradek.client.consumer_errors import Wakeup
+from odradek.client.consumer.errors import Wakeup
 from odradek.core.effects import Record
 
 T0 = TopicPartition("t", 0)

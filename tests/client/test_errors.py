@@ -10,7 +10,7 @@ import pytest
 
 from odradek import TopicPartition, client
 from odradek.client import errors
-from odradek.client.consumer_errors import (
+from odradek.client.consumer.errors import (
     CommitFailed,
     FencedInstance,
     InvalidGroupId,
@@ -55,7 +55,7 @@ def test_every_class_that_is_told_apart_keeps_its_code_through_a_pickle() -> Non
 
 def test_everything_that_is_raised_can_be_had_from_one_place() -> None:
     found = set()
-    for module in pkgutil.iter_modules(client.__path__, "odradek.client."):
+    for module in pkgutil.walk_packages(client.__path__, "odradek.client."):
         members = vars(importlib.import_module(module.name)).values()
         found |= {one for one in members if isinstance(one, type) and issubclass(one, OdradekError)}
     public = {one.__name__: one for one in found if not one.__name__.startswith("_")}

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client import fetch
-from odradek.client.fetch import Asked, Limits, Wanted
 from odradek.core.ids import TopicPartition
+from odradek.net import fetch_wire
+from odradek.net.fetch_wire import Asked, Limits, Wanted
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
-VERSIONS = range(4, schemas.known_versions(fetch.FETCH)[1] + 1)
+VERSIONS = range(4, schemas.known_versions(fetch_wire.FETCH)[1] + 1)
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 IDS = {name: UUID(int=number << 90) for number, name in enumerate(("a", "b", "ü" * 100), 1)}
@@ -70,8 +70,8 @@ def test_a_packed_request_is_what_the_schema_makes_of_it(
 ) -> None:
     wanted = {tp: Wanted(IDS[tp.topic], *row) for tp, row in rows.items()}
     asked = Asked(wanted, [(tp, IDS[tp.topic]) for tp in forgotten], *session)
-    encoded = schemas.encode(fetch.FETCH, version, Kind.REQUEST, message(limits, asked))
-    assert fetch.pack(version, limits, asked) == encoded
+    encoded = schemas.encode(fetch_wire.FETCH, version, Kind.REQUEST, message(limits, asked))
+    assert fetch_wire.pack(version, limits, asked) == encoded
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -83,10 +83,12 @@ def test_more_topics_and_partitions_than_one_byte_counts(version: int) -> None:
     }
     limits, asked = Limits(500, 1, 1 << 20, 0), Asked(wanted)
     assert asked.session_epoch == -1
-    encoded = schemas.encode(fetch.FETCH, version, Kind.REQUEST, message(limits, asked))
-    assert fetch.pack(version, limits, asked) == encoded
+    encoded = schemas.encode(fetch_wire.FETCH, version, Kind.REQUEST, message(limits, asked))
+    assert fetch_wire.pack(version, limits, asked) == encoded
 
 
 def test_a_topic_without_an_id_is_sent_without() -> None:
     limits, asked = Limits(500, 1, 1 << 20, 0), Asked({TopicPartition("t", 0): Wanted(None, 5, 1, 9)})
-    assert fetch.pack(17, limits, asked) == schemas.encode(fetch.FETCH, 17, Kind.REQUEST, message(limits, asked))
+    assert fetch_wire.pack(17, limits, asked) == schemas.encode(
+        fetch_wire.FETCH, 17, Kind.REQUEST, message(limits, asked)
+    )

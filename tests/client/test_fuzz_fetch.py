@@ -20,12 +20,12 @@ from odradek import Consumer, TopicPartition
 from odradek.batches.columns import COLUMNS
 from odradek.batches.compression import CODES
 from odradek.batches.encode import encode_batch
-from odradek.client import fetch
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_engine import Engine
-from odradek.client.consumer_flights import Flight
-from odradek.client.fetch import Wanted
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.engine import Engine
+from odradek.client.consumer.in_flight_requests import Flight
 from odradek.core.errors import OdradekError
+from odradek.net import fetch_wire
+from odradek.net.fetch_wire import Wanted
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
@@ -115,7 +115,7 @@ class Reader:
     async def _never(*_: Any) -> None:
         raise AssertionError("no callbacks here")
 
-    def give(self, data: fetch.FetchReply) -> tuple[int, bool]:
+    def give(self, data: fetch_wire.FetchReply) -> tuple[int, bool]:
         """How many records a reply brings, and whether an error came with them."""
         engine, fetcher = self.engine, self.engine.fetcher
         states = engine.subscription.partitions
@@ -149,10 +149,10 @@ class Reader:
         return rows, failed
 
 
-def parsed(version: int, data: bytes) -> fetch.FetchReply | None:
+def parsed(version: int, data: bytes) -> fetch_wire.FetchReply | None:
     """The reply; None where it is refused. Held against kio's reading, where that can read it."""
     try:
-        ours = fetch.parse_reply(version, memoryview(data), 2)
+        ours = fetch_wire.parse_reply(version, memoryview(data), 2)
     except ValueError:
         ours = None
     if not data.startswith(frames.response_head(FETCH, version, 1)):

@@ -24,7 +24,7 @@ from brokers import RunningBroker
 
 from odradek import Consumer, aio
 from odradek.client import CommitFailed, NewTopic, TopicPartition, Wakeup, loop
-from odradek.client.consumer_engine import Engine
+from odradek.client.consumer.engine import Engine
 from odradek.core.errors import ErrorCode, KafkaError
 
 CONFIG = {

@@ -15,12 +15,12 @@ from scripted import ScriptedCluster, scripted
 
 from odradek.batches.compression import NAMES
 from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition
-from odradek.client.accumulator import Batch
 from odradek.client.config import as_config
 from odradek.client.errors import RequestTimedOut, UnknownTopic
-from odradek.client.partitioner import partition_for_key
 from odradek.client.producer import BufferExhausted, DeliveryFailed, Producer, ProducerConfig, RecordMetadata
-from odradek.client.producer_engine import split_settings
+from odradek.client.producer.accumulator import Batch
+from odradek.client.producer.engine import split_settings
+from odradek.client.producer.partitioner import partition_for_key
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

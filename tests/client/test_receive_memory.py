@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek.client.connection import KEPT_BYTES, KEPT_REPLIES, SCRATCH_BYTES, Connection
+from odradek.net.connection import KEPT_BYTES, KEPT_REPLIES, SCRATCH_BYTES, Connection
 from odradek.net.endpoint import Address
 
 

@@ -21,7 +21,7 @@ from brokers import RunningBroker, Wire, eventually
 from jvm import compile_java, kafka_command
 from publish import committed, create_topic, publish
 
-from odradek.client.consumer_protocol import decode_assignment
+from odradek.core.consumer_protocol import decode_assignment
 
 HERE = Path(__file__).parent
 PARTITIONS = 12

@@ -31,7 +31,7 @@ from odradek import Consumer, Producer
 from odradek.client import Admin, ClientConfig, NewTopic, PartitionReader
 from odradek.client import errors as client_errors
 from odradek.client.cluster import Cluster
-from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.errors import BrokerUnreachable
 from odradek.client.model import PartitionDescription
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
@@ -465,7 +465,7 @@ def test_other_replies_hold_a_million_elements_at_most(cluster: ScriptedCluster)
 
 @pytest.mark.parametrize("version", range(4, 18))
 def test_a_fetch_brings_no_more_partitions_than_are_read(version: int) -> None:
-    from odradek.client import fetch
+    from odradek.net import fetch_wire
 
     with scripted() as cluster:
         reply = fetch_reply(cluster)
@@ -478,21 +478,21 @@ def test_a_fetch_brings_no_more_partitions_than_are_read(version: int) -> None:
         head = frames.response_head(FETCH, version, 1)
         return memoryview(head + schemas.encode(FETCH, version, Kind.RESPONSE, body))
 
-    assert len(fetch.parse_reply(version, packed(1_004), 2).partitions) == 1_004
+    assert len(fetch_wire.parse_reply(version, packed(1_004), 2).partitions) == 1_004
     with pytest.raises(ValueError, match="1005 elements where at most 1004 can be meant"):
-        fetch.parse_reply(version, packed(1_005), 2)
+        fetch_wire.parse_reply(version, packed(1_005), 2)
 
 
 def test_tagged_fields_of_a_fetch_are_bounded() -> None:
-    from odradek.client import fetch
+    from odradek.net import fetch_wire
 
     with pytest.raises(ValueError, match="1001 tagged fields"):
-        fetch.parse_reply(16, memoryview(bytes(4) + b"\xe9\x07" + b"\x01\x00" * 1_001 + bytes(50)), 1)
+        fetch_wire.parse_reply(16, memoryview(bytes(4) + b"\xe9\x07" + b"\x01\x00" * 1_001 + bytes(50)), 1)
 
 
 def test_assignments_and_subscriptions_hold_a_million_partitions_at_most() -> None:
-    from odradek.client.consumer_protocol import decode_assignment
     from odradek.client.membership_wire import decode_subscription
+    from odradek.core.consumer_protocol import decode_assignment
 
     def partitions(count: int) -> bytes:
         half = struct.pack(">i", count // 2) + bytes(4) * (count // 2)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from odradek.client.accumulator import Batch, PartitionQueue, is_refused
+from odradek.client.producer.accumulator import Batch, PartitionQueue, is_refused
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from sim_members import OK, RETRY_MS, Process
 
-from odradek.client.assignors import make_assignors
-from odradek.client.consumer_errors import FencedInstance
-from odradek.client.membership import Membership, Next, State
+from odradek.client.consumer.errors import FencedInstance
+from odradek.client.group.assignors import make_assignors
+from odradek.client.group.classic_membership import Membership, Next, State
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.groups.messages import (

@@ -14,7 +14,7 @@ from publish import consumer, create_topic, log_end, numbers, publish
 from publish import read as consume
 from spark_runs import StreamingRun
 
-from odradek.client.partitioner import partition_for_key
+from odradek.client.producer.partitioner import partition_for_key
 from odradek.spark import register
 from odradek.spark.errors import reason
 

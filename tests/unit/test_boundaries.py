@@ -45,7 +45,7 @@ def test_imports_stay_light(module: str) -> None:
 def test_all_names_of_the_client_are_there_and_light() -> None:
     """Each is loaded when it is asked for; here all are."""
     loaded = loaded_after("from odradek.client import *")
-    assert {"odradek.client.reader", "odradek.client.producer_engine"} <= loaded
+    assert {"odradek.client.reader", "odradek.client.producer.engine"} <= loaded
     assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
     assert loaded_by("odradek.client") & {"odradek.client.admin", "asyncio", "kio"} == set()
 
@@ -53,9 +53,9 @@ def test_all_names_of_the_client_are_there_and_light() -> None:
 def test_a_planner_of_spark_loads_what_planning_needs() -> None:
     """Spark starts one for each query: what PySpark loads into it cannot be helped, producers and codecs can."""
     loaded = loaded_by("odradek.spark.source", "odradek.spark.lookups")
-    unused = {"odradek.client.producer", "odradek.client.reader", "odradek.client.assignors", "odradek.batches"}
+    unused = {"odradek.client.producer", "odradek.client.reader", "odradek.client.group.assignors", "odradek.batches"}
     assert loaded & (unused | {"cramjam", "numba", "pandas", "odradek.spark.sink"}) == set()
-    assert "odradek.client.admin" in loaded
+    assert "odradek.client.admin.admin" in loaded
 
 
 def test_the_broker_carries_no_columns() -> None:

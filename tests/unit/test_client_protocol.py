@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.client import errors, fetch
-from odradek.client.consumer_protocol import decode_assignment, encode_assignment
+from odradek.client import errors
+from odradek.core.consumer_protocol import decode_assignment, encode_assignment
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
+from odradek.net import fetch_wire
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
 TOPIC_ID = UUID("0a0b0c0d-0000-0000-0000-00000000000f")
-VERSIONS = range(4, schemas.known_versions(fetch.FETCH)[1] + 1)
+VERSIONS = range(4, schemas.known_versions(fetch_wire.FETCH)[1] + 1)
 
 partitions = st.fixed_dictionaries(
     {
@@ -58,14 +59,14 @@ replies = st.fixed_dictionaries(
 
 
 def encoded(version: int, message: dict[str, Any]) -> bytes:
-    head = frames.response_head(fetch.FETCH, version, 5)
-    return head + schemas.encode(fetch.FETCH, version, Kind.RESPONSE, message)
+    head = frames.response_head(fetch_wire.FETCH, version, 5)
+    return head + schemas.encode(fetch_wire.FETCH, version, Kind.RESPONSE, message)
 
 
 @given(st.sampled_from(VERSIONS), replies)
 @settings(max_examples=150)
 def test_fetch_replies_of_every_version(version: int, message: dict[str, Any]) -> None:
-    reply = fetch.parse_reply(version, memoryview(encoded(version, message)), 9)
+    reply = fetch_wire.parse_reply(version, memoryview(encoded(version, message)), 9)
     assert reply.throttle_ms == message["throttle_time"]
     if version >= 7:
         assert (reply.error_code.value, reply.session_id) == (message["error_code"], message["session_id"])
@@ -95,7 +96,7 @@ def test_records_are_a_view_and_no_copy() -> None:
     }  # fmt: skip
     message = {"throttle_time": 0, "responses": [{"topic": "t", "topic_id": TOPIC_ID, "partitions": [row]}]}
     data = encoded(16, message | {"error_code": 0, "session_id": 0})
-    reply = fetch.parse_reply(16, memoryview(data), 1)
+    reply = fetch_wire.parse_reply(16, memoryview(data), 1)
     assert reply.partitions[0].records.obj is data
 
 
@@ -108,7 +109,7 @@ def test_damaged_fetch_replies_raise_value_error(
     data[position % len(data)] = byte
     damaged = bytes(data[: max(4, len(data) - cut)])
     with contextlib.suppress(ValueError):
-        reply = fetch.parse_reply(version, memoryview(damaged), 9)
+        reply = fetch_wire.parse_reply(version, memoryview(damaged), 9)
         assert sum(len(row.records) for row in reply.partitions) <= len(damaged)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from odradek.client.connection import KEPT_REPLIES, Connection
+from odradek.net.connection import KEPT_REPLIES, Connection
 from odradek.net.endpoint import Address
 
 VIEWS: list[Callable[[memoryview], Any]] = [

@@ -19,7 +19,7 @@ from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
-from odradek.client.fetching import FREE, HELPED, TAKEN, Chunk, FetchBuffer
+from odradek.client.consumer.fetch_buffer import FREE, HELPED, TAKEN, Chunk, FetchBuffer
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import TopicPartition

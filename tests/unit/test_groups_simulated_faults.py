@@ -13,12 +13,12 @@ from consumer_rig import ConsumerRig
 from group_rig import MemoryPartition, Rig
 
 import odradek.coordinator.driver as driver_module
-from odradek.client.assignors import make_assignors
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_fetcher import Fetcher
-from odradek.client.consumer_protocol import encode_assignment
-from odradek.client.membership import Membership, Next, State
-from odradek.client.subscription import SubscriptionState
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.subscription import SubscriptionState
+from odradek.client.group.assignors import make_assignors
+from odradek.client.group.classic_membership import Membership, Next, State
+from odradek.core.consumer_protocol import encode_assignment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.groups.config import GroupConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from odradek.client.producer_columns import Packed, pack_columns
+from odradek.client.producer.columns import Packed, pack_columns
 
 ROWS = 50
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.batches.rows import iter_records
-from odradek.client.accumulator import MAX_IN_FLIGHT, Batch, PartitionQueue
-from odradek.client.partitioner import StickyPartitioner, murmur2, partition_for_key
+from odradek.client.producer.accumulator import MAX_IN_FLIGHT, Batch, PartitionQueue
+from odradek.client.producer.partitioner import StickyPartitioner, murmur2, partition_for_key
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odradek.client import operations, topic_operations
+from odradek.client.admin import operations, topic_operations
 from odradek.client.arguments import as_names, isolation
-from odradek.client.closing import AsyncClosing
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
+from odradek.client.context_managers import AsyncClosing
 from odradek.client.model import (
     ClusterDescription,
     ConfigEntry,

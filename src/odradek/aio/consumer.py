@@ -22,12 +22,12 @@ from odradek.client.arguments import (
     check_timeout,
     check_topics,
 )
-from odradek.client.commits import OnCommit
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_engine import Engine
-from odradek.client.consumer_errors import IllegalState
-from odradek.client.consumer_group import OnPartitions
-from odradek.client.consumer_records import Polled, Record
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.engine import Engine
+from odradek.client.consumer.errors import IllegalState
+from odradek.client.consumer.records import Polled, Record
+from odradek.client.group.commits import OnCommit
+from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
 from odradek.client.arguments import check_callbacks
-from odradek.client.closing import AsyncClosing
 from odradek.client.config import ClientConfig
+from odradek.client.context_managers import AsyncClosing
 from odradek.client.errors import RequestTimedOut
-from odradek.client.producer_engine import (
+from odradek.client.producer.engine import (
     Delivered,
     ProducerEngine,
     RecordMetadata,

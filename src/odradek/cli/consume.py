@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.config import ClientConfig
     from odradek.client.consumer import Consumer
-    from odradek.client.consumer_records import Polled
+    from odradek.client.consumer.records import Polled
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 POLL_S = 0.5
@@ -85,7 +85,7 @@ def run_consume(asked: Asked) -> int:
 
 
 def _alone(asked: Asked) -> int:
-    from odradek.client.consumer_config import ConsumerConfig
+    from odradek.client.consumer.config import ConsumerConfig
     from odradek.client.reader import read_range
 
     with _admin(asked) as admin:
@@ -184,7 +184,7 @@ def _settings(asked: Asked) -> dict[str, Any]:
 def _admin(asked: Asked) -> Admin:
     """For what is looked up before: with the same settings, and not for as long. Raises ConfigError."""
     from odradek.client.admin import Admin
-    from odradek.client.consumer_config import ConsumerConfig
+    from odradek.client.consumer.config import ConsumerConfig
 
     quick = {"default_api_timeout_ms": 5_000, "socket_connection_setup_timeout_ms": 4_000}
     return Admin(ConsumerConfig.of(quick | _settings(asked)).client())

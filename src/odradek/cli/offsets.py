@@ -119,7 +119,7 @@ def _line(key: bytes | None, value: bytes | None) -> str:
 
 
 def _group_line(record: GroupRecord) -> str:
-    from odradek.client.consumer_protocol import decode_assignment
+    from odradek.core.consumer_protocol import decode_assignment
 
     head, content = f"[{record.key.group}]", record.value
     if content is None:

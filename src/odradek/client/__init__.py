@@ -10,9 +10,8 @@ from odradek.core.lazy import loader
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.assignors import Assignor
     from odradek.client.config import ClientConfig
-    from odradek.client.consumer_errors import (
+    from odradek.client.consumer.errors import (
         CommitFailed,
         FencedInstance,
         IllegalState,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
         UnreleasedInstance,
         Wakeup,
     )
-    from odradek.client.consumer_records import Polled, Record
+    from odradek.client.consumer.records import Polled, Record
     from odradek.client.errors import (
         BrokerUnreachable,
         ConnectionLost,
@@ -38,8 +37,9 @@ if TYPE_CHECKING:
         UnknownTopic,
         UnsupportedVersion,
     )
+    from odradek.client.group.assignors import Assignor
     from odradek.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, NewTopic
-    from odradek.client.producer_engine import BufferExhausted, DeliveryFailed, RecordMetadata
+    from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
     from odradek.client.reader import PartitionReader, read_range
     from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
@@ -91,20 +91,20 @@ __all__ = [
 ]
 
 _NAMES = {
-    "odradek.client.admin": "Admin",
-    "odradek.client.assignors": "Assignor",
+    "odradek.client.admin.admin": "Admin",
+    "odradek.client.group.assignors": "Assignor",
     "odradek.client.config": "ClientConfig",
-    "odradek.client.consumer_errors": """
+    "odradek.client.consumer.errors": """
         CommitFailed FencedInstance IllegalState InvalidGroupId NoOffsetForPartition RebalanceInProgress
         RetriableCommitFailed UnreleasedInstance Wakeup
     """,
-    "odradek.client.consumer_records": "Polled Record",
+    "odradek.client.consumer.records": "Polled Record",
     "odradek.client.errors": """
         BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty LogTruncated OffsetOutOfRange
         RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic UnsupportedVersion
     """,
     "odradek.client.model": "EARLIEST LATEST ListedOffset MAX_TIMESTAMP NewTopic",
-    "odradek.client.producer_engine": "BufferExhausted DeliveryFailed RecordMetadata",
+    "odradek.client.producer.engine": "BufferExhausted DeliveryFailed RecordMetadata",
     "odradek.client.reader": "PartitionReader read_range",
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
     "odradek.core.ids": "OffsetAndMetadata TopicPartition",

@@ -12,7 +12,6 @@ from uuid import UUID
 
 from odradek.client import metadata_wire
 from odradek.client.config import ClientConfig
-from odradek.client.connection import Connection
 from odradek.client.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -26,6 +25,7 @@ from odradek.client.metadata_wire import Metadata, Topic
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.net.connection import Connection
 from odradek.net.endpoint import Address
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from odradek.client.consumer_protocol import MAX_PARTITIONS
+from odradek.core.consumer_protocol import MAX_PARTITIONS
 from odradek.core.ids import TopicPartition
 
 SUBSCRIPTION_VERSION = 3

@@ -21,7 +21,8 @@ from odradek.batches.aborted import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import Row, batch_rows
-from odradek.client import fetch, loop, operations
+from odradek.client import loop
+from odradek.client.admin import operations
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
@@ -37,10 +38,11 @@ from odradek.client.errors import (
     error_for,
     unreadable,
 )
-from odradek.client.fetch import FetchedPartition
 from odradek.client.model import EARLIEST, LATEST, PartitionDescription
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.net import fetch_wire
+from odradek.net.fetch_wire import FetchedPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -438,26 +440,26 @@ class _Source:
             await self._check_history(offset, epoch, deadline)
         self._confirmed_epoch = epoch
         connection = await self.cluster.connection(leader if self._follower is None else self._follower)
-        ceiling = None if topic_id is not None else fetch.IDS_FROM - 1
-        version = connection.version(fetch.FETCH, ceiling)
-        limits = fetch.Limits(
+        ceiling = None if topic_id is not None else fetch_wire.IDS_FROM - 1
+        version = connection.version(fetch_wire.FETCH, ceiling)
+        limits = fetch_wire.Limits(
             min(self.max_wait_ms, max(deadline.left_ms, 1)),
             min_bytes=1,
             max_bytes=self.max_bytes,
             isolation_level=self.isolation_level,
             rack="" if self._leader_only else self.cluster.config.client_rack,
         )
-        asked = fetch.Asked({self.partition: fetch.Wanted(topic_id, offset, epoch, self.max_bytes)})
+        asked = fetch_wire.Asked({self.partition: fetch_wire.Wanted(topic_id, offset, epoch, self.max_bytes)})
         if (rest_s := connection.rest_s) > 0:
             await asyncio.sleep(rest_s)
-        data = await connection.exchange(fetch.FETCH, version, fetch.pack(version, limits, asked))
+        data = await connection.exchange(fetch_wire.FETCH, version, fetch_wire.pack(version, limits, asked))
         try:
-            reply = fetch.parse_reply(version, data, 1)
+            reply = fetch_wire.parse_reply(version, data, 1)
         except ValueError as error:
             connection.close()
             raise unreadable(connection.address, error) from error
         if reply.throttle_ms > 0:
-            connection.throttled(fetch.FETCH, version, reply.throttle_ms)
+            connection.throttled(fetch_wire.FETCH, version, reply.throttle_ms)
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"{self.partition}: {connection.address} refused the fetch")
         if not reply.partitions:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.client.consumer_protocol import decode_assignment
+from odradek.core.consumer_protocol import decode_assignment
 from odradek.core.record_schemas import Fields
 from odradek.core.records import (
     CoordinatorRecord,

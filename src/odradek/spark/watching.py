@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming import StreamingQueryListener
 
-from odradek.client.closing import Closing
+from odradek.client.context_managers import Closing
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark.active import is_connect

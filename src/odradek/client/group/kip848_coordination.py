@@ -10,14 +10,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.connection import Connection
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_group import Coordination, Identity, now_ms
-from odradek.client.consumer_membership import NO_PROTOCOL, After, ConsumerMembership, Partitions, State
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnsupportedVersion
-from odradek.client.subscription import SubscriptionState
+from odradek.client.group.coordination import Coordination, Identity, now_ms
+from odradek.client.group.kip848_membership import NO_PROTOCOL, After, ConsumerMembership, Partitions, State
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.net.connection import Connection
 from odradek.wire.schemas import milliseconds
 
 logger = logging.getLogger("odradek.consumer")

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_errors import FencedInstance
-from odradek.client.consumer_group import Coordination, Identity, now_ms
-from odradek.client.membership import Membership, Next, State
-from odradek.client.sticky_plan import NO_RACKS, PartitionRacks
-from odradek.client.subscription import SubscriptionState
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.errors import FencedInstance
+from odradek.client.consumer.subscription import SubscriptionState
+from odradek.client.group.classic_membership import Membership, Next, State
+from odradek.client.group.coordination import Coordination, Identity, now_ms
+from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.compression import CODES
 from odradek.batches.encode import Headers
-from odradek.client.accumulator import MAX_IN_FLIGHT, Batch, OnDelivery, PartitionQueue, is_refused
 from odradek.client.arguments import as_name, as_whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig, as_config, check_whole, unknown_setting
-from odradek.client.connection import Connection
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
-from odradek.client.partitioner import StickyPartitioner, partition_for_key
-from odradek.client.topic_creation import partition_count
+from odradek.client.producer.accumulator import MAX_IN_FLIGHT, Batch, OnDelivery, PartitionQueue, is_refused
+from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
+from odradek.client.producer.topic_creation import partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.net.connection import Connection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -256,7 +256,7 @@ class ProducerEngine:
         """The rows of a RecordBatch, packed by partition. Raises ValueError, MESSAGE_TOO_LARGE."""
         import pyarrow as pa
 
-        from odradek.client.producer_columns import pack_columns
+        from odradek.client.producer.columns import pack_columns
 
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise TypeError(f"expected a RecordBatch or Table of pyarrow, not {type(rows).__name__}")

@@ -12,13 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 
 from odradek.client.arguments import as_partitions
+from odradek.client.group.sticky_assignor import (
+    NO_RACKS,
+    PartitionRacks,
+    Plan,
+    claim_winners,
+    racks_matter,
+    sticky_plan,
+)
 from odradek.client.membership_wire import (
     NO_GENERATION,
     Subscription,
     decode_sticky_memory,
     encode_sticky_memory,
 )
-from odradek.client.sticky_plan import NO_RACKS, PartitionRacks, Plan, claim_winners, racks_matter, sticky_plan
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 

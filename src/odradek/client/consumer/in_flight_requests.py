@@ -11,17 +11,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from odradek.client import fetch
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.connection import Connection
-from odradek.client.consumer_config import ConsumerConfig
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.fetch_buffer import FetchSession
 from odradek.client.errors import error_for, unreadable
-from odradek.client.fetch import Wanted
-from odradek.client.fetching import FetchSession
-from odradek.client.node_connections import NodeConnections
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.net import fetch_wire
+from odradek.net.connection import Connection
+from odradek.net.fetch_wire import Wanted
+from odradek.net.node_connections import NodeConnections
 
 logger = logging.getLogger("odradek.consumer")
 REST_STEP_S = 0.5
@@ -71,7 +71,7 @@ class Flights:
         cluster: Cluster,
         *,
         prepare: Callable[[], Awaitable[None]],
-        on_reply: Callable[[Flight, fetch.FetchReply], set[str]],
+        on_reply: Callable[[Flight, fetch_wire.FetchReply], set[str]],
         on_lost: Callable[[Flight], None],
         on_end: Callable[[Flight], None],
         fail: Callable[[Exception], None],
@@ -127,13 +127,15 @@ class Flights:
             session = self._sessions[flight.node_id] = FetchSession()
         config = self._config
         try:
-            ceiling = fetch.IDS_FROM - 1 if any(one.topic_id is None for one in flight.wanted.values()) else None
-            version = connection.version(fetch.FETCH, ceiling)
-            asked = session.request(flight.wanted, by_id=version >= fetch.IDS_FROM)
-            limits = fetch.Limits(
+            ceiling = fetch_wire.IDS_FROM - 1 if any(one.topic_id is None for one in flight.wanted.values()) else None
+            version = connection.version(fetch_wire.FETCH, ceiling)
+            asked = session.request(flight.wanted, by_id=version >= fetch_wire.IDS_FROM)
+            limits = fetch_wire.Limits(
                 flight.wait_ms, config.fetch_min_bytes, flight.max_bytes, self._isolation, config.client_rack
             )
-            connection.send(fetch.FETCH, version, fetch.pack(version, limits, asked), _Reply(self, flight, version))
+            connection.send(
+                fetch_wire.FETCH, version, fetch_wire.pack(version, limits, asked), _Reply(self, flight, version)
+            )
         except Exception as error:
             self.lost(flight, error)
 
@@ -141,14 +143,14 @@ class Flights:
         """Its reply is here."""
         session, connection = self._sessions[flight.node_id], self._connections.known(flight.node_id)
         try:
-            reply = fetch.parse_reply(version, frame, len(flight.wanted))
+            reply = fetch_wire.parse_reply(version, frame, len(flight.wanted))
         except ValueError as error:
             if connection is not None:
                 connection.close()
             self.lost(flight, unreadable(f"broker {flight.node_id}", error))
             return
         if reply.throttle_ms > 0 and connection is not None:
-            connection.throttled(fetch.FETCH, version, reply.throttle_ms)
+            connection.throttled(fetch_wire.FETCH, version, reply.throttle_ms)
         if not session.on_reply(reply.error_code, reply.session_id):
             self.lost(flight, error_for(reply.error_code, f"broker {flight.node_id} refused the fetch"))
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.client.consumer_errors import CommitFailed, FencedInstance, RebalanceInProgress
+from odradek.client.consumer.errors import CommitFailed, FencedInstance, RebalanceInProgress
 from odradek.client.errors import UnknownTopic, error_for
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition

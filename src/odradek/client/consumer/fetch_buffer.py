@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.batches.aborted import AbortedTransaction
-from odradek.client.fetch import Asked, Wanted
 from odradek.core.errors import ErrorCode, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.net.fetch_wire import Asked, Wanted
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

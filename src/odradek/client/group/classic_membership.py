@@ -17,17 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from odradek.client.assignors import Assignor, checked_plan
-from odradek.client.consumer_errors import FencedInstance
-from odradek.client.consumer_protocol import decode_assignment, encode_assignment
+from odradek.client.consumer.errors import FencedInstance
 from odradek.client.errors import error_for
+from odradek.client.group.assignors import Assignor, checked_plan
+from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.client.membership_wire import (
     NO_GENERATION,
     Subscription,
     decode_subscription,
     encode_subscription,
 )
-from odradek.client.sticky_plan import NO_RACKS, PartitionRacks
+from odradek.core.consumer_protocol import decode_assignment, encode_assignment
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 

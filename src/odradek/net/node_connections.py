@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from odradek.client.connection import Connection
+from odradek.net.connection import Connection
 
 
 class ConnectionOpener(Protocol):

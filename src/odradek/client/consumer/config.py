@@ -8,7 +8,6 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
-from odradek.client.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
 from odradek.client.config import (
     ClientConfig,
     check_whole,
@@ -18,6 +17,7 @@ from odradek.client.config import (
     unknown_setting,
 )
 from odradek.client.durations import duration_ms
+from odradek.client.group.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 from odradek.net.endpoint import RECEIVE_BYTES

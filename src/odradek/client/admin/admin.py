@@ -6,11 +6,12 @@ import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from odradek.client import loop, operations, topic_operations
+from odradek.client import loop
+from odradek.client.admin import operations, topic_operations
 from odradek.client.arguments import as_names, isolation
-from odradek.client.closing import Closing
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
+from odradek.client.context_managers import Closing
 from odradek.client.model import (
     ClusterDescription,
     ConfigEntry,

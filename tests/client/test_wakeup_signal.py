@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from odradek.client.bell import Bell
+from odradek.client.consumer.wakeup import Bell
 
 LONG_S = 60.0
 

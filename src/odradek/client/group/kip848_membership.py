@@ -24,7 +24,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from odradek.client.consumer_errors import FencedInstance, UnreleasedInstance
+from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion, error_for
 from odradek.core.errors import ErrorCode, KafkaError
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from odradek.client.admin.operations import at_controller, by_topic
 from odradek.client.arguments import as_names, as_setting
 from odradek.client.cluster import Cluster
-from odradek.client.connection import Connection
 from odradek.client.errors import error_for
 from odradek.client.model import ClusterDescription, ConfigEntry
-from odradek.client.operations import at_controller, by_topic
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
+from odradek.net.connection import Connection
 
 DELETE_RECORDS = 21
 DESCRIBE_CONFIGS = 32

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from odradek.client.arguments import as_name, as_names, as_offsets, as_partitions, as_setting
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
-from odradek.client.connection import Connection
-from odradek.client.consumer_protocol import decode_assignment
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for, first_row
 from odradek.client.model import (
     EARLIEST_LOCAL,
@@ -24,8 +22,10 @@ from odradek.client.model import (
     Node,
     TopicDescription,
 )
+from odradek.core.consumer_protocol import decode_assignment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
+from odradek.net.connection import Connection
 
 T = TypeVar("T")
 

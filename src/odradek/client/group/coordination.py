@@ -12,20 +12,20 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
-from odradek.client.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request
-from odradek.client.connection import Connection
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_errors import (
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.errors import (
     CommitFailed,
     InvalidGroupId,
     RebalanceInProgress,
     RetriableCommitFailed,
     Wakeup,
 )
-from odradek.client.node_connections import NodeConnections
-from odradek.client.subscription import SubscriptionState
+from odradek.client.consumer.subscription import SubscriptionState
+from odradek.client.group.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.net.connection import Connection
+from odradek.net.node_connections import NodeConnections
 
 logger = logging.getLogger("odradek.consumer")
 LEAVE_TIMEOUT_MS = 5_000

@@ -12,19 +12,20 @@ from functools import partial
 from typing import Any
 
 from odradek.batches.aborted import AbortedTransaction
-from odradek.client import fetch, operations
+from odradek.client.admin import operations
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.consumer_config import ConsumerConfig, reset_timestamp
-from odradek.client.consumer_errors import NoOffsetForPartition
-from odradek.client.consumer_flights import Flight, Flights
+from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
+from odradek.client.consumer.errors import NoOffsetForPartition
+from odradek.client.consumer.fetch_buffer import Chunk, FetchBuffer
+from odradek.client.consumer.in_flight_requests import Flight, Flights
+from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic, error_for
-from odradek.client.fetch import FetchedPartition, Wanted
-from odradek.client.fetching import Chunk, FetchBuffer
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
-from odradek.client.subscription import PartitionState, SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_OFFSET, TopicPartition
+from odradek.net import fetch_wire
+from odradek.net.fetch_wire import FetchedPartition, Wanted
 
 logger = logging.getLogger("odradek.consumer")
 
@@ -490,7 +491,7 @@ class Fetcher:
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
-    def on_reply(self, flight: Flight, reply: fetch.FetchReply) -> set[str]:
+    def on_reply(self, flight: Flight, reply: fetch_wire.FetchReply) -> set[str]:
         """Keeps what came for partitions that still stand where they stood; returns the topics that have to be looked
         for anew."""
         wanted, versions = flight.wanted, flight.versions

@@ -11,13 +11,13 @@ from uuid import UUID
 
 import pytest
 
-from odradek.client import fetch
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_flights import REST_STEP_S, Flight, Flights
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.in_flight_requests import REST_STEP_S, Flight, Flights
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
-from odradek.client.fetch import Wanted
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
+from odradek.net import fetch_wire
+from odradek.net.fetch_wire import Wanted
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
@@ -56,7 +56,7 @@ class Line:
 def reply(error: ErrorCode = ErrorCode.none, session_id: int = 5, throttle_ms: int = 0) -> memoryview:
     message = {"throttle_time": throttle_ms, "error_code": error.value, "session_id": session_id, "responses": []}
     return memoryview(
-        frames.response_head(fetch.FETCH, 17, 1) + schemas.encode(fetch.FETCH, 17, Kind.RESPONSE, message)
+        frames.response_head(fetch_wire.FETCH, 17, 1) + schemas.encode(fetch_wire.FETCH, 17, Kind.RESPONSE, message)
     )
 
 
@@ -97,7 +97,7 @@ class Rig:
         self.is_open = True
         return self.line
 
-    def _on_reply(self, flight: Flight, found: fetch.FetchReply) -> set[str]:
+    def _on_reply(self, flight: Flight, found: fetch_wire.FetchReply) -> set[str]:
         if self.raises is not None:
             raise self.raises
         self.heard.append(found.session_id)
@@ -129,7 +129,7 @@ def run(story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
 
 
 def session_of(packed: bytes) -> tuple[int, int]:
-    found, _ = schemas.decode(fetch.FETCH, 17, Kind.REQUEST, packed)
+    found, _ = schemas.decode(fetch_wire.FETCH, 17, Kind.REQUEST, packed)
     return found.session_id, found.session_epoch
 
 

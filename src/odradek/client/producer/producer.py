@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from odradek.batches.encode import Headers
 from odradek.client import loop
 from odradek.client.arguments import check_callbacks
-from odradek.client.closing import Closing
 from odradek.client.config import ClientConfig
+from odradek.client.context_managers import Closing
 from odradek.client.errors import RequestTimedOut
-from odradek.client.producer_engine import (
+from odradek.client.producer.engine import (
     BufferExhausted,
     Delivered,
     DeliveryFailed,

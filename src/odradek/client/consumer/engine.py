@@ -10,22 +10,22 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from odradek.client import operations
+from odradek.client.admin import operations
 from odradek.client.arguments import as_offsets, isolation
-from odradek.client.bell import Bell
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.commits import Offsets, OnCommit
-from odradek.client.consumer_config import ConsumerConfig
-from odradek.client.consumer_errors import IllegalState, InvalidGroupId, Wakeup
-from odradek.client.consumer_fetcher import Fetcher
-from odradek.client.consumer_group import Coordination, OnPartitions
-from odradek.client.consumer_group_classic import ClassicCoordination
-from odradek.client.consumer_group_kip848 import ConsumerCoordination
-from odradek.client.consumer_records import Polled, Record, records_of
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.errors import IllegalState, InvalidGroupId, Wakeup
+from odradek.client.consumer.fetch_buffer import Chunk
+from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.records import Polled, Record, records_of
+from odradek.client.consumer.subscription import Before, PartitionState, SubscriptionState
+from odradek.client.consumer.wakeup import Bell
 from odradek.client.errors import RequestTimedOut
-from odradek.client.fetching import Chunk
+from odradek.client.group.classic_coordination import ClassicCoordination
+from odradek.client.group.commits import Offsets, OnCommit
+from odradek.client.group.coordination import Coordination, OnPartitions
+from odradek.client.group.kip848_coordination import ConsumerCoordination
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
-from odradek.client.subscription import Before, PartitionState, SubscriptionState
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 

@@ -1,0 +1,13 @@
+"""Topics, offsets and groups of a cluster: ``Admin`` and the requests it sends."""
+
+from typing import TYPE_CHECKING
+
+from odradek.core.lazy import loader
+
+if TYPE_CHECKING:
+    from odradek.client.admin.admin import Admin
+
+__all__ = ["Admin"]
+
+_HOMES = {"Admin": "odradek.client.admin.admin"}
+__getattr__ = loader(__name__, _HOMES)

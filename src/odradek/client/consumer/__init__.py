@@ -1,0 +1,13 @@
+"""``Consumer``: settings, positions, fetches, and what a poll returns."""
+
+from typing import TYPE_CHECKING
+
+from odradek.core.lazy import loader
+
+if TYPE_CHECKING:
+    from odradek.client.consumer.consumer import Consumer
+
+__all__ = ["Consumer"]
+
+_HOMES = {"Consumer": "odradek.client.consumer.consumer"}
+__getattr__ = loader(__name__, _HOMES)

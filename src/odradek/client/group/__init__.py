@@ -1,0 +1,1 @@
+"""Membership in a group: joining by either protocol, assignment of partitions, commits."""

@@ -1,0 +1,20 @@
+"""``Producer``: settings, queues per partition, and the requests that send them."""
+
+from typing import TYPE_CHECKING
+
+from odradek.core.lazy import loader
+
+if TYPE_CHECKING:
+    from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, ProducerConfig, RecordMetadata
+    from odradek.client.producer.producer import Producer
+
+__all__ = ["BufferExhausted", "DeliveryFailed", "Producer", "ProducerConfig", "RecordMetadata"]
+
+_HOMES = {
+    "BufferExhausted": "odradek.client.producer.engine",
+    "DeliveryFailed": "odradek.client.producer.engine",
+    "ProducerConfig": "odradek.client.producer.engine",
+    "RecordMetadata": "odradek.client.producer.engine",
+    "Producer": "odradek.client.producer.producer",
+}
+__getattr__ = loader(__name__, _HOMES)
