@@ -26,9 +26,9 @@ from odradek.client.config import as_config
 from odradek.client.consumer import Consumer
 from odradek.client.consumer.config import reset_timestamp
 from odradek.client.group.assignors import CooperativeStickyAssignor, Plan, RangeAssignor, make_assignors
-from odradek.client.membership_wire import Subscription
 from odradek.client.producer import Producer
 from odradek.client.producer.engine import chosen_partition
+from odradek.core.consumer_protocol import Subscription
 from odradek.core.errors import ConfigError
 
 Make = Callable[..., Consumer]

@@ -20,9 +20,14 @@ from odradek.client.errors import UnknownTopic
 from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from odradek.client.group.classic_membership import Membership, Next, State
 from odradek.client.group.commits import AutoCommit, commit_failure, commit_request
-from odradek.client.membership_wire import Subscription, decode_subscription, encode_subscription
 from odradek.client.model import LATEST
-from odradek.core.consumer_protocol import decode_assignment, encode_assignment
+from odradek.core.consumer_protocol import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.net.fetch_wire import Wanted

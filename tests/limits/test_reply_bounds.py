@@ -491,8 +491,7 @@ def test_tagged_fields_of_a_fetch_are_bounded() -> None:
 
 
 def test_assignments_and_subscriptions_hold_a_million_partitions_at_most() -> None:
-    from odradek.client.membership_wire import decode_subscription
-    from odradek.core.consumer_protocol import decode_assignment
+    from odradek.core.consumer_protocol import decode_assignment, decode_subscription
 
     def partitions(count: int) -> bytes:
         half = struct.pack(">i", count // 2) + bytes(4) * (count // 2)

@@ -15,7 +15,7 @@ from odradek.core.pace import Pace
 from odradek.groups import migration
 from odradek.groups.classic import CONSUMER
 from odradek.groups.consumer_checks import identified
-from odradek.groups.consumer_embedded import MalformedProtocol, Subscription, read_subscription
+from odradek.groups.consumer_embedded import EmbeddedSubscription, MalformedProtocol, read_subscription
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
     ClassicSide,
@@ -115,7 +115,7 @@ class ClassicMembers:
         return migration.may_downgrade(group, [replaced], self._membership.config, len(group.members))
 
     def _reach(
-        self, step: Step, subscription: Subscription, changed: bool, downgrades: bool, out: Result
+        self, step: Step, subscription: EmbeddedSubscription, changed: bool, downgrades: bool, out: Result
     ) -> Generator[None, None, ConsumerMember]:
         """The member, as far as it gets with this request."""
         membership, group = self._membership, step.group
@@ -217,7 +217,7 @@ def _speaks_with(group: ConsumerGroup, request: JoinGroup) -> bool:
     return request.protocol_type == CONSUMER and group.classic_protocols.all_support_one_of(names)
 
 
-def _subscription(request: JoinGroup) -> Subscription:
+def _subscription(request: JoinGroup) -> EmbeddedSubscription:
     try:
         return read_subscription(request.protocols[0].metadata)
     except MalformedProtocol as error:

@@ -19,7 +19,7 @@ from odradek.groups.classic import CONSUMER, ClassicGroup, Member, State
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_embedded import (
     MalformedProtocol,
-    TopicPartitions,
+    PartitionsByTopic,
     pack_assignment,
     read_assignment,
     read_subscription,
@@ -35,7 +35,7 @@ def classic_gone(group_id: str) -> Record:
     return Record(group_key(group_id), None)
 
 
-def partitions_by_id(listed: TopicPartitions, surroundings: Surroundings) -> Partitions:
+def partitions_by_id(listed: PartitionsByTopic, surroundings: Surroundings) -> Partitions:
     """Those of them that exist: a topic of this name may be another, and smaller, than the one that was meant."""
     found = ((surroundings.topic(name), numbers) for name, numbers in listed)
     return {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.core.consumer_protocol import decode_assignment
+from odradek.core.consumer_protocol import MalformedProtocol, ProtocolReader, decode_assignment
 from odradek.core.record_schemas import Fields
 from odradek.core.records import (
     CoordinatorRecord,
@@ -76,19 +75,12 @@ def _classic_member(member: GroupMember, is_consumer: bool) -> Row:
 
 def _subscription(data: bytes) -> list[str] | None:
     """The topics of a ConsumerProtocolSubscription; None for bytes that are none."""
+    reader = ProtocolReader(data)
     try:
-        (_, count), at, topics = struct.unpack_from(">hi", data), 6, []
-        if count > len(data):
-            return None
-        for _ in range(count):
-            (size,) = struct.unpack_from(">h", data, at)
-            if size < 0 or at + 2 + size > len(data):
-                return None
-            topics.append(data[at + 2 : at + 2 + size].decode())
-            at += 2 + size
-    except (struct.error, UnicodeDecodeError):
+        reader.number(2)
+        return list(reader.topics())
+    except MalformedProtocol:
         return None
-    return topics
 
 
 def _assignment(data: bytes) -> list[Row] | None:

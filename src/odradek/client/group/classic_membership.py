@@ -21,13 +21,14 @@ from odradek.client.consumer.errors import FencedInstance
 from odradek.client.errors import error_for
 from odradek.client.group.assignors import Assignor, checked_plan
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
-from odradek.client.membership_wire import (
+from odradek.core.consumer_protocol import (
     NO_GENERATION,
     Subscription,
+    decode_assignment,
     decode_subscription,
+    encode_assignment,
     encode_subscription,
 )
-from odradek.core.consumer_protocol import decode_assignment, encode_assignment
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 
