@@ -363,14 +363,14 @@ def test_what_may_be_read_again_is_fetched_at_once(consumer: Make, admin: Admin,
     one.assign([first])
     one.position(first)
     one.poll(0.1)
-    pumped = threading.Event()
-    pump = one._engine.fetcher.pump
+    scheduled = threading.Event()
+    schedule_fetches = one._engine.fetcher.schedule_fetches
     # To see that it is called.
-    one._engine.fetcher.pump = lambda: (pumped.set(), pump())[1]  # type: ignore[method-assign]
+    one._engine.fetcher.schedule_fetches = lambda: (scheduled.set(), schedule_fetches())[1]  # type: ignore[method-assign]
     one.pause([first])
-    assert not pumped.is_set()
+    assert not scheduled.is_set()
     one.resume([first])
-    assert pumped.wait(30)
-    pumped.clear()
+    assert scheduled.wait(30)
+    scheduled.clear()
     one.assign([first, second])
-    assert pumped.wait(30)
+    assert scheduled.wait(30)

@@ -311,13 +311,13 @@ def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[
 def helped(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
     """Where chunks begin that were decoded ahead, and whether the client's loop did it."""
     found: set[tuple[int, bool]] = set()
-    help_with = Chunk.help
+    decode = Chunk.decode_ahead
 
-    def help_and_tell(chunk: Chunk) -> None:
+    def decode_and_tell(chunk: Chunk) -> None:
         found.add((chunk.start, threading.current_thread().name == "odradek-client"))
-        help_with(chunk)
+        decode(chunk)
 
-    monkeypatch.setattr(Chunk, "help", help_and_tell)
+    monkeypatch.setattr(Chunk, "decode_ahead", decode_and_tell)
     return found
 
 

@@ -52,7 +52,7 @@ def interrupt_next_poll(monkeypatch: pytest.MonkeyPatch, owner: type, name: str)
     monkeypatch.setattr(owner, name, interrupted)
 
 
-TAKEN = [(PartitionState, "stand"), (Engine, "take")]
+TAKEN = [(PartitionState, "advance"), (Engine, "take")]
 
 
 @pytest.mark.parametrize(("owner", "name"), TAKEN)
@@ -115,7 +115,7 @@ class Gate:
     async def poll(self, one: aio.Consumer) -> asyncio.Task[Polled]:
         """A poll whose thread stands at the gate."""
         while one._engine.fetcher.buffer.size < 1 << 15:  # so much is decoded in a thread
-            one._engine.fetcher.pump()
+            one._engine.fetcher.schedule_fetches()
             await asyncio.sleep(0.01)
         polling = asyncio.ensure_future(one.poll(10))
         while not self._begun.is_set():
@@ -221,24 +221,24 @@ def test_a_seek_whose_fetch_comes_while_a_poll_takes_is_all_that_is_returned(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread stands between two pieces, and the second is of the new place."""
-    stand = PartitionState.stand
+    advance = PartitionState.advance
     begun, may_go_on = threading.Event(), threading.Event()
 
     def slow(state: PartitionState, *args: Any) -> bool:
-        found = stand(state, *args)
+        found = advance(state, *args)
         if not begun.is_set() and threading.current_thread() is not threading.main_thread():
             begun.set()
             may_go_on.wait(20)
         return found
 
-    monkeypatch.setattr(PartitionState, "stand", slow)
+    monkeypatch.setattr(PartitionState, "advance", slow)
 
     async def go() -> list[int]:
         async with aio.Consumer(settings(cluster)) as one:
             await one.assign([T0])
             buffer = one._engine.fetcher.buffer
             while buffer.size < 1 << 15:
-                one._engine.fetcher.pump()
+                one._engine.fetcher.schedule_fetches()
                 await asyncio.sleep(0.01)
             polling = asyncio.ensure_future(one.poll(10))
             while not begun.is_set():

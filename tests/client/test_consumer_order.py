@@ -278,7 +278,7 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
             asyncio.get_running_loop().call_soon(fetcher.flights._end, flight)
 
         fetcher.flights.begin = begin  # type: ignore[method-assign]  # looks on
-        fetcher.pump()
+        fetcher.schedule_fetches()
         while fetcher.flights.under_way:
             await asyncio.sleep(0)
         return asked
@@ -297,10 +297,10 @@ def test_what_came_for_a_place_that_was_left_moves_nothing() -> None:
     assert not state.fetched(before, 5, 9, 3), "that is no more what is asked for"
     assert state.part(before, 7, 2)
     assert (state.position, state.fetch_offset, state.fetch_epoch) == (5, 5, 2), "nothing beyond the cut was returned"
-    assert not state.stand(before, 9, 3)
+    assert not state.advance(before, 9, 3)
     assert not state.fetched(before, 9, 12, 3)
     assert not state.part(before, 0, 0)
-    assert state.stand(state.version, 6, 2)
+    assert state.advance(state.version, 6, 2)
     assert state.fetched(state.version, 5, 8, 2)
     state.fetch_again()
     assert (state.position, state.fetch_offset) == (6, 6)
@@ -384,26 +384,26 @@ def test_what_was_taken_stays_so_where_only_what_was_fetched_beyond_it_is_droppe
     state.place(0)
     taken = state.version
     assert state.fetched(taken, 0, 9, 3)
-    assert state.stand(taken, 5, 3)
+    assert state.advance(taken, 5, 3)
     state.fetch_again()
-    assert state.settle(taken, 2, 3), "only what was fetched beyond it is dropped"
+    assert state.set_returned(taken, 2, 3), "only what was fetched beyond it is dropped"
     assert state.part(state.version, 4, 2)
-    assert state.settle(taken, 3, 3)
+    assert state.set_returned(taken, 3, 3)
     assert state.position == 3
-    assert state.settle(taken, 5, 3), "of a log that ends at 4"
+    assert state.set_returned(taken, 5, 3), "of a log that ends at 4"
     assert (state.position, state.position_epoch) == (4, 3)
     state.fetch_again(taken)
-    assert state.stand(state.version, 8, 4), "the log goes on beyond the cut"
-    assert state.settle(taken, 7, 4)
+    assert state.advance(state.version, 8, 4), "the log goes on beyond the cut"
+    assert state.set_returned(taken, 7, 4)
     assert state.position == 7
     for place in (lambda: state.place(1), lambda: state.ask_reset(-2)):
         taken = state.version
         place()
-        assert not state.settle(taken, 6, 3)
+        assert not state.set_returned(taken, 6, 3)
     state.place(1)
     state.fetch_again(taken)
     assert state.version == state.placed, "it begins there anyway"
-    assert not PartitionState().settle(state.version, 6, 3), "of a partition given up and taken again"
+    assert not PartitionState().set_returned(state.version, 6, 3), "of a partition given up and taken again"
 
 
 @pytest.mark.parametrize("cut_at", [None, 1, 3])

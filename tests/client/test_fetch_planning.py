@@ -51,25 +51,25 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
             subscription.state(tp).high_watermark = subscription.state(tp).last_stable_offset = end
         held = Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, 1001)
         fetcher.buffer.put(held)
-        fetcher.pump()
+        fetcher.schedule_fetches()
         assert (asked, waits) == ([{READ}], [0]), "it has a look: more of the other may be wanted in a moment"
-        fetcher.pump()
+        fetcher.schedule_fetches()
         assert len(asked) == 1, "not at once again"
-        assert fetcher._glance is not None, "but soon"
+        assert fetcher._fetch_without_waiting_timer is not None, "but soon"
         assert not fetcher.has_room_again(BEHIND)
         assert not fetcher.has_room_again(READ)
         asked.clear()
         subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 11
-        fetcher.pump()
+        fetcher.schedule_fetches()
         assert asked == [{READ}], "there is something to read"
         subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 10
         fetcher.buffer.done(held)
-        fetcher.pump()
+        fetcher.schedule_fetches()
         assert asked[1:] == [{READ, BEHIND}]
         assert waits[1:] == [config.fetch_max_wait_ms] * 2
         assert not fetcher.has_room_again(BEHIND), "nothing waits for room: taking changes nothing"
         subscription.state(BEHIND).high_watermark = subscription.state(BEHIND).last_stable_offset = 10
-        fetcher.pump()
+        fetcher.schedule_fetches()
         assert asked[2:] == [{READ, BEHIND}], "both at their end: the broker tells when something comes"
         await fetcher.close()
 
@@ -96,7 +96,7 @@ def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
         for size, more in ((4000, True), (1000, True), (1, False)):
             asked.clear()
             fetcher.buffer.put(Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, size))
-            fetcher.pump()
+            fetcher.schedule_fetches()
             assert asked == [{READ, BEHIND} if more else {READ}], size
         assert not fetcher.has_room_again(BEHIND)
         first = fetcher.buffer.front()
@@ -107,7 +107,7 @@ def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
         fetcher.buffer.put(first)
         fetcher.buffer.put(Chunk(READ, subscription.state(READ).version, 0, 10, 0, (), None, 35_000))
         asked.clear()
-        fetcher.pump()
+        fetcher.schedule_fetches()
         assert not asked, "all of the memory is in use"
         await fetcher.close()
 

@@ -19,7 +19,7 @@ from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
-from odradek.client.consumer.fetch_buffer import FREE, HELPED, TAKEN, Chunk, FetchBuffer
+from odradek.client.consumer.fetch_buffer import CLAIMED, FREE, TAKEN, Chunk, FetchBuffer
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import TopicPartition
@@ -85,14 +85,14 @@ def test_what_is_broken_is_left_to_who_returns_it() -> None:
     broken = bytearray(b"".join(sent))
     broken[-5] ^= 1
     one = chunk(T0, bytes(broken))
-    one.state = HELPED
+    one.state = CLAIMED
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
-    one.help()
-    assert (len(one.ready), one.state, one.is_over) == (1, HELPED, False)
+    one.decode_ahead()
+    assert (len(one.ready), one.state, one.is_over) == (1, CLAIMED, False)
     one = chunk(T0, bytes(broken))
-    one.state = HELPED
+    one.state = CLAIMED
     one.begin(DEFAULT_COLUMNS, check_crcs=True)
-    one.help()
+    one.decode_ahead()
     assert (len(one.ready), one.state, one.decoded) == (0, TAKEN, None)
     for _ in range(2):
         one.begin(DEFAULT_COLUMNS, check_crcs=True)
@@ -108,7 +108,7 @@ def test_what_comes_before_the_broken_one_is_returned_first(monkeypatch: pytest.
     one = chunk(T0, bytes(broken))
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     for _ in range(3):
-        one.help()
+        one.decode_ahead()
     assert not one.ready, "all of it is decoded once more by who returns it"
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     assert [one.next().num_rows for _ in range(2)] == [100, 100]
@@ -120,47 +120,47 @@ def test_other_columns_than_were_decoded_ahead() -> None:
     data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
     one = chunk(T0, data)
     one.begin(DEFAULT_COLUMNS, check_crcs=True)
-    one.help()
+    one.decode_ahead()
     one.begin(COLUMNS, check_crcs=True)
     assert (one.next().schema.names, one.next()) == (list(COLUMNS), None)
     assert one.is_over
 
 
-def helper(buffer: FetchBuffer, **how: Any) -> Callable[[], Chunk | None]:
-    return lambda: buffer.begin_help(
+def claim(buffer: FetchBuffer, **how: Any) -> Callable[[], Chunk | None]:
+    return lambda: buffer.claim_for_decoding(
         how.get("paused", ()), least_bytes=how.get("least", 1), most_ready=how.get("most", 9)
     )
 
 
-def test_help_is_for_what_comes_after_the_next() -> None:
+def test_only_what_comes_after_the_next_is_claimed() -> None:
     data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
     buffer = FetchBuffer(1 << 20)
     first, second, third, deep = (chunk(tp, data) for tp in (T0, T1, T2, T1))
-    assert helper(buffer)() is None
+    assert claim(buffer)() is None
     buffer.put(first)
-    assert helper(buffer)() is None, "who polls would have to wait for it"
+    assert claim(buffer)() is None, "who polls would have to wait for it"
     for one in (second, third, deep):
         buffer.put(one)
     assert buffer.held(T1) == 2 * len(data)
-    assert helper(buffer, least=1 << 16)() is None, "little is decoded sooner than handed over"
-    assert helper(buffer)() is second
-    assert helper(buffer)() is third
-    assert helper(buffer)() is deep
-    assert helper(buffer)() is None
+    assert claim(buffer, least=1 << 16)() is None, "little is decoded sooner than handed over"
+    assert claim(buffer)() is second
+    assert claim(buffer)() is third
+    assert claim(buffer)() is deep
+    assert claim(buffer)() is None
     assert buffer.front() is first
     assert buffer.front(take=True) is first
     buffer.done(first)
     assert buffer.front() is None, "all are being decoded"
-    buffer.end_help(third)
+    buffer.release_claim(third)
     assert buffer.front(take=True) is third
-    buffer.end_help(second)
-    buffer.end_help(deep)
+    buffer.release_claim(second)
+    buffer.release_claim(deep)
     assert (second.state, third.state, deep.state) == (FREE, TAKEN, FREE)
     assert buffer.front() is second
     assert buffer.front(paused=[T1]) is third
-    assert helper(buffer)() is deep
-    buffer.end_help(deep)
-    assert helper(buffer, paused=[T1])() is None
+    assert claim(buffer)() is deep
+    buffer.release_claim(deep)
+    assert claim(buffer, paused=[T1])() is None
     buffer.drop(T1)
     assert (buffer.held(T1), buffer.size) == (0, len(data))
 
@@ -182,7 +182,7 @@ def test_what_lies_apart_does_not_keep_the_reply_it_came_in(returned: int, helpe
         taken.rest = taken.next()
         taken.rest, taken.start = taken.rest.slice(returned), returned
     elif helped:
-        taken.help()
+        taken.decode_ahead()
     assert seen() is not None
     buffer.set_apart(T0)
     gc.collect()
@@ -202,7 +202,7 @@ def test_what_somebody_decodes_is_not_moved() -> None:
     first, second = chunk(T0, reply[1 << 20 :]), chunk(T0, reply[1 << 20 :])
     buffer.put(first)
     buffer.put(second)
-    assert helper(buffer)() is second
+    assert claim(buffer)() is second
     before = second.records
     buffer.set_apart(T0)
     assert second.records is before
@@ -215,11 +215,11 @@ def test_no_more_is_ready_than_may_be() -> None:
     for _ in range(5):
         buffer.put(chunk(T0, data))
     helped = []
-    while (one := helper(buffer, most=2)()) is not None:
+    while (one := claim(buffer, most=2)()) is not None:
         one.begin(DEFAULT_COLUMNS, check_crcs=True)
-        one.help()
-        buffer.end_help(one)
+        one.decode_ahead()
+        buffer.release_claim(one)
         helped.append(one)
     assert len(helped) == 2
-    assert helper(buffer, most=0)() is None
-    assert helper(buffer, most=3)() not in (None, *helped), "what is decoded to its end needs no more help"
+    assert claim(buffer, most=0)() is None
+    assert claim(buffer, most=3)() not in (None, *helped), "what is decoded to its end needs no more decoding"

@@ -169,7 +169,7 @@ def test_a_fetch_planned_just_before_partitions_go_fails_nothing() -> None:
         subscription.subscribe(["t"])
         subscription.set_assigned([TopicPartition("t", 0)])
         subscription.state(TopicPartition("t", 0)).place(0)
-        fetcher.pump()
+        fetcher.schedule_fetches()
         assert fetcher.flights.under_way
         subscription.set_assigned([])
         while fetcher.flights.under_way:

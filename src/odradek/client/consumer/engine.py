@@ -113,7 +113,7 @@ class Engine:
         for tp in set(self.subscription.partitions) - {TopicPartition(*tp) for tp in wanted}:
             self.fetcher.drop(tp)
         self.subscription.assign_by_hand(wanted)
-        self.fetcher.pump()
+        self.fetcher.schedule_fetches()
         self.group.auto.start(time.monotonic() * 1000)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -127,7 +127,7 @@ class Engine:
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """From the caller's thread."""
         self.subscription.resume(partitions)
-        self._pump_soon()
+        self._schedule_fetches_soon()
 
     async def unsubscribe(self) -> None:
         if self.subscription.subscribed:
@@ -217,7 +217,7 @@ class Engine:
                 if self.subscription.pattern is not None and not self.subscription.topics:
                     await self._match_within(deadline_s)
                 await self.group.step()
-            self.fetcher.pump()
+            self.fetcher.schedule_fetches()
             if self.has_some():
                 return
             if (failure := self.fetcher.take_failure()) is not None:
@@ -265,8 +265,8 @@ class Engine:
                     self._fetch_again(chunk, state)
                     raise
                 break  # what came before is returned; the next poll meets the broken one again
-            if not self.fetcher.will_pump and self.fetcher.has_room_again(chunk.tp):
-                self._pump_soon()
+            if not self.fetcher.will_schedule_fetches and self.fetcher.has_room_again(chunk.tp):
+                self._schedule_fetches_soon()
         self.fetcher.in_hand.intersection_update(polled)
         return polled
 
@@ -294,12 +294,12 @@ class Engine:
         """What was broken on its way comes whole the next time; what is broken on the disk is raised again."""
         self.fetcher.buffer.done(chunk)  # whatever follows it is of an old version now
         state.fetch_again(chunk.version)
-        self._pump_soon()
+        self._schedule_fetches_soon()
 
-    def _pump_soon(self) -> None:
-        self.fetcher.will_pump = True
+    def _schedule_fetches_soon(self) -> None:
+        self.fetcher.will_schedule_fetches = True
         try:
-            self._loop.call_soon_threadsafe(self.fetcher.pump)
+            self._loop.call_soon_threadsafe(self.fetcher.schedule_fetches)
         except RuntimeError:
             logger.debug("the loop has ended")
 
@@ -309,7 +309,7 @@ class Engine:
         batch = chunk.rest
         if batch is None:
             self.fetcher.buffer.done(chunk)
-            if state.stand(chunk.version, chunk.next_offset, chunk.leader_epoch) and chunk.tp in polled:
+            if state.advance(chunk.version, chunk.next_offset, chunk.leader_epoch) and chunk.tp in polled:
                 polled.next_offsets[chunk.tp] = OffsetAndMetadata(chunk.next_offset, chunk.leader_epoch)
             return 0
         rows = int(batch.num_rows)
@@ -321,7 +321,7 @@ class Engine:
         known = self.unfinished.get(chunk.tp)
         if known is None or state.placed > known.version:
             self.unfinished[chunk.tp] = Before(chunk.version, before, before_epoch)  # first: it may be broken off here
-        if not state.stand(chunk.version, position, chunk.leader_epoch):
+        if not state.advance(chunk.version, position, chunk.leader_epoch):
             self.fetcher.buffer.done(chunk)  # placed anew while this was decoded
             return 0
         chunk.rest = batch.slice(left) if rows > left else None
@@ -342,7 +342,7 @@ class Engine:
         hands = {tp: self._hands[tp] for tp in polled}
         for tp, (state, version) in hands.items():
             first = polled[tp][0].column("offset")[0].as_py()
-            state.settle(version, first, polled.next_offsets[tp].leader_epoch)
+            state.set_returned(version, first, polled.next_offsets[tp].leader_epoch)
         open_ones = dict(hands)
 
         def records() -> Iterator[Record]:
@@ -350,7 +350,7 @@ class Engine:
             for tp, batches in polled.items():
                 state, version = hands[tp]
                 after = polled.next_offsets[tp]
-                settle, epoch, change = state.settle, after.leader_epoch, -1
+                set_returned, epoch, change = state.set_returned, after.leader_epoch, -1
                 for record in records_of(tp, batches):
                     # The caller, inside the loop, may place, pause or give up the partition, or its log be cut: then
                     # the rest is fetched again, from where he is.
@@ -361,9 +361,9 @@ class Engine:
                         if subscription.partitions.get(tp) is not state:
                             break
                     yield record
-                    settle(version, record.offset + 1, epoch)
+                    set_returned(version, record.offset + 1, epoch)
                 else:
-                    if state.stand(version, after.offset, epoch):
+                    if state.advance(version, after.offset, epoch):
                         self.fetcher.in_hand.discard(tp)
                         del open_ones[tp]
 
@@ -433,7 +433,7 @@ class Engine:
         state = self.subscription.state(TopicPartition(*tp))
         self.fetcher.drop(TopicPartition(*tp))
         state.place(offset, leader_epoch)
-        self.fetcher.pump()
+        self.fetcher.schedule_fetches()
 
     async def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         chosen = [TopicPartition(*tp) for tp in partitions] or list(self.subscription.partitions)
@@ -441,7 +441,7 @@ class Engine:
             state.ask_reset(timestamp)
         for tp in chosen:
             self.fetcher.drop(tp)
-        self.fetcher.pump()
+        self.fetcher.schedule_fetches()
 
     async def position(self, tp: TopicPartition, timeout_ms: int | None) -> int:
         state = self.subscription.state(TopicPartition(*tp))
@@ -449,7 +449,7 @@ class Engine:
         while not state.ready:
             self._raise_if_woken()
             self._bell.hush()
-            self.fetcher.pump()
+            self.fetcher.schedule_fetches()
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
             if deadline.passed:
@@ -532,7 +532,7 @@ class Engine:
         for tp, before in list(self.unfinished.items()):  # a thread may add to it
             state = self.subscription.partitions.get(tp)
             if state is not None:
-                state.settle(*before)
+                state.set_returned(*before)
 
     def give_back(self) -> None:
         """A poll was broken off, anywhere: what it took never reached the caller, and is read again."""
@@ -540,7 +540,7 @@ class Engine:
         self.unfinished.clear()
         for state in self.subscription.partitions.values():
             state.fetch_again()  # of all of them: a batch may have been in no one's hands
-        self._pump_soon()
+        self._schedule_fetches_soon()
 
     async def enforce_rebalance(self, reason: str) -> None:
         if not self.subscription.subscribed:

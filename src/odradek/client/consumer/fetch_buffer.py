@@ -66,14 +66,14 @@ class FetchSession:
 # --- what came ------------------------------------------------------------------------------------------------------
 
 
-FREE, HELPED, TAKEN = range(3)
+FREE, CLAIMED, TAKEN = range(3)
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
     """One partition's part of one reply, waiting to be returned. ``start`` is the offset that was asked for.
 
-    Decoding it belongs to whoever has it: nobody (FREE), who decodes ahead, for a while (HELPED), or who returns it,
+    Decoding it belongs to whoever has it: nobody (FREE), who decodes ahead, for a while (CLAIMED), or who returns it,
     from then on (TAKEN). ``FetchBuffer`` says who.
     """
 
@@ -117,7 +117,7 @@ class Chunk:
             self.decoded = None
             raise
 
-    def help(self) -> None:
+    def decode_ahead(self) -> None:
         """Decodes one more RecordBatch ahead of who returns it, who is to meet what is broken there himself."""
         try:
             batch = next(self.decoded, None)
@@ -192,7 +192,7 @@ class FetchBuffer:
         with self._lock:
             for tp, chunks in self._chunks.items():
                 chunk = chunks[0]
-                if chunk.state != HELPED and tp not in skip:
+                if chunk.state != CLAIMED and tp not in skip:
                     if take:
                         chunk.state = TAKEN
                     return chunk
@@ -203,12 +203,14 @@ class FetchBuffer:
         in is more than twice as large; ``size`` counts it and not the reply. Not while somebody decodes it."""
         with self._lock:
             for chunk in self._chunks.get(tp, ()):
-                if chunk.state != HELPED and chunk.records.is_small_part:
+                if chunk.state != CLAIMED and chunk.records.is_small_part:
                     chunk.records = chunk.records.copy()
                     chunk.ready.clear()
                     chunk.decoded = chunk.rest = None
 
-    def begin_help(self, paused: Iterable[TopicPartition], *, least_bytes: int, most_ready: int) -> Chunk | None:
+    def claim_for_decoding(
+        self, paused: Iterable[TopicPartition], *, least_bytes: int, most_ready: int
+    ) -> Chunk | None:
         """A chunk of at least so many bytes to decode of, but never the one to be returned next, which
         would have to be waited for. None where so many RecordBatches are ready."""
         skip = set(paused)
@@ -224,12 +226,12 @@ class FetchBuffer:
                     chosen = chunk
             if chosen is None or most_ready <= 0:
                 return None
-            chosen.state = HELPED
+            chosen.state = CLAIMED
         return chosen
 
-    def end_help(self, chunk: Chunk) -> None:
+    def release_claim(self, chunk: Chunk) -> None:
         with self._lock:
-            if chunk.state == HELPED:
+            if chunk.state == CLAIMED:
                 chunk.state = FREE
 
     def done(self, chunk: Chunk) -> None:

@@ -35,7 +35,8 @@ _MOVED = frozenset({
     ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id,
     ErrorCode.offset_not_available,
 })  # fmt: skip
-_GLANCE_S = 0.1
+_NO_WAIT_INTERVAL_S = 0.1
+"""Between two fetches that the broker answers at once."""
 _MUCH = 1 << 16
 _READY_BYTES = 8 << 20
 """For so much of ``buffer_memory`` one RecordBatch may be ready that nobody has asked for; it takes about a third."""
@@ -54,7 +55,7 @@ class _Expected:
 
 
 class Fetcher:
-    """``pump`` starts whatever can be done now; ``changed`` is called when there is something new for a poll."""
+    """``schedule_fetches`` starts all work that is possible now; ``changed`` tells a waiting poll of news."""
 
     def __init__(
         self, config: ConsumerConfig, cluster: Cluster, subscription: SubscriptionState, changed: Callable[[], None]
@@ -95,27 +96,27 @@ class Fetcher:
         """Topics that did not exist when they were looked for; after a while they are looked for again."""
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._record_set: Any = None
-        self.helps_on_loop = False
+        self.decodes_ahead_on_loop = False
         """Whether this loop decodes what the thread that polls has not come to. Where it is the user's own, a thread
         does that."""
         self.columns = config.columns
         """Those that were wanted last."""
-        self._will_help = False
+        self._will_decode_ahead = False
         self._closed = False
-        self.will_pump = False
+        self.will_schedule_fetches = False
         """Whether somebody has asked for it."""
         self._room_at: dict[TopicPartition, int] = {}
         """Of partitions that wait until less of them is held: until it is no more than so many bytes."""
         self._is_full = False
         self._shall_tell = False
         """Whether a poll is to be woken for what came."""
-        self._glanced: dict[int, float] = {}
-        self._glance: asyncio.TimerHandle | None = None
+        self._fetched_without_waiting_s: dict[int, float] = {}
+        self._fetch_without_waiting_timer: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
         self._closed = True
-        if self._glance is not None:
-            self._glance.cancel()
+        if self._fetch_without_waiting_timer is not None:
+            self._fetch_without_waiting_timer.cancel()
         chores = list(self._chores.values())
         for task in chores:
             task.cancel()
@@ -145,7 +146,7 @@ class Fetcher:
             if state is None or state.position != failure.offset:
                 found = None
         if found is None and failure is not None:
-            self.pump()
+            self.schedule_fetches()
         return found
 
     def _chore(self, name: str, work: Callable[[], Any], *, patient: bool = True) -> None:
@@ -173,7 +174,7 @@ class Fetcher:
             self._chores.pop(name, None)
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
-            self.pump()
+            self.schedule_fetches()
 
         task = asyncio.ensure_future(run())
         self._chores[name] = task
@@ -184,10 +185,10 @@ class Fetcher:
     @property
     def is_fetching(self) -> bool:
         """Whether something may come without a poll's doing."""
-        return bool(self.flights.under_way) or self.will_pump
+        return bool(self.flights.under_way) or self.will_schedule_fetches
 
-    def pump(self) -> None:
-        self.will_pump = False
+    def schedule_fetches(self) -> None:
+        self.will_schedule_fetches = False
         if self._closed or self.failure is not None:
             return
         self._is_full = True  # while it is found out: what is taken meanwhile may make room
@@ -249,7 +250,7 @@ class Fetcher:
             if node_id in held_back and all(self._at_end(tp) for tp in found):
                 # A broker holds a fetch of what is read to its end until something comes, and meanwhile answers no
                 # other: so this only has a look, now and then.
-                if not self._may_glance(node_id):
+                if not self._may_fetch_without_waiting(node_id):
                     continue
                 wait_ms = 0
             self._fly(node_id, found, max(1, len(per_node)), wait_ms)
@@ -304,28 +305,30 @@ class Fetcher:
             if state is not None:
                 state.fetch_again()
         if held:
-            self._pump_soon()
+            self._schedule_fetches_soon()
 
-    def _pump_soon(self) -> None:
-        self.will_pump = True
-        asyncio.get_running_loop().call_soon(self.pump)
+    def _schedule_fetches_soon(self) -> None:
+        self.will_schedule_fetches = True
+        asyncio.get_running_loop().call_soon(self.schedule_fetches)
 
     def has_room_again(self, tp: TopicPartition) -> bool:
         """Whether something waits that the caller, who has taken of ``tp``, made room for. From any thread."""
         return self._is_full or self.buffer.held(tp) <= self._room_at.get(tp, -1)
 
-    def _may_glance(self, node_id: int) -> bool:
+    def _may_fetch_without_waiting(self, node_id: int) -> bool:
         now_s = time.monotonic()
-        if now_s >= self._glanced.get(node_id, 0.0) + _GLANCE_S:
-            self._glanced[node_id] = now_s
+        if now_s >= self._fetched_without_waiting_s.get(node_id, 0.0) + _NO_WAIT_INTERVAL_S:
+            self._fetched_without_waiting_s[node_id] = now_s
             return True
-        if self._glance is None:
-            self._glance = asyncio.get_running_loop().call_later(_GLANCE_S, self._glance_again)
+        if self._fetch_without_waiting_timer is None:
+            self._fetch_without_waiting_timer = asyncio.get_running_loop().call_later(
+                _NO_WAIT_INTERVAL_S, self._on_fetch_without_waiting_timer
+            )
         return False
 
-    def _glance_again(self) -> None:
-        self._glance = None
-        self.pump()
+    def _on_fetch_without_waiting_timer(self) -> None:
+        self._fetch_without_waiting_timer = None
+        self.schedule_fetches()
 
     def _ahead(self) -> int:
         """How many bytes of one partition may wait to be returned before no more of it is fetched."""
@@ -366,7 +369,7 @@ class Fetcher:
     def _on_end(self, flight: Flight) -> None:
         self.buffer.reserved -= flight.max_bytes
         try:
-            self.pump()
+            self.schedule_fetches()
         except Exception as error:  # in the callback of a socket it would close the connection, and be told to nobody
             self._fail(error)
         self._tell()
@@ -383,7 +386,7 @@ class Fetcher:
         if behind := {tp.topic for tp, state in present.items() if self._is_deposed(tp, state)}:
             await self._cluster.refresh_elsewhere(behind)
         if any(self._cluster.leader(tp) < 0 or self._is_deposed(tp, state) for tp, state in present.items()):
-            self._pump_soon()  # others may have one
+            self._schedule_fetches_soon()  # others may have one
             raise KafkaError(ErrorCode.leader_not_available, "no leader of a partition is known, or none so new")
 
     async def _wait_for_missing(self) -> None:
@@ -564,51 +567,51 @@ class Fetcher:
                 self._shall_tell = True
             else:
                 self._changed()
-                if not self._will_help:
-                    self._help_soon()
+                if not self._will_decode_ahead:
+                    self._decode_ahead_soon()
         return False
 
     # --- decoding ahead ---------------------------------------------------------------------------------------
 
-    def _help_soon(self) -> None:
-        self._will_help = True
+    def _decode_ahead_soon(self) -> None:
+        self._will_decode_ahead = True
         loop = asyncio.get_running_loop()
-        if self.helps_on_loop:
-            loop.call_soon(self._help)
+        if self.decodes_ahead_on_loop:
+            loop.call_soon(self._decode_ahead_on_loop)
         else:
-            loop.run_in_executor(None, self._help_on, loop).add_done_callback(self._helped)
+            loop.run_in_executor(None, self._decode_ahead_in_thread, loop).add_done_callback(self._on_thread_end)
 
-    def _help(self) -> None:
+    def _decode_ahead_on_loop(self) -> None:
         """A RecordBatch at a time, since others wait for the loop."""
-        self._will_help = False
-        if self._help_once():
+        self._will_decode_ahead = False
+        if self._decode_one_ahead():
             self._changed()
-            self._help_soon()
+            self._decode_ahead_soon()
 
-    def _help_on(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _decode_ahead_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread of its own: as long as there is something to do."""
-        while self._help_once():
+        while self._decode_one_ahead():
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._changed)
 
-    def _helped(self, done: asyncio.Future[None]) -> None:
-        self._will_help = False
+    def _on_thread_end(self, done: asyncio.Future[None]) -> None:
+        self._will_decode_ahead = False
         if not done.cancelled() and (error := done.exception()) is not None:
             self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
-    def _help_once(self) -> bool:
+    def _decode_one_ahead(self) -> bool:
         """Decodes a RecordBatch while another thread decodes, or works on, what came before; whether there was one."""
         if self._closed:
             return False
         most = self.config.buffer_memory // _READY_BYTES
-        chunk = self.buffer.begin_help(self._subscription.paused(), least_bytes=_MUCH, most_ready=most)
+        chunk = self.buffer.claim_for_decoding(self._subscription.paused(), least_bytes=_MUCH, most_ready=most)
         if chunk is None:
             return False
         try:
             chunk.begin(self.columns, check_crcs=self.config.check_crcs)
-            chunk.help()
+            chunk.decode_ahead()
         finally:
-            self.buffer.end_help(chunk)
+            self.buffer.release_claim(chunk)
         return True
 
     # --- the ends of a log ------------------------------------------------------------------------------------

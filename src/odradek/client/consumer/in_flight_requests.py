@@ -53,10 +53,10 @@ class _Reply:
         return self._flights.under_way.get(self._flight.node_id) is not self._flight
 
     def set_result(self, frame: memoryview) -> None:
-        self._flights.landed(self._flight, self._version, frame)
+        self._flights.on_response(self._flight, self._version, frame)
 
     def set_exception(self, error: Exception) -> None:
-        self._flights.lost(self._flight, error)
+        self._flights.on_failure(self._flight, error)
 
 
 class Flights:
@@ -117,7 +117,7 @@ class Flights:
             self._end_later(flight)  # on the user's loop anybody may cancel it: the next one departs anew
             raise
         except Exception as error:
-            self.lost(flight, error)
+            self.on_failure(flight, error)
         else:
             self._send(flight, connection)
 
@@ -137,9 +137,9 @@ class Flights:
                 fetch_wire.FETCH, version, fetch_wire.pack(version, limits, asked), _Reply(self, flight, version)
             )
         except Exception as error:
-            self.lost(flight, error)
+            self.on_failure(flight, error)
 
-    def landed(self, flight: Flight, version: int, frame: memoryview) -> None:
+    def on_response(self, flight: Flight, version: int, frame: memoryview) -> None:
         """Its reply is here."""
         session, connection = self._sessions[flight.node_id], self._connections.known(flight.node_id)
         try:
@@ -147,12 +147,12 @@ class Flights:
         except ValueError as error:
             if connection is not None:
                 connection.close()
-            self.lost(flight, unreadable(f"broker {flight.node_id}", error))
+            self.on_failure(flight, unreadable(f"broker {flight.node_id}", error))
             return
         if reply.throttle_ms > 0 and connection is not None:
             connection.throttled(fetch_wire.FETCH, version, reply.throttle_ms)
         if not session.on_reply(reply.error_code, reply.session_id):
-            self.lost(flight, error_for(reply.error_code, f"broker {flight.node_id} refused the fetch"))
+            self.on_failure(flight, error_for(reply.error_code, f"broker {flight.node_id} refused the fetch"))
             return
         try:
             moved = self._on_reply(flight, reply)
@@ -167,7 +167,7 @@ class Flights:
         else:
             self._end(flight)
 
-    def lost(self, flight: Flight, error: Exception) -> None:
+    def on_failure(self, flight: Flight, error: Exception) -> None:
         """It failed: after a while another one may be tried. What is no broker's doing, or does not pass, is the user's
         to see."""
         if not _passes(error):

@@ -106,7 +106,7 @@ class PartitionState:
             self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
             self.version = next(_versions)
 
-    def stand(self, version: int, position: int, leader_epoch: int) -> bool:
+    def advance(self, version: int, position: int, leader_epoch: int) -> bool:
         """What comes before ``position`` is taken. False where what was fetched has become worthless since."""
         with _moving:
             if self.version != version:
@@ -114,7 +114,7 @@ class PartitionState:
             self.position, self.position_epoch, self.cut = position, leader_epoch, None
             return True
 
-    def settle(self, version: int, position: int, leader_epoch: int) -> bool:
+    def set_returned(self, version: int, position: int, leader_epoch: int) -> bool:
         """Of what was taken under ``version``, only what comes before ``position`` counts as returned, and nothing that
         the log has no more. False where it was placed anew since."""
         with _moving:
