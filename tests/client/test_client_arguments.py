@@ -348,11 +348,11 @@ def test_who_polls_is_there_from_the_beginning(
     one.position(TopicPartition(topic, 0))
     one.poll(0.0)
     engine, order = one._engine, []
-    polled, listen = engine.group.polled, engine.listen
+    polled, wait_in_thread = engine.group.polled, engine.wait_in_thread
     monkeypatch.setattr(engine.group, "polled", lambda: (order.append("polled"), polled())[1])
-    monkeypatch.setattr(engine, "listen", lambda timeout: (order.append("listens"), listen(timeout))[1])
+    monkeypatch.setattr(engine, "wait_in_thread", lambda timeout: (order.append("waits"), wait_in_thread(timeout))[1])
     one.poll(0.2)
-    assert order[:2] == ["polled", "listens"]
+    assert order[:2] == ["polled", "waits"]
 
 
 def test_what_may_be_read_again_is_fetched_at_once(consumer: Make, admin: Admin, topic: str) -> None:

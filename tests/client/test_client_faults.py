@@ -43,7 +43,7 @@ from odradek.client.errors import (
 )
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
-from odradek.net.connection import Connection
+from odradek.net.connection import BrokerConnection
 from odradek.net.endpoint import Address
 
 T0 = TopicPartition("t", 0)
@@ -68,7 +68,7 @@ def test_a_connection_is_opened_once_whenever_it_is_asked_for(cluster: ScriptedC
         await client.refresh([])
         opening = client._open
 
-        async def open_and_ask(address: Address) -> Connection:
+        async def open_and_ask(address: Address) -> BrokerConnection:
             made = await opening(address)
             asyncio.get_running_loop().call_soon(
                 lambda: asking.append(asyncio.ensure_future(client.connection(1))) if len(asking) == 1 else None

@@ -19,7 +19,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.config import as_config, parse_addresses
 from odradek.client.errors import ConnectionLost
 from odradek.core.effects import Record
-from odradek.net.connection import Connection
+from odradek.net.connection import BrokerConnection
 
 T0 = TopicPartition("t", 0)
 REST_S = 0.3
@@ -57,7 +57,7 @@ class Resting:
 
     async def ask(self) -> None:
         (address,) = parse_addresses(self.cluster.bootstrap)
-        self.connection = await Connection.open(address, client_id="c")
+        self.connection = await BrokerConnection.open(address, client_id="c")
         first, *self._calls = [self._call() for _ in range(3)]
         await first
         self._calls.append(self._call())
@@ -156,7 +156,7 @@ def test_metadata_come_from_a_connection_that_does_not_rest(cluster: ScriptedClu
 
     async def go() -> None:
         (address,) = parse_addresses(cluster.bootstrap)
-        resting, free = [await Connection.open(address, client_id="c") for _ in range(2)]
+        resting, free = [await BrokerConnection.open(address, client_id="c") for _ in range(2)]
         client = Cluster(as_config(cluster.bootstrap))
         client._any, client._connections[1] = resting, free
         assert await client.any_connection() is resting
@@ -186,32 +186,32 @@ ROUNDING_S = 1e-9
 
 
 class Sent:
-    """What the connections of ``client`` sent and were told, while ``Connection`` is patched."""
+    """What the connections of ``client`` sent and were told, while ``BrokerConnection`` is patched."""
 
     def __init__(self, client: str, api_key: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rests: list[int] = []
         """After how many of the requests the broker said that it rests."""
         self.early: list[float] = []
         """Requests of ``api_key`` that were sent so many seconds before the rest was over."""
-        self.senders: list[Connection] = []
-        until_s: dict[Connection, float] = {}
-        throttled, send = Connection.throttled, Connection.send
+        self.senders: list[BrokerConnection] = []
+        until_s: dict[BrokerConnection, float] = {}
+        throttled, send = BrokerConnection.throttled, BrokerConnection.send
 
-        def note_rest(connection: Connection, key: int, version: int, throttle_ms: int) -> None:
+        def note_rest(connection: BrokerConnection, key: int, version: int, throttle_ms: int) -> None:
             if connection._client_id == client and key == api_key and throttle_ms > 0:
                 self.rests.append(len(self.senders))
                 until_s[connection] = connection._loop.time() + throttle_ms / 1000
             throttled(connection, key, version, throttle_ms)
 
-        def note_sent(connection: Connection, key: int, *args: Any, **settings: Any) -> None:
+        def note_sent(connection: BrokerConnection, key: int, *args: Any, **settings: Any) -> None:
             if connection._client_id == client and key == api_key:
                 self.senders.append(connection)
                 if (left_s := until_s.get(connection, 0.0) - connection._loop.time()) > ROUNDING_S:
                     self.early.append(left_s)
             send(connection, key, *args, **settings)
 
-        monkeypatch.setattr(Connection, "throttled", note_rest)
-        monkeypatch.setattr(Connection, "send", note_sent)
+        monkeypatch.setattr(BrokerConnection, "throttled", note_rest)
+        monkeypatch.setattr(BrokerConnection, "send", note_sent)
 
 
 def test_a_producer_over_its_quota_waits(

@@ -260,14 +260,14 @@ def test_a_paused_partition_keeps_no_more_than_its_own_records(
     one = consumer(max_poll_records=1)
     found: list[tuple[int, int]] = []
     if under_way:  # before anything can be fetched
-        on_reply = one._engine.fetcher.flights._on_reply
+        on_reply = one._engine.fetcher.in_flight._on_reply
 
-        def late(flight: Any, reply: Any) -> set[str]:
+        def late(fetch: Any, reply: Any) -> set[str]:
             if any(row.partition == 0 and len(row.records) for row in reply.partitions):
                 one._engine.subscription.pause([small])
-            return on_reply(flight, reply)
+            return on_reply(fetch, reply)
 
-        monkeypatch.setattr(one._engine.fetcher.flights, "_on_reply", late)
+        monkeypatch.setattr(one._engine.fetcher.in_flight, "_on_reply", late)
     one.assign([small, large])
     one.position(small)
     one.position(large)

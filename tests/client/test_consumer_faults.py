@@ -34,7 +34,7 @@ from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.engine import Engine
+from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.fetch_buffer import Chunk
 from odradek.client.consumer.records import Polled
@@ -599,7 +599,7 @@ def test_looking_for_new_topics_rests_between_two_looks_and_outlives_any_error(
 
     async def go() -> None:
         settings = {"bootstrap_servers": "127.0.0.1:1", "metadata_max_age_ms": 0, "retry_backoff_ms": 40}
-        engine = Engine(ConsumerConfig.of(settings), _call)
+        engine = ConsumerEngine(ConsumerConfig.of(settings), _call)
 
         async def match() -> None:
             looks.append(time.monotonic())

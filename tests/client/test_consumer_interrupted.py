@@ -14,7 +14,7 @@ from scripted import ScriptedCluster, scripted
 from odradek import Admin, Consumer, TopicPartition, aio
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
-from odradek.client.consumer.engine import Engine
+from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.fetch_buffer import Chunk
 from odradek.client.consumer.records import Polled
@@ -52,7 +52,7 @@ def interrupt_next_poll(monkeypatch: pytest.MonkeyPatch, owner: type, name: str)
     monkeypatch.setattr(owner, name, interrupted)
 
 
-TAKEN = [(PartitionState, "advance"), (Engine, "take")]
+TAKEN = [(PartitionState, "advance"), (ConsumerEngine, "take")]
 
 
 @pytest.mark.parametrize(("owner", "name"), TAKEN)
@@ -100,17 +100,17 @@ class Gate:
     """Holds the thread that has taken something for a poll, until it may go on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        take = Engine.take
+        take = ConsumerEngine.take
         self._begun, self._may_go_on = threading.Event(), threading.Event()
 
-        def slow(engine: Engine, columns: tuple[str, ...] | None = None) -> Any:
+        def slow(engine: ConsumerEngine, columns: tuple[str, ...] | None = None) -> Any:
             polled = take(engine, columns)
             if polled and threading.current_thread() is not threading.main_thread():
                 self._begun.set()
                 self._may_go_on.wait(20)
             return polled
 
-        monkeypatch.setattr(Engine, "take", slow)
+        monkeypatch.setattr(ConsumerEngine, "take", slow)
 
     async def poll(self, one: aio.Consumer) -> asyncio.Task[Polled]:
         """A poll whose thread stands at the gate."""

@@ -11,7 +11,7 @@ import pytest
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion
-from odradek.client.group.kip848_membership import After, ConsumerMembership, State
+from odradek.client.group.kip848_membership import After, Kip848Membership, Kip848State
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 A, B = UUID(int=1), UUID(int=2)
@@ -21,15 +21,15 @@ HEARTBEAT_FIELDS = {
 }  # fmt: skip
 
 
-def member(**settings: Any) -> ConsumerMembership:
-    made = ConsumerMembership("g", "m-1", rebalance_timeout_ms=300_000, **settings)
+def member(**settings: Any) -> Kip848Membership:
+    made = Kip848Membership("g", "m-1", rebalance_timeout_ms=300_000, **settings)
     made.subscribe(["b", "a"])
     made.join()
     return made
 
 
 def answer(
-    member: ConsumerMembership, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
+    member: Kip848Membership, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
 ) -> After:  # fmt: skip
     """Sends a heartbeat and gives it this answer."""
@@ -39,7 +39,7 @@ def answer(
 
 
 def told(
-    member: ConsumerMembership, incarnation: int, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
+    member: Kip848Membership, incarnation: int, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
 ) -> After:  # fmt: skip
     assignment = None
@@ -52,31 +52,31 @@ def told(
     return member.on_heartbeat(reply, interval_ms, incarnation)
 
 
-def settle(member: ConsumerMembership) -> None:
+def settle(member: Kip848Membership) -> None:
     """Does what it was told to do, and acknowledges it."""
     incarnation = member.begin()
     assert member.holds(dict(member.target), incarnation)
     member.reconciled(incarnation)
 
 
-def joined(epoch: int = 1, **settings: Any) -> ConsumerMembership:
+def joined(epoch: int = 1, **settings: Any) -> Kip848Membership:
     """Has taken its first assignment, an empty one."""
     made = member(**settings)
     answer(made, epoch, {})
     settle(made)
     answer(made, epoch)
-    assert made.state is State.STABLE
+    assert made.state is Kip848State.STABLE
     return made
 
 
 def test_an_empty_first_assignment_is_taken_as_well() -> None:
     one = member()
     answer(one, 1, {})
-    assert one.state is State.RECONCILING
+    assert one.state is Kip848State.RECONCILING
     settle(one)
     assert one.heartbeat_request()["topic_partitions"] == []
     told(one, one.incarnation, 2, {})
-    assert one.state is State.STABLE
+    assert one.state is Kip848State.STABLE
 
 
 def test_a_first_heartbeat_says_everything_a_later_one_what_changed() -> None:
@@ -87,7 +87,7 @@ def test_a_first_heartbeat_says_everything_a_later_one_what_changed() -> None:
         "server_assignor": "range", "topic_partitions": [],
     }  # fmt: skip
     assert told(one, one.incarnation, 3, {}) is After.INTERVAL
-    assert (one.state, one.epoch, one.heartbeat_interval_ms) == (State.RECONCILING, 3, 5_000)
+    assert (one.state, one.epoch, one.heartbeat_interval_ms) == (Kip848State.RECONCILING, 3, 5_000)
     settle(one)
     assert one.heartbeat_request()["topic_partitions"] == []
     told(one, one.incarnation, 3)
@@ -116,12 +116,12 @@ def test_topics_and_patterns_take_each_other_back() -> None:
 def test_an_assignment_is_acknowledged_once_it_was_taken() -> None:
     one = member()
     assert answer(one, 1, {A: [0, 1]}) is After.INTERVAL
-    assert one.state is State.RECONCILING
+    assert one.state is Kip848State.RECONCILING
     settle(one)
     assert one.urgent
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
     assert told(one, one.incarnation, 1) is After.INTERVAL
-    assert one.state is State.STABLE
+    assert one.state is Kip848State.STABLE
     assert one.heartbeat_request()["topic_partitions"] is None
 
 
@@ -131,10 +131,10 @@ def test_an_answer_to_an_earlier_heartbeat_acknowledges_nothing() -> None:
     one.heartbeat_request()  # on its way while the partitions change hands
     settle(one)
     assert told(one, one.incarnation, 1) is After.AT_ONCE
-    assert one.state is State.ACKNOWLEDGING
+    assert one.state is Kip848State.ACKNOWLEDGING
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
     told(one, one.incarnation, 1)
-    assert one.state is State.STABLE
+    assert one.state is Kip848State.STABLE
 
 
 def test_the_target_may_change_while_partitions_change_hands() -> None:
@@ -146,11 +146,11 @@ def test_the_target_may_change_while_partitions_change_hands() -> None:
     incarnation = one.begin()
     assert one.holds({A: frozenset({0})}, incarnation)  # partition 1 has been given up …
     answer(one, 2, {A: [0, 1]})  # … and comes back before that was told
-    assert one.state is State.RECONCILING
+    assert one.state is Kip848State.RECONCILING
     one.reconciled(incarnation)
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
     told(one, one.incarnation, 2)
-    assert one.state is State.RECONCILING
+    assert one.state is Kip848State.RECONCILING
     assert one.target == {A: frozenset({0, 1})}
 
 
@@ -165,7 +165,7 @@ def test_what_was_never_taken_is_given_up_aloud() -> None:
     assert one.urgent
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
     assert told(one, one.incarnation, 3, {A: [0]}) is After.INTERVAL  # the same, for the next epoch: nothing to tell
-    assert one.state is State.STABLE
+    assert one.state is Kip848State.STABLE
 
 
 def test_after_a_lost_answer_everything_is_said_again() -> None:
@@ -188,11 +188,11 @@ def test_a_member_thrown_out_loses_all_and_joins_anew_under_its_id(code: str) ->
     settle(one)
     before, in_flight = one.incarnation, one.begin()
     assert answer(one, code=ErrorCode[code]) is After.AT_ONCE
-    assert (one.state, one.in_group, one.beats) == (State.LOST, False, False)
+    assert (one.state, one.in_group, one.beats) == (Kip848State.LOST, False, False)
     assert not one.holds({A: frozenset({0})}, in_flight)
     one.reconciled(in_flight)
     told(one, before, 8, {B: [1]})  # late, for the membership that is over
-    assert (one.state, one.target) == (State.LOST, {})
+    assert (one.state, one.target) == (Kip848State.LOST, {})
     one.released()
     one.join()
     request = one.heartbeat_request()
@@ -206,7 +206,7 @@ def test_a_member_thrown_out_loses_all_and_joins_anew_under_its_id(code: str) ->
 def test_what_passes_is_tried_again_with_everything(code: str, after: After) -> None:
     one = joined(2)
     assert answer(one, code=ErrorCode[code]) is after
-    assert (one.state, one.epoch) == (State.STABLE, 2)
+    assert (one.state, one.epoch) == (Kip848State.STABLE, 2)
     assert one.heartbeat_request()["subscribed_topic_names"] == ["a", "b"]
 
 
@@ -219,12 +219,12 @@ def test_what_passes_is_tried_again_with_everything(code: str, after: After) -> 
 def test_what_does_not_pass_ends_the_membership(code: str, kind: type[KafkaError]) -> None:  # behaviour 43
     one = member(instance_id="i")
     answer(one, code=ErrorCode[code])
-    assert one.state is State.FATAL
+    assert one.state is Kip848State.FATAL
     assert type(one.failure) is kind
     assert one.failure.code is ErrorCode[code]
     one.on_left(lost=True)
     one.released()
-    assert (one.state, one.leave_request()) == (State.FATAL, None)
+    assert (one.state, one.leave_request()) == (Kip848State.FATAL, None)
 
 
 def test_leaving_says_for_how_long() -> None:
@@ -237,9 +237,9 @@ def test_leaving_says_for_how_long() -> None:
     assert pause is not None
     assert (pause["member_epoch"], pause["instance_id"]) == (-2, "i")
     one.on_left(lost=False)
-    assert (one.state, one.leave_request()) == (State.OUTSIDE, None)
+    assert (one.state, one.leave_request()) == (Kip848State.OUTSIDE, None)
     static.on_left(lost=True)
-    assert static.state is State.LOST
+    assert static.state is Kip848State.LOST
     with pytest.raises(ValueError, match="lost"):
         static.join()
 
@@ -249,9 +249,9 @@ def test_a_refused_commit_has_the_next_heartbeat_look() -> None:  # behaviour 28
     assert one.on_commit_refused(ErrorCode.stale_member_epoch)
     assert one.on_commit_refused(ErrorCode.unknown_member_id)
     assert not one.on_commit_refused(ErrorCode.request_timed_out)
-    assert one.state is State.STABLE
+    assert one.state is Kip848State.STABLE
     assert not one.on_commit_refused(ErrorCode.fenced_instance_id)
-    assert one.state is State.FATAL
+    assert one.state is Kip848State.FATAL
 
 
 @pytest.mark.parametrize("name", ["partition.assignment.strategy", "session.timeout.ms", "heartbeat_interval_ms"])

@@ -21,11 +21,11 @@ from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetch_buffer import FetchSession
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.in_flight_requests import Flight
+from odradek.client.consumer.in_flight_requests import InFlightFetch
 from odradek.client.consumer.records import Record
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated
-from odradek.client.metadata_wire import Metadata, Topic
+from odradek.client.metadata_wire import Metadata, TopicMetadata
 from odradek.client.model import (
     EARLIEST,
     LATEST,
@@ -35,7 +35,7 @@ from odradek.client.model import (
     TopicDescription,
 )
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.net.fetch_wire import Wanted
+from odradek.net.fetch_wire import FetchPartition
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 POLLS = 200
@@ -172,7 +172,7 @@ def test_a_deleted_topic_holds_up_the_start_of_no_other() -> None:
 
 def test_a_session_by_names_keeps_a_topic_that_was_made_anew() -> None:
     """A broker forgets what it shall after it has taken what is new: of one name that would be the new one."""
-    old, new = (Wanted(UUID(int=number), 5, 0, 100) for number in (1, 2))
+    old, new = (FetchPartition(UUID(int=number), 5, 0, 100) for number in (1, 2))
     for by_id, forgotten in ((True, [(FIRST, UUID(int=1))]), (False, [])):
         session = FetchSession()
         session.request({FIRST: old}, by_id=by_id)
@@ -200,7 +200,7 @@ def test_a_topic_made_anew_in_a_moment_is_read_on(versions: dict[int, int]) -> N
 def metadata(epoch: int, leader: int, topic_id: UUID | None) -> Metadata:
     """A reply about t-0, as far as it matters."""
     row = PartitionDescription(0, leader, epoch)
-    topic = Topic(TopicDescription("t", topic_id, False, (row,)), {0: row}, {0: time.monotonic()})
+    topic = TopicMetadata(TopicDescription("t", topic_id, False, (row,)), {0: row}, {0: time.monotonic()})
     return Metadata(controller_id=1, cluster_id="c", topics={"t": topic})
 
 
@@ -271,15 +271,15 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
             state.place(0)
         asked: list[int] = []
 
-        def begin(flight: Flight) -> None:
-            asked.append(flight.node_id)
+        def begin(fetch: InFlightFetch) -> None:
+            asked.append(fetch.node_id)
             fetcher._closed = len(asked) == 6
-            fetcher.flights.under_way[flight.node_id] = flight
-            asyncio.get_running_loop().call_soon(fetcher.flights._end, flight)
+            fetcher.in_flight.by_node[fetch.node_id] = fetch
+            asyncio.get_running_loop().call_soon(fetcher.in_flight._end, fetch)
 
-        fetcher.flights.begin = begin  # type: ignore[method-assign]  # looks on
+        fetcher.in_flight.begin = begin  # type: ignore[method-assign]  # looks on
         fetcher.schedule_fetches()
-        while fetcher.flights.under_way:
+        while fetcher.in_flight.by_node:
             await asyncio.sleep(0)
         return asked
 

@@ -18,7 +18,7 @@ from odradek.client.consumer.fetch_buffer import Chunk, FetchBuffer, FetchSessio
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnknownTopic
 from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
-from odradek.client.group.classic_membership import Membership, Next, State
+from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
 from odradek.client.group.commits import AutoCommit, commit_failure, commit_request
 from odradek.client.model import LATEST
 from odradek.core.consumer_protocol import (
@@ -30,14 +30,14 @@ from odradek.core.consumer_protocol import (
 )
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.net.fetch_wire import Wanted
+from odradek.net.fetch_wire import FetchPartition
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
 
 
-def membership(**settings: Any) -> Membership:
+def membership(**settings: Any) -> ClassicMembership:
     assignors = settings.pop("assignors", [RangeAssignor(), CooperativeStickyAssignor()])
-    return Membership("g", assignors, session_timeout_ms=45_000, rebalance_timeout_ms=300_000, **settings)
+    return ClassicMembership("g", assignors, session_timeout_ms=45_000, rebalance_timeout_ms=300_000, **settings)
 
 
 def joined(code: ErrorCode = ErrorCode.none, leader: str = "m-1", **fields: Any) -> Any:
@@ -52,7 +52,7 @@ def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> Any
     return SimpleNamespace(error_code=code, assignment=encode_assignment(partitions))
 
 
-def stable(**settings: Any) -> Membership:
+def stable(**settings: Any) -> ClassicMembership:
     member = membership(**settings)
     member.join_request(["t"], ())
     assert member.on_join(joined()) is Next.GO_ON
@@ -66,7 +66,7 @@ def test_a_member_gets_its_id_and_joins_with_it() -> None:
     request = member.join_request(["t"], ())
     assert (request["member_id"], [p["name"] for p in request["protocols"]]) == ("", ["range", "cooperative-sticky"])
     again = member.on_join(SimpleNamespace(error_code=ErrorCode.member_id_required, member_id="m-1"))
-    assert (again, member.state) == (Next.JOIN_AGAIN, State.UNJOINED)
+    assert (again, member.state) == (Next.JOIN_AGAIN, ClassicState.UNJOINED)
     assert member.join_request(["t"], ())["member_id"] == "m-1"
 
 
@@ -96,14 +96,14 @@ def test_a_static_leader_that_returns_plans_nothing() -> None:
 def test_a_rebalance_is_told_by_a_heartbeat() -> None:
     member = stable()
     assert member.on_heartbeat(ErrorCode.rebalance_in_progress, 1) is Next.GO_ON
-    assert (member.state, member.lost, member.member_id, member.generation) == (State.UNJOINED, False, "m-1", 1)
+    assert (member.state, member.lost, member.member_id, member.generation) == (ClassicState.UNJOINED, False, "m-1", 1)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.unknown_member_id, ErrorCode.illegal_generation])
 def test_a_member_thrown_out_has_lost_its_partitions(code: ErrorCode) -> None:
     member = stable()
     assert member.on_heartbeat(code, 1) is Next.JOIN_AGAIN
-    assert (member.state, member.lost, member.generation) == (State.UNJOINED, True, -1)
+    assert (member.state, member.lost, member.generation) == (ClassicState.UNJOINED, True, -1)
     assert member.member_id == ("" if code is ErrorCode.unknown_member_id else "m-1")
 
 
@@ -118,7 +118,7 @@ def test_a_fenced_member_stays_out() -> None:
     with pytest.raises(FencedInstance):
         member.on_heartbeat(ErrorCode.fenced_instance_id, 1)
     member.request_rejoin("poll")
-    assert (member.state, member.known) == (State.FENCED, False)
+    assert (member.state, member.known) == (ClassicState.FENCED, False)
 
 
 def test_what_no_join_helps_against_is_raised() -> None:
@@ -150,7 +150,7 @@ def test_passing_refusals_lead_to_another_join(code: ErrorCode, following: Next)
     member.join_request(["t"], ())
     member.on_join(joined())
     assert member.on_sync(synced(code=code)) == (following, ())
-    assert member.state is State.UNJOINED
+    assert member.state is ClassicState.UNJOINED
     assert not member.joined
 
 
@@ -247,9 +247,9 @@ def test_auto_commit_is_due_an_interval_after_the_start() -> None:  # claim 21
 
 def test_a_session_names_what_changed() -> None:
     session = FetchSession()
-    zero, one = Wanted(None, 0, 0, 100), Wanted(None, 7, 0, 100)
+    zero, one = FetchPartition(None, 0, 0, 100), FetchPartition(None, 7, 0, 100)
 
-    def asked(wanted: dict[TopicPartition, Wanted]) -> tuple[int, list[int], list[Any]]:
+    def asked(wanted: dict[TopicPartition, FetchPartition]) -> tuple[int, list[int], list[Any]]:
         found = session.request(wanted)
         return found.session_epoch, [tp.partition for tp in found.changed], list(found.forgotten)
 
@@ -266,7 +266,7 @@ def test_a_session_names_what_changed() -> None:
 def test_a_session_is_ended_by_the_request_that_begins_the_next() -> None:
     """Ids and epochs as Java's FetchSessionHandler sends them."""
     session = FetchSession()
-    wanted = {T0: Wanted(None, 0, 0, 100)}
+    wanted = {T0: FetchPartition(None, 0, 0, 100)}
 
     def asked() -> tuple[int, int, int]:
         found = session.request(wanted)
@@ -300,7 +300,7 @@ def test_a_session_is_ended_by_the_request_that_begins_the_next() -> None:
 
 def test_a_broker_keeps_one_session_whatever_fails() -> None:
     session, broker, new_id = FetchSession(), FetchSessions(1000), partial(next, count(7))
-    wanted = {T0: Wanted(None, 0, 0, 100)}
+    wanted = {T0: FetchPartition(None, 0, 0, 100)}
     for turn in range(20):
         found = session.request(wanted, by_id=False)
         asked = [Cached(tp.topic, tp.partition, one.offset, one.max_bytes) for tp, one in found.changed.items()]

@@ -40,11 +40,11 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         asked: list[set[TopicPartition]] = []
         waits: list[int] = []
 
-        def fly(node: int, wanted: dict[TopicPartition, Any], nodes: int, wait_ms: int) -> None:
+        def send_fetch(node: int, wanted: dict[TopicPartition, Any], nodes: int, wait_ms: int) -> None:
             asked.append(set(wanted))
             waits.append(wait_ms)
 
-        fetcher._fly = fly  # type: ignore[method-assign]
+        fetcher._send_fetch = send_fetch  # type: ignore[method-assign]
         subscription.set_assigned([READ, BEHIND])
         for tp, end in ((READ, 10), (BEHIND, 99)):
             subscription.state(tp).place(10)
@@ -89,7 +89,7 @@ def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
             lambda: None,
         )
         asked: list[set[TopicPartition]] = []
-        fetcher._fly = lambda node, wanted, nodes, wait_ms: asked.append(set(wanted))  # type: ignore[method-assign]
+        fetcher._send_fetch = lambda node, wanted, nodes, wait_ms: asked.append(set(wanted))  # type: ignore[method-assign]
         subscription.set_assigned([READ, BEHIND])
         for tp in (READ, BEHIND):
             subscription.state(tp).place(10)

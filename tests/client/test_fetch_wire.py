@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
-from odradek.net.fetch_wire import Asked, Limits, Wanted
+from odradek.net.fetch_wire import FetchPartition, FetchRequest, Limits
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
@@ -33,7 +33,7 @@ def by_topic(rows: Iterable[tuple[TopicPartition, UUID | None, Any]]) -> list[di
     return list(topics.values())
 
 
-def message(limits: Limits, asked: Asked) -> dict[str, Any]:
+def message(limits: Limits, asked: FetchRequest) -> dict[str, Any]:
     """For the schemas."""
     return {
         "replica_id": -1,
@@ -68,8 +68,8 @@ def test_a_packed_request_is_what_the_schema_makes_of_it(
     forgotten: list[TopicPartition],
     session: tuple[int, int],
 ) -> None:
-    wanted = {tp: Wanted(IDS[tp.topic], *row) for tp, row in rows.items()}
-    asked = Asked(wanted, [(tp, IDS[tp.topic]) for tp in forgotten], *session)
+    wanted = {tp: FetchPartition(IDS[tp.topic], *row) for tp, row in rows.items()}
+    asked = FetchRequest(wanted, [(tp, IDS[tp.topic]) for tp in forgotten], *session)
     encoded = schemas.encode(fetch_wire.FETCH, version, Kind.REQUEST, message(limits, asked))
     assert fetch_wire.pack(version, limits, asked) == encoded
 
@@ -77,18 +77,18 @@ def test_a_packed_request_is_what_the_schema_makes_of_it(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_more_topics_and_partitions_than_one_byte_counts(version: int) -> None:
     wanted = {
-        TopicPartition(f"t{topic}", number): Wanted(UUID(int=topic), number, 1, 9)
+        TopicPartition(f"t{topic}", number): FetchPartition(UUID(int=topic), number, 1, 9)
         for topic in range(300)
         for number in range(200 if topic == 7 else 1)
     }
-    limits, asked = Limits(500, 1, 1 << 20, 0), Asked(wanted)
+    limits, asked = Limits(500, 1, 1 << 20, 0), FetchRequest(wanted)
     assert asked.session_epoch == -1
     encoded = schemas.encode(fetch_wire.FETCH, version, Kind.REQUEST, message(limits, asked))
     assert fetch_wire.pack(version, limits, asked) == encoded
 
 
 def test_a_topic_without_an_id_is_sent_without() -> None:
-    limits, asked = Limits(500, 1, 1 << 20, 0), Asked({TopicPartition("t", 0): Wanted(None, 5, 1, 9)})
+    limits, asked = Limits(500, 1, 1 << 20, 0), FetchRequest({TopicPartition("t", 0): FetchPartition(None, 5, 1, 9)})
     assert fetch_wire.pack(17, limits, asked) == schemas.encode(
         fetch_wire.FETCH, 17, Kind.REQUEST, message(limits, asked)
     )

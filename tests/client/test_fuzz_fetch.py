@@ -21,11 +21,11 @@ from odradek.batches.columns import COLUMNS
 from odradek.batches.compression import CODES
 from odradek.batches.encode import encode_batch
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.engine import Engine
-from odradek.client.consumer.in_flight_requests import Flight
+from odradek.client.consumer.engine import ConsumerEngine
+from odradek.client.consumer.in_flight_requests import InFlightFetch
 from odradek.core.errors import OdradekError
 from odradek.net import fetch_wire
-from odradek.net.fetch_wire import Wanted
+from odradek.net.fetch_wire import FetchPartition
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
@@ -107,7 +107,7 @@ class Reader:
 
     def __init__(self, *, check_crcs: bool) -> None:
         config = ConsumerConfig("127.0.0.1:1", auto_offset_reset="none", columns=COLUMNS, check_crcs=check_crcs)
-        self.engine = Engine(config, self._never)
+        self.engine = ConsumerEngine(config, self._never)
         self.engine.fetcher._closed = True  # it asks nobody for more
         self.engine.subscription.assign_by_hand(PARTITIONS)
 
@@ -122,8 +122,8 @@ class Reader:
         for tp in PARTITIONS:
             fetcher.drop(tp)
             states[tp].place(START)
-        wanted = {tp: Wanted(TOPIC_ID, START, 0, 1 << 20) for tp in PARTITIONS}
-        fetcher.on_reply(Flight(1, wanted, {tp: states[tp].version for tp in PARTITIONS}, 1, 1), data)
+        wanted = {tp: FetchPartition(TOPIC_ID, START, 0, 1 << 20) for tp in PARTITIONS}
+        fetcher.on_reply(InFlightFetch(1, wanted, {tp: states[tp].version for tp in PARTITIONS}, 1, 1), data)
         failed = isinstance(fetcher.failure, OdradekError)
         assert failed or fetcher.failure is None
         fetcher.failure = None

@@ -24,7 +24,7 @@ from brokers import RunningBroker
 
 from odradek import Consumer, aio
 from odradek.client import CommitFailed, NewTopic, TopicPartition, Wakeup, loop
-from odradek.client.consumer.engine import Engine
+from odradek.client.consumer.engine import ConsumerEngine
 from odradek.core.errors import ErrorCode, KafkaError
 
 CONFIG = {
@@ -226,7 +226,7 @@ class ThreadedMember(Member):
         self.next.clear()
 
 
-async def cut_off(engine: Engine) -> None:
+async def cut_off(engine: ConsumerEngine) -> None:
     if engine._watching is not None:
         engine._watching.cancel()
     await engine.group.close()

@@ -12,12 +12,12 @@ from uuid import UUID
 import pytest
 
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.in_flight_requests import REST_STEP_S, Flight, Flights
+from odradek.client.consumer.in_flight_requests import REST_STEP_S, InFlightFetch, InFlightFetches
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
-from odradek.net.fetch_wire import Wanted
+from odradek.net.fetch_wire import FetchPartition
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
@@ -61,7 +61,7 @@ def reply(error: ErrorCode = ErrorCode.none, session_id: int = 5, throttle_ms: i
 
 
 class Rig:
-    """Flights to broker 1, and what their owner hears."""
+    """Fetches to broker 1, and what their owner hears."""
 
     def __init__(self) -> None:
         self.line = Line()
@@ -73,16 +73,16 @@ class Rig:
         cluster = SimpleNamespace(
             config=config.client(), forget_topics=lambda names: self.heard.append(("forget", names))
         )
-        self.flights = Flights(
+        self.in_flight = InFlightFetches(
             config,
             cluster,  # type: ignore[arg-type]  # as much of a cluster as is asked
             prepare=self._prepare,
             on_reply=self._on_reply,
-            on_lost=lambda flight: self.heard.append("lost"),
-            on_end=lambda flight: self.heard.append("end"),
+            on_lost=lambda fetch: self.heard.append("lost"),
+            on_end=lambda fetch: self.heard.append("end"),
             fail=self.heard.append,
         )
-        self.flights._connections = SimpleNamespace(known=self._known, get=self._get, close=self.line.close)  # type: ignore[assignment]  # played here
+        self.in_flight._connections = SimpleNamespace(known=self._known, get=self._get, close=self.line.close)  # type: ignore[assignment]  # played here
         self.is_open = False
 
     async def _prepare(self) -> None:
@@ -97,14 +97,14 @@ class Rig:
         self.is_open = True
         return self.line
 
-    def _on_reply(self, flight: Flight, found: fetch_wire.FetchReply) -> set[str]:
+    def _on_reply(self, fetch: InFlightFetch, found: fetch_wire.FetchReply) -> set[str]:
         if self.raises is not None:
             raise self.raises
         self.heard.append(found.session_id)
         return self.moved
 
     def begin(self) -> None:
-        self.flights.begin(Flight(1, {T0: Wanted(UUID(int=7), 0, 0, 100)}, {T0: 1}, 1000, 500))
+        self.in_flight.begin(InFlightFetch(1, {T0: FetchPartition(UUID(int=7), 0, 0, 100)}, {T0: 1}, 1000, 500))
 
     async def sent(self, count: int) -> Any:
         while len(self.line.sent) < count:
@@ -112,7 +112,7 @@ class Rig:
         return self.line.sent[-1][2]
 
     async def ended(self) -> list[Any]:
-        while self.flights.under_way:
+        while self.in_flight.by_node:
             await asyncio.sleep(0.001)
         heard = list(self.heard)
         self.heard.clear()
@@ -123,7 +123,7 @@ def run(story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
     async def go() -> None:
         rig = Rig()
         await story(rig)
-        await rig.flights.close()
+        await rig.in_flight.close()
 
     asyncio.run(go())
 
@@ -154,7 +154,7 @@ def test_a_refused_session_begins_anew_after_a_while(caplog: pytest.LogCaptureFi
         await rig.ended()
         rig.begin()
         rig.line.sent[-1][2].set_result(reply(ErrorCode.fetch_session_id_not_found, 0))
-        assert rig.flights.under_way, "not at once"
+        assert rig.in_flight.by_node, "not at once"
         assert await rig.ended() == [("forget", {"t"}), "lost", "end"]
         rig.begin()
         assert session_of(rig.line.sent[-1][1]) == (0, 0)
@@ -169,7 +169,7 @@ def test_a_moved_topic_is_looked_for_and_waited_for() -> None:
         rig.begin()
         rig.moved = {"t"}
         (await rig.sent(1)).set_result(reply())
-        assert rig.flights.under_way
+        assert rig.in_flight.by_node
         assert await rig.ended() == [5, ("forget", {"t"}), "end"]
         rig.begin()
         assert session_of(rig.line.sent[-1][1]) == (5, 1), "the session goes on, as in Java"
@@ -202,13 +202,13 @@ def test_a_broker_that_rests_is_left_alone_so_long(error: ErrorCode) -> None:
     async def story(rig: Rig) -> None:
         rig.begin()
         (await rig.sent(1)).set_result(reply(error, throttle_ms=600))
-        flight = rig.flights.under_way[1]
-        assert (flight.max_bytes == 0) is (error is ErrorCode.none)
+        fetch = rig.in_flight.by_node[1]
+        assert (fetch.max_bytes == 0) is (error is ErrorCode.none)
         heard = await rig.ended()
         assert rig.line.rest_s == 0
         expected = [5, "end", "end"] if error is ErrorCode.none else [("forget", {"t"}), "lost", "end", "end"]
         assert heard == expected, "room for others at once, the next fetch later"
-        assert flight.max_bytes == 0, "its bytes are given back once"
+        assert fetch.max_bytes == 0, "its bytes are given back once"
 
     run(story)
 
@@ -220,7 +220,7 @@ def test_a_rest_is_over_when_its_connection_is() -> None:
         rig.begin()
         (await rig.sent(1)).set_result(reply(throttle_ms=3_600_000))
         await asyncio.sleep(1.2 * REST_STEP_S)
-        assert rig.flights.under_way, "it rests while its connection is open"
+        assert rig.in_flight.by_node, "it rests while its connection is open"
         rig.line.close()
         async with asyncio.timeout(60):
             assert await rig.ended() == [5, "end", "end"]
@@ -317,7 +317,7 @@ def test_a_cancelled_departure_is_followed_by_another() -> None:
         rig.opening = opening
         rig.begin()
         await asyncio.sleep(0.01)
-        for task in rig.flights._departures:
+        for task in rig.in_flight._connecting:
             task.cancel()
         assert await rig.ended() == ["end"]
         opens.set()
@@ -332,7 +332,7 @@ def test_nothing_is_heard_after_the_end() -> None:
     async def story(rig: Rig) -> None:
         rig.begin()
         sink = await rig.sent(1)
-        await rig.flights.close()
+        await rig.in_flight.close()
         assert sink.done()
         assert rig.line.closed
         never = asyncio.Event()
@@ -344,7 +344,7 @@ def test_nothing_is_heard_after_the_end() -> None:
         departing.opening = opening
         departing.begin()
         await asyncio.sleep(0.01)
-        await departing.flights.close()
+        await departing.in_flight.close()
         await asyncio.sleep(0.01)
         assert (rig.heard, departing.heard, departing.line.sent) == ([], [], [])
 

@@ -18,7 +18,7 @@ from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
 from odradek.client.errors import RequestTimedOut, UnknownTopic
 from odradek.client.producer import BufferExhausted, DeliveryFailed, Producer, ProducerConfig, RecordMetadata
-from odradek.client.producer.accumulator import Batch
+from odradek.client.producer.accumulator import ProducerBatch
 from odradek.client.producer.engine import split_settings
 from odradek.client.producer.partitioner import partition_for_key
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
@@ -328,14 +328,14 @@ def test_a_batch_that_cannot_be_packed_fails_alone(
     bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin.create_topics([NewTopic(topic, 2, 1)])
-    sealed = Batch.sealed
+    sealed = ProducerBatch.sealed
 
-    def broken(self: Batch, codec: int, producer_id: int) -> bytes:
+    def broken(self: ProducerBatch, codec: int, producer_id: int) -> bytes:
         if b"odd" in self.body:
             raise ArithmeticError("no room for it")
         return sealed(self, codec, producer_id)
 
-    monkeypatch.setattr(Batch, "sealed", broken)
+    monkeypatch.setattr(ProducerBatch, "sealed", broken)
     told: list[tuple[bytes, str | None]] = []
     with Producer(bootstrap) as producer:
         producer.send(topic, b"odd", partition=0, on_delivery=lambda m, e: told.append((b"odd", str(e))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek.net.connection import KEPT_BYTES, KEPT_REPLIES, SCRATCH_BYTES, Connection
+from odradek.net.connection import KEPT_BYTES, KEPT_REPLIES, SCRATCH_BYTES, BrokerConnection
 from odradek.net.endpoint import Address
 
 
@@ -14,7 +14,7 @@ def place(view: memoryview) -> int:
 
 def test_what_is_held_is_not_written_again() -> None:
     async def go() -> None:
-        connection = Connection(Address("127.0.0.1", 1), "me", 1000)
+        connection = BrokerConnection(Address("127.0.0.1", 1), "me", 1000)
         first = connection._memory(100_000)
         second = connection._memory(100_000)
         assert place(first) != place(second)
@@ -32,7 +32,7 @@ def test_what_is_held_is_not_written_again() -> None:
 
 def test_what_stays_is_bounded() -> None:
     async def go() -> None:
-        connection = Connection(Address("127.0.0.1", 1), "me", 1000)
+        connection = BrokerConnection(Address("127.0.0.1", 1), "me", 1000)
         held = [connection._memory(1 << 20) for _ in range(KEPT_REPLIES * 3)]
         assert len({place(view) for view in held}) == len(held)
         held.append(connection._memory(KEPT_BYTES + 1))
@@ -46,7 +46,7 @@ def test_replies_in_pieces_arrive_whole_whatever_lay_there_before() -> None:
     """Sizes that grow and shrink, some replies held: each frame has its own bytes."""
 
     async def go() -> None:
-        connection = Connection(Address("127.0.0.1", 1), "me", 1000)
+        connection = BrokerConnection(Address("127.0.0.1", 1), "me", 1000)
         loop = asyncio.get_running_loop()
         held: list[tuple[int, memoryview]] = []
         for number in range(60):

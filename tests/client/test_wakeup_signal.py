@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from odradek.client.consumer.wakeup import Bell
+from odradek.client.consumer.wakeup import WakeupSignal
 
 LONG_S = 60.0
 
 
-def listening(bell: Bell, is_done: Callable[[], bool] = lambda: False) -> threading.Thread:
-    thread = threading.Thread(target=bell.listen, args=(LONG_S, is_done), daemon=True)
+def listening(signal: WakeupSignal, is_done: Callable[[], bool] = lambda: False) -> threading.Thread:
+    thread = threading.Thread(target=signal.wait_in_thread, args=(LONG_S, is_done), daemon=True)
     thread.start()
     return thread
 
@@ -26,11 +26,11 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 def test_a_thread_that_listens_is_woken() -> None:
     async def go() -> None:
-        bell = Bell()
+        signal = WakeupSignal()
         for _ in range(50):
-            thread = listening(bell)
-            await until(lambda: bell._listening)
-            bell.ring()
+            thread = listening(signal)
+            await until(lambda: signal._thread_waits)
+            signal.notify()
             await asyncio.to_thread(thread.join, LONG_S / 2)
             assert not thread.is_alive()
 
@@ -39,9 +39,9 @@ def test_a_thread_that_listens_is_woken() -> None:
 
 def test_what_happened_before_is_not_waited_for() -> None:
     async def go() -> None:
-        bell = Bell()
+        signal = WakeupSignal()
         began = time.monotonic()
-        bell.listen(LONG_S, lambda: True)
+        signal.wait_in_thread(LONG_S, lambda: True)
         assert time.monotonic() - began < LONG_S / 2
 
     asyncio.run(go())
@@ -54,11 +54,11 @@ def test_rings_at_any_moment_are_heard() -> None:
     heard: list[int] = []
 
     async def go() -> None:
-        bell = Bell()
+        signal = WakeupSignal()
 
         def work() -> None:
             while len(heard) < turns:
-                bell.listen(LONG_S, lambda: len(news) > len(heard))
+                signal.wait_in_thread(LONG_S, lambda: len(news) > len(heard))
                 while len(heard) < len(news):
                     heard.append(news[len(heard)])
 
@@ -66,7 +66,7 @@ def test_rings_at_any_moment_are_heard() -> None:
         thread.start()
         for number in range(turns):
             news.append(number)
-            bell.ring()
+            signal.notify()
             if number % 7 == 0:
                 await until(lambda: len(heard) == len(news))
             elif number % 3 == 0:
@@ -79,14 +79,14 @@ def test_rings_at_any_moment_are_heard() -> None:
 
 def test_a_coroutine_hears_what_rang_since_it_was_hushed() -> None:
     async def go() -> None:
-        bell = Bell()
-        bell.ring()
-        await bell.heard(LONG_S)
-        bell.hush()
-        await bell.heard(0.001)  # returns without having rung
-        asyncio.get_running_loop().call_soon(bell.ring)
+        signal = WakeupSignal()
+        signal.notify()
+        await signal.wait(LONG_S)
+        signal.clear()
+        await signal.wait(0.001)  # returns without having rung
+        asyncio.get_running_loop().call_soon(signal.notify)
         began = time.monotonic()
-        await bell.heard(LONG_S)
+        await signal.wait(LONG_S)
         assert time.monotonic() - began < LONG_S / 2
 
     asyncio.run(go())
@@ -96,18 +96,18 @@ def test_who_is_cancelled_while_it_rings_ends_as_cancelled() -> None:
     """Else the task that polls would go on, though it was told to end."""
 
     async def go() -> None:
-        bell = Bell()
+        signal = WakeupSignal()
         for turns in range(4):
-            waiting = asyncio.ensure_future(bell.heard(LONG_S))
+            waiting = asyncio.ensure_future(signal.wait(LONG_S))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            bell.ring()
+            signal.notify()
             for _ in range(turns):
                 await asyncio.sleep(0)
             if not waiting.done():
                 waiting.cancel()
                 await asyncio.wait([waiting])
                 assert waiting.cancelled()
-            bell.hush()
+            signal.clear()
 
     asyncio.run(go())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from odradek.client.producer.accumulator import Batch, PartitionQueue, is_refused
+from odradek.client.producer.accumulator import PartitionQueue, ProducerBatch, is_refused
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 
@@ -25,7 +25,7 @@ RETRIABLE = (ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partit
 class Sent(NamedTuple):
     """A batch as it went out: retries may give it another sequence."""
 
-    batch: Batch
+    batch: ProducerBatch
     epoch: int
     sequence: int
 
@@ -74,7 +74,7 @@ class Story:
         self.retried = 0
 
     def send(self) -> None:
-        batch = Batch(TP, self.now_ms, 0, 0, bytearray(b"x"), self.dice.randint(1, 3))
+        batch = ProducerBatch(TP, self.now_ms, 0, 0, bytearray(b"x"), self.dice.randint(1, 3))
         self.numbers[id(batch)] = list(range(self.next_number, self.next_number + batch.count))
         self.next_number += batch.count
         self.queue.add_packed(batch)
@@ -102,7 +102,7 @@ class Story:
             sent, code = self.answers.pop(0)
             self.settle(sent.batch, code)
 
-    def settle(self, batch: Batch, code: ErrorCode | None) -> None:
+    def settle(self, batch: ProducerBatch, code: ErrorCode | None) -> None:
         if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
             self.queue.done(batch, appended=True)
             self.appended += self.numbers[id(batch)]

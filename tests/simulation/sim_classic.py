@@ -9,7 +9,7 @@ from sim_members import OK, RETRY_MS, Process
 
 from odradek.client.consumer.errors import FencedInstance
 from odradek.client.group.assignors import make_assignors
-from odradek.client.group.classic_membership import Membership, Next, State
+from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.groups.messages import (
@@ -37,7 +37,7 @@ class ClassicProcess(Process):
     ) -> None:
         super().__init__(*where)
         self.patience_ms = patience_ms
-        self.membership = Membership(
+        self.membership = ClassicMembership(
             self.group_id,
             make_assignors(strategy),
             session_timeout_ms=session_ms,
@@ -69,7 +69,7 @@ class ClassicProcess(Process):
 
     @property
     def at_rest(self) -> bool:
-        return self.membership.state is State.STABLE
+        return self.membership.state is ClassicState.STABLE
 
     def on_commit_refused(self, error: ErrorCode) -> None:
         self.membership.on_commit_refused(error)
@@ -80,7 +80,7 @@ class ClassicProcess(Process):
     def step(self) -> None:
         """Joins, if that is due and not under way."""
         member = self.membership
-        if member.state is State.FENCED:
+        if member.state is ClassicState.FENCED:
             self.note("is fenced")
             self.die()
             return
@@ -88,7 +88,7 @@ class ClassicProcess(Process):
             member.lost = False
             self.note("has lost {}", sorted(self.owned))
             self.give_up(set(self.owned))
-        if member.state is not State.UNJOINED or self._busy or self.leaving:
+        if member.state is not ClassicState.UNJOINED or self._busy or self.leaving:
             return
         self._busy = True
         self.later(self.world.between(0, self.patience_ms), self._prepare)
@@ -225,7 +225,7 @@ class ClassicProcess(Process):
     def _beat(self) -> None:
         self.later(self._beat_ms, self._beat)
         member = self.membership
-        if member.state is not State.STABLE or self.leaving:
+        if member.state is not ClassicState.STABLE or self.leaving:
             return
         generation = member.generation
         if member.is_leader:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from odradek.net.connection import KEPT_REPLIES, Connection
+from odradek.net.connection import KEPT_REPLIES, BrokerConnection
 from odradek.net.endpoint import Address
 
 VIEWS: list[Callable[[memoryview], Any]] = [
@@ -33,7 +33,7 @@ def test_what_somebody_sees_is_not_written_again(
     size: int, view: Callable[[memoryview], Any], numpy_is_loaded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def receive() -> None:
-        connection = Connection(Address("127.0.0.1", 1), "c", 1000)
+        connection = BrokerConnection(Address("127.0.0.1", 1), "c", 1000)
         if not numpy_is_loaded:
             monkeypatch.delitem(sys.modules, "numpy")
         first = place(connection._memory(size))

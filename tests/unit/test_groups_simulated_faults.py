@@ -17,7 +17,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.assignors import make_assignors
-from odradek.client.group.classic_membership import Membership, Next, State
+from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
 from odradek.core.consumer_protocol import encode_assignment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
@@ -106,7 +106,7 @@ def test_offsets_of_a_deleted_topic_go_though_writing_that_failed(caplog: pytest
 
 
 def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None:  # claim 64
-    member = Membership("g", make_assignors("range"), session_timeout_ms=1, rebalance_timeout_ms=1)
+    member = ClassicMembership("g", make_assignors("range"), session_timeout_ms=1, rebalance_timeout_ms=1)
     member.join_request(["old"], ())
     member.request_rejoin("reads other topics")
     reply = SimpleNamespace(
@@ -115,12 +115,12 @@ def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None
     assert member.on_join(reply) is Next.GO_ON
     share = encode_assignment((TopicPartition("old", 0),))
     assert member.on_sync(SimpleNamespace(error_code=OK, assignment=share))[0] is Next.GO_ON
-    assert member.state is State.UNJOINED
+    assert member.state is ClassicState.UNJOINED
     assert member.rejoin_reason == "reads other topics"
     member.join_request(["new"], ())
     member.on_join(reply)
     member.on_sync(SimpleNamespace(error_code=OK, assignment=share))
-    assert member.state is State.STABLE
+    assert member.state is ClassicState.STABLE
 
 
 def test_an_upgrade_after_a_topic_came_back_smaller_plans_for_what_there_is() -> None:  # behaviour 38
@@ -170,9 +170,9 @@ def test_a_fetch_planned_just_before_partitions_go_fails_nothing() -> None:
         subscription.set_assigned([TopicPartition("t", 0)])
         subscription.state(TopicPartition("t", 0)).place(0)
         fetcher.schedule_fetches()
-        assert fetcher.flights.under_way
+        assert fetcher.in_flight.by_node
         subscription.set_assigned([])
-        while fetcher.flights.under_way:
+        while fetcher.in_flight.by_node:
             await asyncio.sleep(0)
         failure = fetcher.take_failure()
         await fetcher.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from odradek.client.producer.columns import Packed, pack_columns
+from odradek.client.producer.columns import PackedColumns, pack_columns
 
 ROWS = 50
 
 
 def packed(batch: pa.RecordBatch) -> list[tuple[int, bytes, list[int], int, int]]:
-    def plain(one: Packed) -> tuple[int, bytes, list[int], int, int]:
+    def plain(one: PackedColumns) -> tuple[int, bytes, list[int], int, int]:
         return one.partition, bytes(one.body), one.rows.tolist(), one.base_timestamp, one.max_timestamp
 
     return [plain(one) for one in pack_columns(batch, 3, lambda size: 0, 1 << 16, 1_700_000_000_000)]

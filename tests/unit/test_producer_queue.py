@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.batches.rows import iter_records
-from odradek.client.producer.accumulator import MAX_IN_FLIGHT, Batch, PartitionQueue
+from odradek.client.producer.accumulator import MAX_IN_FLIGHT, PartitionQueue, ProducerBatch
 from odradek.client.producer.partitioner import StickyPartitioner, murmur2, partition_for_key
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
@@ -44,11 +44,11 @@ def queue(records: int, *, idempotent: bool = True, in_flight: int = MAX_IN_FLIG
     return made
 
 
-def take(made: PartitionQueue, now_ms: int = 100) -> Batch | None:
+def take(made: PartitionQueue, now_ms: int = 100) -> ProducerBatch | None:
     return made.take(now_ms, 0, flushing=False, limit=1)
 
 
-def all_of(made: PartitionQueue) -> list[Batch]:
+def all_of(made: PartitionQueue) -> list[ProducerBatch]:
     found = []
     while (batch := take(made)) is not None:
         found.append(batch)

@@ -9,7 +9,7 @@ from odradek.client.admin import operations, topic_operations
 from odradek.client.arguments import as_names, isolation
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
-from odradek.client.context_managers import AsyncClosing
+from odradek.client.context_managers import AsyncCloseable
 from odradek.client.model import (
     ClusterDescription,
     ConfigEntry,
@@ -24,7 +24,7 @@ from odradek.client.model import (
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 
-class Admin(AsyncClosing):
+class Admin(AsyncCloseable):
     """The calls of ``odradek.Admin``, awaited. Use it inside a running loop; tasks of that loop may share one.
 
     >>> async with Admin("127.0.0.1:9092") as admin:                        # doctest: +SKIP

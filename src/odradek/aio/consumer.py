@@ -23,7 +23,7 @@ from odradek.client.arguments import (
     check_topics,
 )
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.engine import Engine
+from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
@@ -54,16 +54,16 @@ class Consumer:
         if settings is not None and not isinstance(settings, Mapping):
             settings = {"bootstrap.servers": settings}
         self.config = ConsumerConfig.of({**(settings or {}), **more})
-        self._made: Engine | None = None
+        self._made: ConsumerEngine | None = None
         self._woken_first = False
         self._closing = self._closed = self._polling = False
 
     @property
-    def _engine(self) -> Engine:
+    def _engine(self) -> ConsumerEngine:
         if self._closed:
             raise IllegalState("this Consumer is closed")
         if self._made is None:
-            self._made = Engine(self.config, _call)
+            self._made = ConsumerEngine(self.config, _call)
             if self._woken_first:
                 self._woken_first = False
                 self._made.wakeup()
@@ -145,7 +145,7 @@ class Consumer:
         finally:
             self._polling = False
 
-    async def _poll_on(self, engine: Engine, timeout: float, columns: tuple[str, ...] | None) -> Polled:
+    async def _poll_on(self, engine: ConsumerEngine, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         engine.begin_poll()
         end = time.monotonic() + check_timeout(timeout)
         if timeout <= 0 or engine.has_some():
@@ -160,7 +160,7 @@ class Consumer:
             if polled or left <= 0:
                 return polled
 
-    async def _take_in_thread(self, engine: Engine, columns: tuple[str, ...] | None) -> Polled:
+    async def _take_in_thread(self, engine: ConsumerEngine, columns: tuple[str, ...] | None) -> Polled:
         """A thread cannot be cancelled: who is gets away when it has done, and what it took is read again."""
         with engine.taking_in_a_thread():
             taking = asyncio.get_running_loop().run_in_executor(None, engine.take, columns)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.batches.encode import Headers
 from odradek.client.arguments import check_callbacks
 from odradek.client.config import ClientConfig
-from odradek.client.context_managers import AsyncClosing
+from odradek.client.context_managers import AsyncCloseable
 from odradek.client.errors import RequestTimedOut
 from odradek.client.producer.engine import (
     Delivered,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Producer(AsyncClosing):
+class Producer(AsyncCloseable):
     """As ``odradek.Producer``; callbacks are plain functions, called on the loop. Use it inside a running loop.
 
     >>> async with Producer("127.0.0.1:9092") as producer:  # doctest: +SKIP

@@ -21,11 +21,11 @@ from odradek.client.errors import (
     error_for,
     first_row,
 )
-from odradek.client.metadata_wire import Metadata, Topic
+from odradek.client.metadata_wire import Metadata, TopicMetadata
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net.connection import Connection
+from odradek.net.connection import BrokerConnection
 from odradek.net.endpoint import Address
 
 T = TypeVar("T")
@@ -77,8 +77,8 @@ class Deadline:
 @dataclass(slots=True)
 class _Metadata:
     nodes: dict[int, Node] = field(default_factory=dict)
-    topics: dict[str, Topic] = field(default_factory=dict)
-    newest: dict[str, Topic] = field(default_factory=dict)
+    topics: dict[str, TopicMetadata] = field(default_factory=dict)
+    newest: dict[str, TopicMetadata] = field(default_factory=dict)
     """Each topic as of the newest leader epochs, kept when it is forgotten: a broker that lags behind would have us
     believe in a leader that is none any more, whose log may lack what was read of the new one's."""
     controller_id: int = -1
@@ -92,10 +92,10 @@ class Cluster:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._metadata = _Metadata()
-        self._connections: dict[int, Connection] = {}
-        self._any: Connection | None = None
+        self._connections: dict[int, BrokerConnection] = {}
+        self._any: BrokerConnection | None = None
         self._seeking = asyncio.Lock()
-        self._opening: dict[int, asyncio.Task[Connection]] = {}
+        self._opening: dict[int, asyncio.Task[BrokerConnection]] = {}
         self._coordinators: dict[str, Node] = {}
         self._bootstrapped = False
         self._turn = 0
@@ -146,8 +146,8 @@ class Cluster:
 
     # --- connections ------------------------------------------------------------------------------------------
 
-    async def _open(self, address: Address) -> Connection:
-        return await Connection.open(
+    async def _open(self, address: Address) -> BrokerConnection:
+        return await BrokerConnection.open(
             address,
             client_id=self.config.client_id,
             request_timeout_ms=self.config.request_timeout_ms,
@@ -155,7 +155,7 @@ class Cluster:
             max_reply_bytes=self.config.max_reply_bytes,
         )
 
-    async def open_connection(self, node_id: int) -> Connection:
+    async def open_connection(self, node_id: int) -> BrokerConnection:
         """A connection that the caller alone uses, and closes. Raises BrokerUnreachable, and KafkaError for a broker
         that is not in the cluster."""
         node = self.node(node_id)
@@ -163,10 +163,10 @@ class Cluster:
             raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
         return await self._open(Address(node.host, node.port))
 
-    async def any_connection(self) -> Connection:
+    async def any_connection(self) -> BrokerConnection:
         """A connection to some broker: one that is open, rather not one that rests because of a quota, else a known
         one, else a bootstrap address."""
-        resting: Connection | None = None
+        resting: BrokerConnection | None = None
         for connection in (self._any, *self._connections.values()):
             if connection is not None and not connection.closed:
                 if not connection.rest_s:
@@ -181,9 +181,9 @@ class Cluster:
                 self._bootstrapped = True
             return self._any
 
-    async def _first_of(self, addresses: list[Address]) -> Connection:
+    async def _first_of(self, addresses: list[Address]) -> BrokerConnection:
         """Tries the addresses in order, the next one beside a silent one; the first that answers wins."""
-        pending: set[asyncio.Task[Connection]] = set()
+        pending: set[asyncio.Task[BrokerConnection]] = set()
         failures: list[str] = []
         left = list(addresses)
         try:
@@ -209,7 +209,7 @@ class Cluster:
         reasons = ", ".join(failure.removeprefix("cannot reach ") for failure in failures)
         raise BrokerUnreachable(f"cannot reach any broker: {reasons}")
 
-    async def connection(self, node_id: int) -> Connection:
+    async def connection(self, node_id: int) -> BrokerConnection:
         """The connection to one broker, opened once however many ask. Raises BrokerUnreachable."""
         current = self._connections.get(node_id)
         if current is not None and not current.closed:
@@ -235,7 +235,7 @@ class Cluster:
         connection = self._connections.get(node_id)
         return connection is not None and not connection.closed and connection.rest_s > 0
 
-    async def _open_to(self, node_id: int, address: Address) -> Connection:
+    async def _open_to(self, node_id: int, address: Address) -> BrokerConnection:
         """In one step from opening to open: whoever asks in between would open a second one, and lose the first."""
         try:
             connection = self._connections[node_id] = await self._open(address)
@@ -256,7 +256,7 @@ class Cluster:
             self._turn += 1
             await self._refresh_at(await self.connection(nodes[self._turn % len(nodes)]), topics)
 
-    async def _refresh_at(self, connection: Connection, topics: Iterable[str] | None) -> dict[str, ErrorCode]:
+    async def _refresh_at(self, connection: BrokerConnection, topics: Iterable[str] | None) -> dict[str, ErrorCode]:
         asked = None if topics is None else list(dict.fromkeys(topics))
         names = None if asked is None else [{"name": name, "topic_id": None} for name in asked]
         if not names and connection.version(METADATA, metadata_wire.NEWEST) == 0:
@@ -269,7 +269,7 @@ class Cluster:
         return reply.errors
 
     async def _metadata_from(
-        self, connection: Connection, request: Mapping[str, Any], asked: Iterable[str | UUID] | None
+        self, connection: BrokerConnection, request: Mapping[str, Any], asked: Iterable[str | UUID] | None
     ) -> Metadata:
         wanted = None if asked is None else frozenset(asked)
         now_s = time.monotonic()
@@ -429,7 +429,7 @@ class Cluster:
         self._coordinators.pop(group_id, None)
 
     async def at_coordinator(
-        self, group_id: str, what: str, call: Callable[[Connection], Awaitable[T]], deadline: Deadline
+        self, group_id: str, what: str, call: Callable[[BrokerConnection], Awaitable[T]], deadline: Deadline
     ) -> T:
         """Runs ``call`` on a connection to the group's coordinator, which is looked up again when it has moved."""
 
@@ -454,7 +454,7 @@ def _metadata_request(topics: list[dict[str, Any]] | None, *, create: bool = Fal
     }
 
 
-def _close_late(task: asyncio.Task[Connection]) -> None:
+def _close_late(task: asyncio.Task[BrokerConnection]) -> None:
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
@@ -463,7 +463,7 @@ def _unknown_text(names: list[str]) -> str:
     return f"unknown topic {names[0]}" if len(names) == 1 else f"unknown topics {', '.join(sorted(names))}"
 
 
-def _merged(topic: Topic, before: Topic | None) -> Topic:
+def _merged(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
     """A topic as just told, and ``before`` as it was known: a partition's older leader epoch changes nothing."""
     if before is None or before.description.topic_id != topic.description.topic_id:
         return topic

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Closing(ABC):
+class Closeable(ABC):
     """``with`` closes."""
 
     def __enter__(self) -> Self:
@@ -23,7 +23,7 @@ class Closing(ABC):
         """Lets go of what is held; the instance cannot be used afterwards."""
 
 
-class AsyncClosing(ABC):
+class AsyncCloseable(ABC):
     """``async with`` closes."""
 
     async def __aenter__(self) -> Self:

@@ -36,7 +36,7 @@ _CODES = {int(code.value): code for code in ErrorCode}
 
 
 @dataclass(slots=True)
-class Topic:
+class TopicMetadata:
     """A topic as a broker told of it."""
 
     description: TopicDescription
@@ -55,7 +55,7 @@ class Metadata:
     cluster_id: str | None = None
     controller_id: int = -1
     nodes: dict[int, Node] = field(default_factory=dict)
-    topics: dict[str, Topic] = field(default_factory=dict)
+    topics: dict[str, TopicMetadata] = field(default_factory=dict)
     errors: dict[str, ErrorCode] = field(default_factory=dict)
 
 
@@ -168,7 +168,7 @@ class _Reader:
             is_internal,
             tuple(partitions[index] for index in sorted(partitions)),
         )
-        reply.topics[name] = Topic(description, partitions, dict.fromkeys(partitions, self._now_s))
+        reply.topics[name] = TopicMetadata(description, partitions, dict.fromkeys(partitions, self._now_s))
         return at
 
     def _partition(self, at: int) -> tuple[PartitionDescription, int]:

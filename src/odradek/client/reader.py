@@ -42,7 +42,7 @@ from odradek.client.model import EARLIEST, LATEST, PartitionDescription
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, TopicPartition
 from odradek.net import fetch_wire
-from odradek.net.fetch_wire import FetchedPartition
+from odradek.net.fetch_wire import FetchReplyPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ class _Found(NamedTuple, Generic[T]):
     leader_epoch: int
 
 
-_Decode = Callable[[FetchedPartition, int, int], _Found[T]]
+_Decode = Callable[[FetchReplyPartition, int, int], _Found[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class PartitionReader:
         source.last_epoch, source.end_epoch = epochs
         source.end = end
         position = start
-        pending: Future[FetchedPartition | None] = loop.start(source.advance(position, end))
+        pending: Future[FetchReplyPartition | None] = loop.start(source.advance(position, end))
         try:
             while True:
                 reply = pending.result()
@@ -216,7 +216,7 @@ class PartitionReader:
             self.config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
         )
 
-    def _decoded(self, decode: _Decode[T], reply: FetchedPartition, position: int, end: int) -> _Found[T]:
+    def _decoded(self, decode: _Decode[T], reply: FetchReplyPartition, position: int, end: int) -> _Found[T]:
         try:
             found = decode(reply, position, end)
         except CorruptRecord as error:
@@ -228,7 +228,7 @@ class PartitionReader:
         return found
 
     def _arrow(
-        self, reply: FetchedPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
+        self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
     ) -> _Found[pa.RecordBatch]:
         from odradek.batches.arrow import RecordSet  # here: loads numba and pyarrow
 
@@ -247,7 +247,7 @@ class PartitionReader:
         )
         return _Found(batches, records.next_offset, records.leader_epoch)
 
-    def _rows(self, reply: FetchedPartition, position: int, end: int) -> _Found[Row]:
+    def _rows(self, reply: FetchReplyPartition, position: int, end: int) -> _Found[Row]:
         batches = list(scan(reply.records))
         if not batches:
             return _Found(iter(()), -1, NO_EPOCH)
@@ -255,7 +255,7 @@ class PartitionReader:
         return _Found(self._row_by_row(reply, batches, position, end), last.last_offset + 1, last.leader_epoch)
 
     def _row_by_row(
-        self, reply: FetchedPartition, batches: list[tuple[int, BatchHeader]], position: int, end: int
+        self, reply: FetchReplyPartition, batches: list[tuple[int, BatchHeader]], position: int, end: int
     ) -> Iterator[Row]:
         marks = [(header.last_offset, header.attributes, header.producer_id) for _, header in batches]
         hidden = rolled_back(marks, [AbortedTransaction(*row) for row in reply.aborted or ()])
@@ -344,7 +344,7 @@ class _Source:
     _follower: int | None = None  # who the leader says is nearer (KIP-392)
     _leader_only: bool = False  # once a follower could not answer
 
-    async def advance(self, position: int, end: int) -> FetchedPartition | None:
+    async def advance(self, position: int, end: int) -> FetchReplyPartition | None:
         """The next reply that holds bytes; None when it is proved that nothing is left below ``end``."""
         deadline = self.cluster.deadline()
         empty = 0
@@ -403,10 +403,10 @@ class _Source:
                 return row
         raise error_for(ErrorCode.unknown_topic_or_partition, f"topic {topic} has no partition {number}")
 
-    async def fetch(self, offset: int, deadline: Deadline) -> FetchedPartition:
+    async def fetch(self, offset: int, deadline: Deadline) -> FetchReplyPartition:
         """One reply without error, from whoever leads the partition; tried again while that can help."""
 
-        async def attempt() -> FetchedPartition:
+        async def attempt() -> FetchReplyPartition:
             try:
                 return await self._fetch_from_leader(offset, deadline)
             except (ConnectionLost, BrokerUnreachable, KafkaError):
@@ -420,7 +420,7 @@ class _Source:
         if self._follower is not None:
             self._follower, self._leader_only = None, True
 
-    async def _fetch_from_leader(self, offset: int, deadline: Deadline) -> FetchedPartition:
+    async def _fetch_from_leader(self, offset: int, deadline: Deadline) -> FetchReplyPartition:
         """One reply of the leader, or of the follower that the leader names instead of answering."""
         row = await self._fetch_once(offset, deadline)
         if row.preferred_read_replica >= 0 and not row.records and self._follower is None:
@@ -433,7 +433,7 @@ class _Source:
             row = await self._fetch_once(offset, deadline)
         return row
 
-    async def _fetch_once(self, offset: int, deadline: Deadline) -> FetchedPartition:
+    async def _fetch_once(self, offset: int, deadline: Deadline) -> FetchReplyPartition:
         leader, topic_id = await self._leader_and_topic(deadline)
         epoch = self.cluster.leader_epoch(self.partition)
         if epoch != self._confirmed_epoch:
@@ -449,7 +449,9 @@ class _Source:
             isolation_level=self.isolation_level,
             rack="" if self._leader_only else self.cluster.config.client_rack,
         )
-        asked = fetch_wire.Asked({self.partition: fetch_wire.Wanted(topic_id, offset, epoch, self.max_bytes)})
+        asked = fetch_wire.FetchRequest(
+            {self.partition: fetch_wire.FetchPartition(topic_id, offset, epoch, self.max_bytes)}
+        )
         if (rest_s := connection.rest_s) > 0:
             await asyncio.sleep(rest_s)
         data = await connection.exchange(fetch_wire.FETCH, version, fetch_wire.pack(version, limits, asked))
@@ -500,7 +502,7 @@ class _Source:
             if parted is not None:
                 raise LogTruncated(self.partition, place, parted.end_offset)
 
-    async def _failure(self, row: FetchedPartition, offset: int) -> OdradekError:
+    async def _failure(self, row: FetchReplyPartition, offset: int) -> OdradekError:
         code = row.error_code
         if self._follower is not None:  # the leader may know better: ask it, now
             return KafkaError(

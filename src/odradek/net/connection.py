@@ -46,8 +46,8 @@ class ReplySink(Protocol):
     def set_exception(self, error: Exception, /) -> None: ...
 
 
-class Connection(asyncio.BufferedProtocol):
-    """Use ``await Connection.open(...)``; then ``call`` from the same event loop.
+class BrokerConnection(asyncio.BufferedProtocol):
+    """Use ``await BrokerConnection.open(...)``; then ``call`` from the same event loop.
 
     A request that times out closes the connection, since its late reply would otherwise have to be told apart: also one
     that nobody waits for any more, so that a broker gone silent is noticed.
@@ -85,10 +85,10 @@ class Connection(asyncio.BufferedProtocol):
         request_timeout_ms: int = 30_000,
         setup_timeout_ms: int = 10_000,
         max_reply_bytes: int = RECEIVE_BYTES,
-    ) -> Connection:
+    ) -> BrokerConnection:
         """Connects and agrees on versions. Raises BrokerUnreachable: ``cannot reach HOST:PORT: why``."""
         loop = asyncio.get_running_loop()
-        connection: Connection | None = None
+        connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(setup_timeout_ms / 1000):
                 _, connection = await loop.create_connection(

@@ -31,7 +31,7 @@ _NO_TAGS = b"\0"
 _NO_ID = bytes(16)
 
 
-class Wanted(NamedTuple):
+class FetchPartition(NamedTuple):
     """What a fetch asks of one partition."""
 
     topic_id: UUID | None
@@ -40,11 +40,11 @@ class Wanted(NamedTuple):
     max_bytes: int
 
 
-class Asked(NamedTuple):
+class FetchRequest(NamedTuple):
     """A fetch within its session: the partitions that are new to the broker, or wanted otherwise than before, and those
     that are no more, with the id their topic had. The default is a fetch outside of any session."""
 
-    changed: Mapping[TopicPartition, Wanted]
+    changed: Mapping[TopicPartition, FetchPartition]
     forgotten: Sequence[tuple[TopicPartition, UUID | None]] = ()
     session_id: int = 0
     session_epoch: int = -1
@@ -61,7 +61,7 @@ class Limits(NamedTuple):
     rack: str = ""
 
 
-class FetchedPartition(NamedTuple):
+class FetchReplyPartition(NamedTuple):
     """One partition's part of a reply. ``aborted`` holds (producer id, first offset); None under read_uncommitted.
 
     ``diverging_epoch`` is (epoch, end offset) where the leader says that our history is not its own.
@@ -85,7 +85,7 @@ class FetchReply(NamedTuple):
     throttle_ms: int
     error_code: ErrorCode
     session_id: int
-    partitions: tuple[FetchedPartition, ...]
+    partitions: tuple[FetchReplyPartition, ...]
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ _ROW = struct.Struct(">iiqiqix")  # and no tagged fields
 _NO_REPLICA = b"\xff\xff\xff\xff"
 
 
-def pack(version: int, limits: Limits, asked: Asked) -> bytes:
+def pack(version: int, limits: Limits, asked: FetchRequest) -> bytes:
     """A request's bytes behind its header, of any version from 4 on: ``schemas.encode`` takes ten times as long."""
     flexible = version >= 12
     head = _LIMITS.pack(limits.max_wait_ms, limits.min_bytes, limits.max_bytes, limits.isolation_level)
@@ -189,7 +189,7 @@ def _reply(version: int, data: memoryview, most: int) -> FetchReply:
     else:
         (throttle_ms,) = _INT32.unpack_from(data, at)
         at += 4
-    partitions: list[FetchedPartition] = []
+    partitions: list[FetchReplyPartition] = []
     topics, at = _count(data, at, flexible, 4, most)
     for _ in range(topics):
         topic, at = _topic(data, at, version)
@@ -202,7 +202,7 @@ def _reply(version: int, data: memoryview, most: int) -> FetchReply:
     return FetchReply(throttle_ms, _error_code(code), session_id, tuple(partitions))
 
 
-def _partition(data: memoryview, at: int, version: int, topic: str | UUID) -> tuple[FetchedPartition, int]:
+def _partition(data: memoryview, at: int, version: int, topic: str | UUID) -> tuple[FetchReplyPartition, int]:
     flexible = version >= 12
     if version >= 5:
         index, code, high_watermark, last_stable, log_start = _PARTITION.unpack_from(data, at)
@@ -236,7 +236,7 @@ def _partition(data: memoryview, at: int, version: int, topic: str | UUID) -> tu
         if (tag := tags.get(0)) is not None and len(tag) >= _DIVERGING.size:
             epoch, end = _DIVERGING.unpack_from(tag)
             diverging = (epoch, end) if epoch >= 0 or end >= 0 else None
-    row = FetchedPartition(
+    row = FetchReplyPartition(
         topic, index, _error_code(code), high_watermark, last_stable, log_start, aborted, preferred, records, diverging
     )
     return row, at

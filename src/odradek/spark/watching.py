@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming import StreamingQueryListener
 
-from odradek.client.context_managers import Closing
+from odradek.client.context_managers import Closeable
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark.active import is_connect
@@ -69,7 +69,7 @@ class _Ages:
         return {tp: ms for tp in unread if (ms := self._known[tp][1]) is not None}
 
 
-class LagWatch(Closing, StreamingQueryListener):  # type: ignore[misc]  # PySpark has no types
+class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySpark has no types
     """What ``watch`` returns: the lags as last reported, and the metrics' address; ``close`` ends it all."""
 
     def __init__(

@@ -11,7 +11,7 @@ from odradek.client.admin import operations, topic_operations
 from odradek.client.arguments import as_names, isolation
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
-from odradek.client.context_managers import Closing
+from odradek.client.context_managers import Closeable
 from odradek.client.model import (
     ClusterDescription,
     ConfigEntry,
@@ -28,7 +28,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 T = TypeVar("T")
 
 
-class Admin(Closing):
+class Admin(Closeable):
     """A synchronous face over the background loop. One instance may be shared between threads, not over a fork.
 
     ``Admin("host:port,host:port")``, with further settings by Kafka's names (underscores for dots) as keywords.

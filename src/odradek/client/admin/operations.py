@@ -25,7 +25,7 @@ from odradek.client.model import (
 from odradek.core.consumer_protocol import decode_assignment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
-from odradek.net.connection import Connection
+from odradek.net.connection import BrokerConnection
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 async def at_controller(
-    cluster: Cluster, what: str, call: Callable[[Connection], Awaitable[Any]], deadline: Deadline
+    cluster: Cluster, what: str, call: Callable[[BrokerConnection], Awaitable[Any]], deadline: Deadline
 ) -> Any:
     """Runs ``call`` on the broker that takes changes of the cluster."""
 
@@ -90,7 +90,7 @@ async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validat
     ]
     left = {topic.name for topic in topics}
 
-    async def call(connection: Connection) -> None:
+    async def call(connection: BrokerConnection) -> None:
         chosen = [row for row in rows if row["name"] in left]
         reply = await connection.call(
             CREATE_TOPICS, {"topics": chosen, "timeout": max(deadline.left_ms, 1), "validate_only": validate_only}
@@ -108,7 +108,7 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
     deadline = cluster.deadline()
     left = set(as_names(names, "topics"))
 
-    async def call(connection: Connection) -> None:
+    async def call(connection: BrokerConnection) -> None:
         message = {
             "topics": [{"name": name, "topic_id": None} for name in sorted(left)],
             "topic_names": sorted(left),
@@ -382,7 +382,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
     """As KIP-848 groups are described first, then as a classic or simple one. Raises GroupIdNotFound."""
     what = f"describing group {group_id}"
 
-    async def call(connection: Connection) -> GroupDescription:
+    async def call(connection: BrokerConnection) -> GroupDescription:
         node = await cluster.coordinator(group_id)
         if connection.supports(CONSUMER_GROUP_DESCRIBE):
             reply = await connection.call(
@@ -461,7 +461,7 @@ async def list_group_offsets(
         if not topics:
             return {}
 
-    async def call(connection: Connection) -> dict[TopicPartition, OffsetAndMetadata]:
+    async def call(connection: BrokerConnection) -> dict[TopicPartition, OffsetAndMetadata]:
         member_id, epoch = member_of()
         message = {
             "group_id": group_id,
@@ -509,7 +509,7 @@ async def alter_group_offsets(
         "topics": topics,
     }
 
-    async def call(connection: Connection) -> None:
+    async def call(connection: BrokerConnection) -> None:
         reply = await connection.call(OFFSET_COMMIT, message, ceiling=NAMES_CEILING)
         for topic in reply.topics:
             for row in topic.partitions:
@@ -538,7 +538,7 @@ def _commit_error(group_id: str, tp: TopicPartition, code: ErrorCode) -> KafkaEr
 
 
 async def delete_group(cluster: Cluster, group_id: str) -> None:
-    async def call(connection: Connection) -> None:
+    async def call(connection: BrokerConnection) -> None:
         reply = await connection.call(DELETE_GROUPS, {"groups_names": [group_id]})
         code = first_row(reply.results, f"group {group_id}").error_code
         if code is ErrorCode.non_empty_group:
@@ -557,7 +557,7 @@ async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iter
         for name, indexes in by_topic(as_partitions(partitions)).items()
     ]
 
-    async def call(connection: Connection) -> None:
+    async def call(connection: BrokerConnection) -> None:
         reply = await connection.call(OFFSET_DELETE, {"group_id": group_id, "topics": topics})
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"group {group_id}")

@@ -13,7 +13,7 @@ from odradek.client.errors import error_for
 from odradek.client.model import ClusterDescription, ConfigEntry
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
-from odradek.net.connection import Connection
+from odradek.net.connection import BrokerConnection
 
 DELETE_RECORDS = 21
 DESCRIBE_CONFIGS = 32
@@ -32,7 +32,7 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, vali
     deadline = cluster.deadline()
     left = dict(counts)
 
-    async def call(connection: Connection) -> None:
+    async def call(connection: BrokerConnection) -> None:
         reply = await connection.call(
             CREATE_PARTITIONS,
             {
@@ -155,7 +155,7 @@ async def alter_configs(
     resource = {"resource_type": _resource(kind), "resource_name": name, "configs": configs}
     (node_id,) = _by_node(kind, [name])
 
-    async def call(connection: Connection) -> None:
+    async def call(connection: BrokerConnection) -> None:
         if node_id is not None:
             connection = await cluster.connection(node_id)
         reply = await connection.call(

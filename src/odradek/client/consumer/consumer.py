@@ -27,7 +27,7 @@ from odradek.client.arguments import (
     check_topics,
 )
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.engine import Engine
+from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
@@ -103,7 +103,7 @@ class Consumer:
     Belongs to one thread at a time (``wakeup`` alone may be called from any), and to the process that made it.
     Heartbeats and fetches go on in the background between two polls; callbacks run inside the caller's own calls.
 
-    >>> with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="flight-lake") as consumer:  # doctest: +SKIP
+    >>> with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="fetch-lake") as consumer:  # doctest: +SKIP
     ...     consumer.subscribe(["flights"])
     ...     for tp, batches in consumer.poll(1.0).items():
     ...         print(tp, sum(batch.num_rows for batch in batches))
@@ -119,8 +119,8 @@ class Consumer:
         self._process = os.getpid()
         self._engine = loop.run(self._make())
 
-    async def _make(self) -> Engine:
-        engine = Engine(self.config, self._on_caller)
+    async def _make(self) -> ConsumerEngine:
+        engine = ConsumerEngine(self.config, self._on_caller)
         engine.fetcher.decodes_ahead_on_loop = True
         return engine
 
@@ -250,7 +250,7 @@ class Consumer:
         engine.group.polled()
         if timeout > 0 and engine.must_wait():
             with self._called():
-                engine.listen(timeout)
+                engine.wait_in_thread(timeout)
         if engine.quick() and (polled := engine.take(columns)):
             return polled
         while True:

@@ -19,12 +19,12 @@ from odradek.client.consumer.fetch_buffer import Chunk
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.records import Polled, Record, records_of
 from odradek.client.consumer.subscription import Before, PartitionState, SubscriptionState
-from odradek.client.consumer.wakeup import Bell
+from odradek.client.consumer.wakeup import WakeupSignal
 from odradek.client.errors import RequestTimedOut
 from odradek.client.group.classic_coordination import ClassicCoordination
 from odradek.client.group.commits import Offsets, OnCommit
 from odradek.client.group.coordination import Coordination, OnPartitions
-from odradek.client.group.kip848_coordination import ConsumerCoordination
+from odradek.client.group.kip848_coordination import Kip848Coordination
 from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
@@ -51,17 +51,17 @@ class _Waiting:
         return self._task.uncancel() <= self._cancelling
 
 
-class Engine:
+class ConsumerEngine:
     """Belongs to one loop. ``run`` calls user code: on the caller's thread, or where the loop is."""
 
     def __init__(self, config: ConsumerConfig, run: Callable[..., Awaitable[Any]]) -> None:
         self.config = config
         self.subscription = SubscriptionState()
         self._cluster = Cluster(config.client())
-        self._bell = Bell()
-        self.fetcher = Fetcher(config, self._cluster, self.subscription, self._bell.ring)
-        kind = ConsumerCoordination if config.group_protocol == "consumer" else ClassicCoordination
-        self.group: Coordination = kind(config, self._cluster, self.subscription, self._bell.ring, run)
+        self._wakeup_signal = WakeupSignal()
+        self.fetcher = Fetcher(config, self._cluster, self.subscription, self._wakeup_signal.notify)
+        kind = Kip848Coordination if config.group_protocol == "consumer" else ClassicCoordination
+        self.group: Coordination = kind(config, self._cluster, self.subscription, self._wakeup_signal.notify, run)
         self.group.dropped = self.fetcher.drop
         self.group.wakeable = self._wakeable
         if config.group_protocol == "consumer":
@@ -168,7 +168,7 @@ class Engine:
         names = await self._cluster.topics(None, self._cluster.deadline(), missing_ok=True)
         if self.subscription.match(name for name, topic in names.items() if not topic.internal):
             self.group.subscription_changed("the pattern matches other topics")
-            self._bell.ring()
+            self._wakeup_signal.notify()
 
     # --- polling ----------------------------------------------------------------------------------------------
 
@@ -196,9 +196,9 @@ class Engine:
         """Whether a poll has nothing to do or to take, and something is being fetched. From any thread."""
         return self._is_quiet() and not self.has_some() and self.fetcher.is_fetching
 
-    def listen(self, timeout_s: float) -> None:
+    def wait_in_thread(self, timeout_s: float) -> None:
         """On the caller's thread: returns when it need not wait any more, sometimes sooner."""
-        self._bell.listen(self._patience_s(timeout_s), lambda: not self.must_wait())
+        self._wakeup_signal.wait_in_thread(self._patience_s(timeout_s), lambda: not self.must_wait())
 
     async def poll(self, timeout_s: float) -> None:
         """Does the group's duties, then waits until there is something to ``take``, or the time has passed."""
@@ -208,7 +208,7 @@ class Engine:
         while True:
             if self._closing:
                 raise IllegalState("this Consumer was closed while it polled")
-            self._bell.hush()
+            self._wakeup_signal.clear()
             self.group.polled()
             self._raise_if_woken()
             self.group.auto_commit_if_due()
@@ -225,7 +225,7 @@ class Engine:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return
-            await self._bell.heard(self._patience_s(left_s))
+            await self._wakeup_signal.wait(self._patience_s(left_s))
 
     def _patience_s(self, left_s: float) -> float:
         """How long a poll may wait before it looks after the group again."""
@@ -394,7 +394,7 @@ class Engine:
         if self._woken and self._waiting and not self._waiting[-1].ended:
             self._woken = False
             self._waiting[-1].end()
-        self._bell.ring()
+        self._wakeup_signal.notify()
 
     def _raise_if_woken(self) -> None:
         if self._woken:
@@ -448,7 +448,7 @@ class Engine:
         deadline = self._cluster.deadline(timeout_ms)
         while not state.ready:
             self._raise_if_woken()
-            self._bell.hush()
+            self._wakeup_signal.clear()
             self.fetcher.schedule_fetches()
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
@@ -553,7 +553,7 @@ class Engine:
         """Last commit, callbacks, LeaveGroup, connections. ``wakeup`` ends nothing here."""
         self._closing, self._woken = True, False
         self.group.leaving = True
-        self._bell.ring()
+        self._wakeup_signal.notify()
         deadline = self._cluster.deadline(timeout_ms)
         if self._watching is not None:
             self._watching.cancel()

@@ -15,7 +15,7 @@ from typing import Any
 from odradek.batches.aborted import AbortedTransaction
 from odradek.core.errors import ErrorCode, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net.fetch_wire import Asked, Wanted
+from odradek.net.fetch_wire import FetchPartition, FetchRequest
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -25,13 +25,13 @@ INITIAL_EPOCH = 0
 class FetchSession:
     session_id: int = NO_SESSION
     epoch: int = INITIAL_EPOCH
-    _known: Mapping[TopicPartition, Wanted] = field(default_factory=dict)
+    _known: Mapping[TopicPartition, FetchPartition] = field(default_factory=dict)
 
-    def request(self, wanted: Mapping[TopicPartition, Wanted], *, by_id: bool = True) -> Asked:
+    def request(self, wanted: Mapping[TopicPartition, FetchPartition], *, by_id: bool = True) -> FetchRequest:
         """What to ask, where ``wanted`` is all there is to read. ``by_id``: the request names topics so."""
         known, self._known = self._known, wanted
         if self.epoch == INITIAL_EPOCH:
-            return Asked(wanted, (), self.session_id, INITIAL_EPOCH)
+            return FetchRequest(wanted, (), self.session_id, INITIAL_EPOCH)
         changed = {tp: one for tp, one in wanted.items() if known.get(tp) != one}
         # A broker forgets after it has taken what is new: by its name, a topic made anew would be forgotten, too.
         forgotten = [
@@ -39,7 +39,7 @@ class FetchSession:
             for tp, one in known.items()
             if tp not in wanted or (by_id and wanted[tp].topic_id != one.topic_id)
         ]
-        return Asked(changed, forgotten, self.session_id, self.epoch)
+        return FetchRequest(changed, forgotten, self.session_id, self.epoch)
 
     def on_reply(self, error_code: ErrorCode, session_id: int) -> bool:
         """Whether the reply counts; after a refusal the next request begins a session anew."""

@@ -18,14 +18,14 @@ from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
 from odradek.client.consumer.errors import NoOffsetForPartition
 from odradek.client.consumer.fetch_buffer import Chunk, FetchBuffer
-from odradek.client.consumer.in_flight_requests import Flight, Flights
+from odradek.client.consumer.in_flight_requests import InFlightFetch, InFlightFetches
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic, error_for
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_OFFSET, TopicPartition
 from odradek.net import fetch_wire
-from odradek.net.fetch_wire import FetchedPartition, Wanted
+from odradek.net.fetch_wire import FetchPartition, FetchReplyPartition
 
 logger = logging.getLogger("odradek.consumer")
 
@@ -71,7 +71,7 @@ class Fetcher:
         self._subscription = subscription
         self._changed = changed
         self._isolation = isolation(config.isolation_level)
-        self.flights = Flights(
+        self.in_flight = InFlightFetches(
             config,
             cluster,
             prepare=self._load_kernel,
@@ -80,7 +80,7 @@ class Fetcher:
             on_end=self._on_end,
             fail=self._fail,
         )
-        self._flown: dict[int, int] = {}
+        self._last_fetches: dict[int, int] = {}
         """When each broker was last asked, by the count of all fetches."""
         self._fetches = 0
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
@@ -120,7 +120,7 @@ class Fetcher:
         chores = list(self._chores.values())
         for task in chores:
             task.cancel()
-        await asyncio.gather(self.flights.close(), *chores, return_exceptions=True)
+        await asyncio.gather(self.in_flight.close(), *chores, return_exceptions=True)
 
     def drop(self, tp: TopicPartition) -> None:
         self.buffer.drop(tp)
@@ -185,7 +185,7 @@ class Fetcher:
     @property
     def is_fetching(self) -> bool:
         """Whether something may come without a poll's doing."""
-        return bool(self.flights.under_way) or self.will_schedule_fetches
+        return bool(self.in_flight.by_node) or self.will_schedule_fetches
 
     def schedule_fetches(self) -> None:
         self.will_schedule_fetches = False
@@ -196,7 +196,7 @@ class Fetcher:
         room_at: dict[TopicPartition, int] = {}
         if self._subscription.unplaced():
             self._chore("committed offsets", self._begin_at_commits)
-        per_node: dict[int, dict[TopicPartition, Wanted]] = {}
+        per_node: dict[int, dict[TopicPartition, FetchPartition]] = {}
         held_back: set[int] = set()
         """Brokers with more to read, once what came from them is returned."""
         leaderless: set[str] = set()
@@ -233,15 +233,17 @@ class Fetcher:
                 suspects.setdefault(leader, []).append(tp)
                 continue
             topic = self._cluster.known_topic(tp.topic)
-            wanted = Wanted(topic.topic_id if topic else None, state.fetch_offset, epoch,
+            wanted = FetchPartition(topic.topic_id if topic else None, state.fetch_offset, epoch,
                             self.config.max_partition_fetch_bytes)  # fmt: skip
             per_node.setdefault(self._source(tp, leader), {})[tp] = wanted
         if leaderless or resets or suspects or self._missing:
             self._look_up(leaderless, resets, suspects)
-        in_turn = sorted(per_node, key=lambda node_id: self._flown.get(node_id, 0)) if len(per_node) > 1 else per_node
+        in_turn = (
+            sorted(per_node, key=lambda node_id: self._last_fetches.get(node_id, 0)) if len(per_node) > 1 else per_node
+        )
         for node_id in in_turn:
             found = per_node[node_id]
-            if node_id in self.flights.under_way:
+            if node_id in self.in_flight.by_node:
                 continue
             if self.buffer.room() <= 0:
                 is_full = True
@@ -253,8 +255,8 @@ class Fetcher:
                 if not self._may_fetch_without_waiting(node_id):
                     continue
                 wait_ms = 0
-            self._fly(node_id, found, max(1, len(per_node)), wait_ms)
-        if is_full and not self.flights.under_way:
+            self._send_fetch(node_id, found, max(1, len(per_node)), wait_ms)
+        if is_full and not self.in_flight.by_node:
             self._make_room()
         self._room_at, self._is_full = room_at, is_full
 
@@ -349,25 +351,25 @@ class Fetcher:
             return leader
         return follower
 
-    def _fly(self, node_id: int, wanted: dict[TopicPartition, Wanted], nodes: int, wait_ms: int) -> None:
+    def _send_fetch(self, node_id: int, wanted: dict[TopicPartition, FetchPartition], nodes: int, wait_ms: int) -> None:
         max_bytes = max(1, min(self.config.fetch_max_bytes, self.config.buffer_memory // nodes, self.buffer.room()))
         self.buffer.reserved += max_bytes
         self._fetches += 1
-        self._flown[node_id] = self._fetches
+        self._last_fetches[node_id] = self._fetches
         versions = {tp: self._subscription.partitions[tp].version for tp in wanted}
         followed = [tp for tp in wanted if self._cluster.leader(tp) != node_id] if self._followers else ()
-        self.flights.begin(Flight(node_id, wanted, versions, max_bytes, wait_ms, frozenset(followed)))
+        self.in_flight.begin(InFlightFetch(node_id, wanted, versions, max_bytes, wait_ms, frozenset(followed)))
 
     async def _load_kernel(self) -> None:
         """numba takes a second to load: not on the loop, which has heartbeats to send."""
         self._record_set = await asyncio.to_thread(_record_set)
 
-    def _on_lost(self, flight: Flight) -> None:
-        for tp in flight.wanted:
+    def _on_lost(self, fetch: InFlightFetch) -> None:
+        for tp in fetch.wanted:
             self._followers.pop(tp, None)
 
-    def _on_end(self, flight: Flight) -> None:
-        self.buffer.reserved -= flight.max_bytes
+    def _on_end(self, fetch: InFlightFetch) -> None:
+        self.buffer.reserved -= fetch.max_bytes
         try:
             self.schedule_fetches()
         except Exception as error:  # in the callback of a socket it would close the connection, and be told to nobody
@@ -494,10 +496,10 @@ class Fetcher:
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
-    def on_reply(self, flight: Flight, reply: fetch_wire.FetchReply) -> set[str]:
+    def on_reply(self, fetch: InFlightFetch, reply: fetch_wire.FetchReply) -> set[str]:
         """Keeps what came for partitions that still stand where they stood; returns the topics that have to be looked
         for anew."""
-        wanted, versions = flight.wanted, flight.versions
+        wanted, versions = fetch.wanted, fetch.versions
         by_id = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id is not None}
         moved: set[str] = set()
         for row in reply.partitions:
@@ -509,7 +511,7 @@ class Fetcher:
                 continue
             if row.error_code is ErrorCode.offset_out_of_range:
                 self._followers.pop(tp, None)
-                if tp not in flight.of_followers:
+                if tp not in fetch.of_followers:
                     self._on_out_of_range(tp, state, one.offset)
             elif self._on_row(tp, state, versions[tp], one, row):
                 moved.add(tp.topic)
@@ -524,7 +526,7 @@ class Fetcher:
             self._changed()
 
     def _on_row(
-        self, tp: TopicPartition, state: PartitionState, version: int, one: Wanted, row: FetchedPartition
+        self, tp: TopicPartition, state: PartitionState, version: int, one: FetchPartition, row: FetchReplyPartition
     ) -> bool:
         """Keeps what came; whether the partition has to be looked for anew."""
         code = row.error_code

@@ -1,4 +1,4 @@
-"""Fetches under way, one at a time per broker: how they are sent, and what becomes of their sessions.
+"""Fetches in flight, one at a time per broker: how they are sent, and what becomes of their sessions.
 
 A fetch is sent, and its reply read, in the turn of the loop in which that becomes possible: with a task for each, a
 record would be three turns on its way.
@@ -19,8 +19,8 @@ from odradek.client.errors import error_for, unreadable
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
-from odradek.net.connection import Connection
-from odradek.net.fetch_wire import Wanted
+from odradek.net.connection import BrokerConnection
+from odradek.net.fetch_wire import FetchPartition
 from odradek.net.node_connections import NodeConnections
 
 logger = logging.getLogger("odradek.consumer")
@@ -29,11 +29,11 @@ REST_STEP_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class InFlightFetch:
     """One fetch: of what, how the partitions stood then, how much at most, and how long the broker may hold it."""
 
     node_id: int
-    wanted: dict[TopicPartition, Wanted]
+    wanted: dict[TopicPartition, FetchPartition]
     versions: dict[TopicPartition, int]
     max_bytes: int
     wait_ms: int
@@ -44,26 +44,26 @@ class Flight:
 class _Reply:
     """Where a connection leaves a fetch's reply, or why there is none."""
 
-    __slots__ = ("_flight", "_flights", "_version")
+    __slots__ = ("_fetch", "_in_flight", "_version")
 
-    def __init__(self, flights: Flights, flight: Flight, version: int) -> None:
-        self._flights, self._flight, self._version = flights, flight, version
+    def __init__(self, in_flight: InFlightFetches, fetch: InFlightFetch, version: int) -> None:
+        self._in_flight, self._fetch, self._version = in_flight, fetch, version
 
     def done(self) -> bool:
-        return self._flights.under_way.get(self._flight.node_id) is not self._flight
+        return self._in_flight.by_node.get(self._fetch.node_id) is not self._fetch
 
     def set_result(self, frame: memoryview) -> None:
-        self._flights.on_response(self._flight, self._version, frame)
+        self._in_flight.on_response(self._fetch, self._version, frame)
 
     def set_exception(self, error: Exception) -> None:
-        self._flights.on_failure(self._flight, error)
+        self._in_flight.on_failure(self._fetch, error)
 
 
-class Flights:
+class InFlightFetches:
     """``prepare`` is awaited before the first one; ``on_reply`` takes what came and returns the topics that have to be
     looked for anew; ``on_lost`` is told of those that failed, ``on_end`` of each when another may follow, ``fail`` of
     errors that are for the user. Where the broker rests after a reply, because of a quota, ``on_end`` is told twice:
-    before, with the flight still under way, and afterwards, when it has no bytes to give back any more."""
+    before, with the fetch still under way, and afterwards, when it has no bytes to give back any more."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Flights:
         cluster: Cluster,
         *,
         prepare: Callable[[], Awaitable[None]],
-        on_reply: Callable[[Flight, fetch_wire.FetchReply], set[str]],
-        on_lost: Callable[[Flight], None],
-        on_end: Callable[[Flight], None],
+        on_reply: Callable[[InFlightFetch, fetch_wire.FetchReply], set[str]],
+        on_lost: Callable[[InFlightFetch], None],
+        on_end: Callable[[InFlightFetch], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        self.under_way: dict[int, Flight] = {}
+        self.by_node: dict[int, InFlightFetch] = {}
         self._config = config
         self._cluster = cluster
         self._prepare, self._on_reply, self._on_lost, self._on_end, self._fail = (
@@ -85,125 +85,125 @@ class Flights:
         self._isolation = isolation(config.isolation_level)
         self._connections = NodeConnections(cluster)
         self._sessions: dict[int, FetchSession] = {}
-        self._departures: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
         self._prepared = False
 
     async def close(self) -> None:
-        self.under_way.clear()
-        departures = list(self._departures)
-        for task in departures:
+        self.by_node.clear()
+        connecting = list(self._connecting)
+        for task in connecting:
             task.cancel()
-        await asyncio.gather(*departures, return_exceptions=True)
+        await asyncio.gather(*connecting, return_exceptions=True)
         self._connections.close()
 
-    def begin(self, flight: Flight) -> None:
+    def begin(self, fetch: InFlightFetch) -> None:
         """Sends it, at once where a connection is open."""
-        self.under_way[flight.node_id] = flight
-        connection = self._connections.known(flight.node_id)
+        self.by_node[fetch.node_id] = fetch
+        connection = self._connections.known(fetch.node_id)
         if connection is not None and self._prepared:
-            self._send(flight, connection)
+            self._send(fetch, connection)
             return
-        task = asyncio.ensure_future(self._depart(flight))
-        self._departures.add(task)
-        task.add_done_callback(self._departures.discard)
+        task = asyncio.ensure_future(self._connect_and_send(fetch))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
-    async def _depart(self, flight: Flight) -> None:
+    async def _connect_and_send(self, fetch: InFlightFetch) -> None:
         try:
             if not self._prepared:
                 await self._prepare()
                 self._prepared = True
-            connection = await self._connections.get(flight.node_id)
+            connection = await self._connections.get(fetch.node_id)
         except asyncio.CancelledError:
-            self._end_later(flight)  # on the user's loop anybody may cancel it: the next one departs anew
+            self._end_later(fetch)  # on the user's loop anybody may cancel it: the next one is sent again
             raise
         except Exception as error:
-            self.on_failure(flight, error)
+            self.on_failure(fetch, error)
         else:
-            self._send(flight, connection)
+            self._send(fetch, connection)
 
-    def _send(self, flight: Flight, connection: Connection) -> None:
-        session = self._sessions.get(flight.node_id)
+    def _send(self, fetch: InFlightFetch, connection: BrokerConnection) -> None:
+        session = self._sessions.get(fetch.node_id)
         if session is None:
-            session = self._sessions[flight.node_id] = FetchSession()
+            session = self._sessions[fetch.node_id] = FetchSession()
         config = self._config
         try:
-            ceiling = fetch_wire.IDS_FROM - 1 if any(one.topic_id is None for one in flight.wanted.values()) else None
+            ceiling = fetch_wire.IDS_FROM - 1 if any(one.topic_id is None for one in fetch.wanted.values()) else None
             version = connection.version(fetch_wire.FETCH, ceiling)
-            asked = session.request(flight.wanted, by_id=version >= fetch_wire.IDS_FROM)
+            asked = session.request(fetch.wanted, by_id=version >= fetch_wire.IDS_FROM)
             limits = fetch_wire.Limits(
-                flight.wait_ms, config.fetch_min_bytes, flight.max_bytes, self._isolation, config.client_rack
+                fetch.wait_ms, config.fetch_min_bytes, fetch.max_bytes, self._isolation, config.client_rack
             )
             connection.send(
-                fetch_wire.FETCH, version, fetch_wire.pack(version, limits, asked), _Reply(self, flight, version)
+                fetch_wire.FETCH, version, fetch_wire.pack(version, limits, asked), _Reply(self, fetch, version)
             )
         except Exception as error:
-            self.on_failure(flight, error)
+            self.on_failure(fetch, error)
 
-    def on_response(self, flight: Flight, version: int, frame: memoryview) -> None:
+    def on_response(self, fetch: InFlightFetch, version: int, frame: memoryview) -> None:
         """Its reply is here."""
-        session, connection = self._sessions[flight.node_id], self._connections.known(flight.node_id)
+        session, connection = self._sessions[fetch.node_id], self._connections.known(fetch.node_id)
         try:
-            reply = fetch_wire.parse_reply(version, frame, len(flight.wanted))
+            reply = fetch_wire.parse_reply(version, frame, len(fetch.wanted))
         except ValueError as error:
             if connection is not None:
                 connection.close()
-            self.on_failure(flight, unreadable(f"broker {flight.node_id}", error))
+            self.on_failure(fetch, unreadable(f"broker {fetch.node_id}", error))
             return
         if reply.throttle_ms > 0 and connection is not None:
             connection.throttled(fetch_wire.FETCH, version, reply.throttle_ms)
         if not session.on_reply(reply.error_code, reply.session_id):
-            self.on_failure(flight, error_for(reply.error_code, f"broker {flight.node_id} refused the fetch"))
+            self.on_failure(fetch, error_for(reply.error_code, f"broker {fetch.node_id} refused the fetch"))
             return
         try:
-            moved = self._on_reply(flight, reply)
+            moved = self._on_reply(fetch, reply)
         except Exception as error:
             self._fail(error)
             moved = set()
         if moved:
             self._cluster.forget_topics(moved)
-            self._end_later(flight)
+            self._end_later(fetch)
         elif reply.throttle_ms > 0:
-            self._end_rested(flight)
+            self._end_rested(fetch)
         else:
-            self._end(flight)
+            self._end(fetch)
 
-    def on_failure(self, flight: Flight, error: Exception) -> None:
+    def on_failure(self, fetch: InFlightFetch, error: Exception) -> None:
         """It failed: after a while another one may be tried. What is no broker's doing, or does not pass, is the user's
         to see."""
         if not _passes(error):
             self._fail(error)
-        if (session := self._sessions.get(flight.node_id)) is not None:
+        if (session := self._sessions.get(fetch.node_id)) is not None:
             session.begin_anew()
-        self._cluster.forget_topics({tp.topic for tp in flight.wanted})
-        self._on_lost(flight)
-        logger.info("fetching from broker %d: %s", flight.node_id, error)
-        self._end_later(flight)
+        self._cluster.forget_topics({tp.topic for tp in fetch.wanted})
+        self._on_lost(fetch)
+        logger.info("fetching from broker %d: %s", fetch.node_id, error)
+        self._end_later(fetch)
 
-    def _end_later(self, flight: Flight) -> None:
-        asyncio.get_running_loop().call_later(self._config.retry_backoff_ms / 1000, self._end_rested, flight)
+    def _end_later(self, fetch: InFlightFetch) -> None:
+        asyncio.get_running_loop().call_later(self._config.retry_backoff_ms / 1000, self._end_rested, fetch)
 
-    def _end_rested(self, flight: Flight) -> None:
+    def _end_rested(self, fetch: InFlightFetch) -> None:
         """Once the broker reads from the connection again. Until then no memory is kept for what it will send."""
-        connection = self._connections.known(flight.node_id)
-        if connection is not None and connection.rest_s > 0 and self.under_way.get(flight.node_id) is flight:
-            self._on_end(flight)
-            flight.max_bytes = 0
-            self._rest(flight, connection)
+        connection = self._connections.known(fetch.node_id)
+        if connection is not None and connection.rest_s > 0 and self.by_node.get(fetch.node_id) is fetch:
+            self._on_end(fetch)
+            fetch.max_bytes = 0
+            self._rest(fetch, connection)
         else:
-            self._end(flight)
+            self._end(fetch)
 
-    def _rest(self, flight: Flight, connection: Connection) -> None:
+    def _rest(self, fetch: InFlightFetch, connection: BrokerConnection) -> None:
         """Not longer than the connection is open: the broker reads from another at once."""
         rest_s = connection.rest_s
-        if rest_s > 0 and not connection.closed and self.under_way.get(flight.node_id) is flight:
-            asyncio.get_running_loop().call_later(min(rest_s, REST_STEP_S), self._rest, flight, connection)
+        if rest_s > 0 and not connection.closed and self.by_node.get(fetch.node_id) is fetch:
+            asyncio.get_running_loop().call_later(min(rest_s, REST_STEP_S), self._rest, fetch, connection)
         else:
-            self._end(flight)
+            self._end(fetch)
 
-    def _end(self, flight: Flight) -> None:
-        if self.under_way.get(flight.node_id) is flight:
-            del self.under_way[flight.node_id]
-            self._on_end(flight)
+    def _end(self, fetch: InFlightFetch) -> None:
+        if self.by_node.get(fetch.node_id) is fetch:
+            del self.by_node[fetch.node_id]
+            self._on_end(fetch)
 
 
 def _passes(error: Exception) -> bool:

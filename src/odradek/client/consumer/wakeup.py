@@ -1,4 +1,4 @@
-"""What a poll waits for when there is nothing to return: rung on the loop, heard there or on the caller's thread."""
+"""The signal that ends the wait of a poll: given on the loop, awaited there or in the caller's thread."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-class Bell:
-    """A thread that listens is woken without a turn of the loop: of the time between a record's coming and its
-    return, two such turns were the greater part."""
+class WakeupSignal:
+    """Wakes a thread without a turn of the loop: two such turns were the greater part of the time between the arrival
+    of a record and its return."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._listening = False
+        self._thread_waits = False
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """On the loop."""
         self._event.set()
-        listening, self._listening = self._listening, False
-        if listening:
+        thread_waits, self._thread_waits = self._thread_waits, False
+        if thread_waits:
             self._queue.put(None)
 
-    def hush(self) -> None:
+    def clear(self) -> None:
         """On the loop, before looking for what there is to do."""
         self._event.clear()
 
-    async def heard(self, timeout_s: float) -> None:
-        """On the loop: returns when it has rung since ``hush``, or the time has passed."""
+    async def wait(self, timeout_s: float) -> None:
+        """On the loop: returns after a ``notify`` since ``clear``, or when the time has passed."""
         with suppress(TimeoutError):
-            # Not wait_for: before Python 3.12 it forgets that it was cancelled, when it rings at the same moment.
+            # Not wait_for: before Python 3.12 it forgets a cancellation when the signal comes at the same moment.
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
 
-    def listen(self, timeout_s: float, is_done: Callable[[], bool]) -> None:
-        """On the caller's thread: returns when ``is_done``, when it has rung, sometimes for nothing, or in the end."""
-        self._listening = True
+    def wait_in_thread(self, timeout_s: float, is_done: Callable[[], bool]) -> None:
+        """On the caller's thread: returns when ``is_done``, after a ``notify`` (sometimes an old one), or when the
+        time has passed."""
+        self._thread_waits = True
         try:
             if not is_done():
                 self._queue.get(timeout=timeout_s)
         except queue.Empty:
             return
         finally:
-            self._listening = False
+            self._thread_waits = False

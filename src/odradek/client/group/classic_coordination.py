@@ -11,7 +11,7 @@ from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import FencedInstance
 from odradek.client.consumer.subscription import SubscriptionState
-from odradek.client.group.classic_membership import Membership, Next, State
+from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
 from odradek.client.group.coordination import Coordination, Identity, now_ms
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
@@ -41,7 +41,7 @@ class ClassicCoordination(Coordination):
         run: Callable[..., Awaitable[Any]],
     ) -> None:
         super().__init__(config, cluster, subscription, changed, run)
-        self.membership = Membership(
+        self.membership = ClassicMembership(
             self.group_id,
             config.assignors,
             session_timeout_ms=config.session_timeout_ms,
@@ -67,7 +67,11 @@ class ClassicCoordination(Coordination):
 
     @property
     def ended(self) -> KafkaError | None:
-        return FencedInstance(self.config.group_instance_id or "") if self.membership.state is State.FENCED else None
+        return (
+            FencedInstance(self.config.group_instance_id or "")
+            if self.membership.state is ClassicState.FENCED
+            else None
+        )
 
     def member_of(self) -> Identity:
         member = self.membership
@@ -117,7 +121,7 @@ class ClassicCoordination(Coordination):
             await self._give_up_lost()
         if self._joining is not None and self._joining.done():
             await self._complete(self._joining)
-        if member.state is State.UNJOINED and self._joining is None and self._subscription.topics:
+        if member.state is ClassicState.UNJOINED and self._joining is None and self._subscription.topics:
             await self._prepare()
             if self.is_leaving():
                 return
@@ -231,7 +235,7 @@ class ClassicCoordination(Coordination):
         member, config = self.membership, self.config
         while True:
             await asyncio.sleep(config.heartbeat_interval_ms / 1000)
-            if not member.known or member.state in (State.JOINING, State.FENCED):
+            if not member.known or member.state in (ClassicState.JOINING, ClassicState.FENCED):
                 continue
             if self._poll_is_late():
                 await self._leave_for_idleness()

@@ -35,7 +35,7 @@ from odradek.core.ids import TopicPartition
 PROTOCOL_TYPE = "consumer"
 
 
-class State(Enum):
+class ClassicState(Enum):
     UNJOINED = "unjoined"
     JOINING = "joining"
     SYNCING = "syncing"
@@ -55,7 +55,7 @@ class Next(Enum):
 _MOVED = (ErrorCode.not_coordinator, ErrorCode.coordinator_not_available)
 
 
-class Membership:
+class ClassicMembership:
     def __init__(
         self,
         group_id: str,
@@ -73,7 +73,7 @@ class Membership:
         self.cooperative = all(one.cooperative for one in assignors)
         self._timeouts_ms = (session_timeout_ms, rebalance_timeout_ms)
         self._rack = rack
-        self.state = State.UNJOINED
+        self.state = ClassicState.UNJOINED
         self.member_id = ""
         self.generation = NO_GENERATION
         self.protocol: str | None = None
@@ -87,12 +87,12 @@ class Membership:
 
     @property
     def joined(self) -> bool:
-        return self.state is State.STABLE
+        return self.state is ClassicState.STABLE
 
     @property
     def known(self) -> bool:
         """Whether the coordinator may know this member, so that heartbeats and LeaveGroup have a sense."""
-        return bool(self.member_id) and self.generation != NO_GENERATION and self.state is not State.FENCED
+        return bool(self.member_id) and self.generation != NO_GENERATION and self.state is not ClassicState.FENCED
 
     @property
     def leader_topics(self) -> set[str]:
@@ -102,13 +102,13 @@ class Membership:
     # --- joining ----------------------------------------------------------------------------------------------
 
     def request_rejoin(self, reason: str) -> None:
-        if self.state is not State.FENCED:
-            self.state = State.UNJOINED
+        if self.state is not ClassicState.FENCED:
+            self.state = ClassicState.UNJOINED
             self.rejoin_reason = reason
 
     def join_request(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> dict[str, Any]:
         """``owned``: what a cooperative member keeps while the group rebalances."""
-        self.state = State.JOINING
+        self.state = ClassicState.JOINING
         protocols = []
         for name, assignor in self._assignors.items():
             user_data = assignor.user_data(topics)
@@ -151,8 +151,8 @@ class Membership:
         except ValueError as error:
             what = f"group {self.group_id}: a member's subscription cannot be read: {error}"
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
-        self._is_outdated = self.state is not State.JOINING  # what it joined with has changed since
-        self.state = State.SYNCING
+        self._is_outdated = self.state is not ClassicState.JOINING  # what it joined with has changed since
+        self.state = ClassicState.SYNCING
         return Next.GO_ON
 
     def sync_request(
@@ -192,8 +192,8 @@ class Membership:
         except ValueError as error:
             what = f"group {self.group_id}: the assignment cannot be read: {error}"
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
-        if self.state is State.SYNCING:  # a heartbeat may have told of the next rebalance meanwhile
-            self.state = State.UNJOINED if self._is_outdated else State.STABLE
+        if self.state is ClassicState.SYNCING:  # a heartbeat may have told of the next rebalance meanwhile
+            self.state = ClassicState.UNJOINED if self._is_outdated else ClassicState.STABLE
             self.rejoin_reason = self.rejoin_reason if self._is_outdated else ""
         if self.protocol is not None:
             self._assignors[self.protocol].on_assigned(assigned, self.generation)
@@ -214,7 +214,7 @@ class Membership:
         if code is ErrorCode.none or generation != self.generation:
             return Next.GO_ON
         if code is ErrorCode.rebalance_in_progress:
-            if self.state is State.STABLE:
+            if self.state is ClassicState.STABLE:
                 self.request_rejoin("the group is rebalancing")
             return Next.GO_ON
         return self._refused(code, "heartbeat")
@@ -223,10 +223,10 @@ class Membership:
         """A commit's answer tells the same as a heartbeat's."""
         if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
             self._refused(code, "commit")
-        elif code is ErrorCode.rebalance_in_progress and self.state is State.STABLE:
+        elif code is ErrorCode.rebalance_in_progress and self.state is ClassicState.STABLE:
             self.request_rejoin("the group is rebalancing")
         elif code is ErrorCode.fenced_instance_id:
-            self.state = State.FENCED
+            self.state = ClassicState.FENCED
 
     def leave_request(self, reason: str) -> dict[str, Any] | None:
         """None where there is nothing to leave: not joined, or a static member, which may come back."""
@@ -243,7 +243,7 @@ class Membership:
     # --- refusals ---------------------------------------------------------------------------------------------
 
     def _again(self, how: Next) -> Next:
-        self.state = State.UNJOINED
+        self.state = ClassicState.UNJOINED
         return how
 
     def _forget_generation(self, reason: str, *, lost: bool) -> None:
@@ -255,7 +255,7 @@ class Membership:
 
     def _refused(self, code: ErrorCode, during: str) -> Next:
         if code is ErrorCode.fenced_instance_id:
-            self.state = State.FENCED
+            self.state = ClassicState.FENCED
             raise FencedInstance(self.instance_id or "")
         if code is ErrorCode.unknown_member_id:
             had_place = self.generation != NO_GENERATION
@@ -271,7 +271,7 @@ class Membership:
             return self._again(Next.FIND_COORDINATOR) if during != "heartbeat" else Next.FIND_COORDINATOR
         if code is ErrorCode.coordinator_load_in_progress:
             return self._again(Next.BACK_OFF) if during != "heartbeat" else Next.BACK_OFF
-        self.state = State.UNJOINED
+        self.state = ClassicState.UNJOINED
         raise error_for(code, f"group {self.group_id}: {self._reason(code) or during}")
 
     def _reason(self, code: ErrorCode) -> str:

@@ -24,7 +24,7 @@ from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net.connection import Connection
+from odradek.net.connection import BrokerConnection
 from odradek.net.node_connections import NodeConnections
 
 logger = logging.getLogger("odradek.consumer")
@@ -168,7 +168,7 @@ class Coordination(ABC):
         if callback is not None:
             await self._run(callback, partitions)
 
-    async def _coordinator(self) -> Connection:
+    async def _coordinator(self) -> BrokerConnection:
         node = await self._cluster.coordinator(self.group_id)
         return await self._connections.get(node.node_id)
 

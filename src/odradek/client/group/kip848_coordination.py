@@ -14,10 +14,10 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnsupportedVersion
 from odradek.client.group.coordination import Coordination, Identity, now_ms
-from odradek.client.group.kip848_membership import NO_PROTOCOL, After, ConsumerMembership, Partitions, State
+from odradek.client.group.kip848_membership import NO_PROTOCOL, After, Kip848Membership, Kip848State, Partitions
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net.connection import Connection
+from odradek.net.connection import BrokerConnection
 from odradek.wire.schemas import milliseconds
 
 logger = logging.getLogger("odradek.consumer")
@@ -26,7 +26,7 @@ CONSUMER_GROUP_HEARTBEAT = 68
 PATTERNS_FROM = 1
 
 
-class ConsumerCoordination(Coordination):
+class Kip848Coordination(Coordination):
     """Under ``group_protocol=consumer``. Heartbeats go on in a task of their own; polls give up and take partitions."""
 
     def __init__(
@@ -38,7 +38,7 @@ class ConsumerCoordination(Coordination):
         run: Callable[..., Awaitable[Any]],
     ) -> None:
         super().__init__(config, cluster, subscription, changed, run)
-        self.membership = ConsumerMembership(
+        self.membership = Kip848Membership(
             self.group_id,
             str(uuid4()),
             rebalance_timeout_ms=config.max_poll_interval_ms,
@@ -58,7 +58,7 @@ class ConsumerCoordination(Coordination):
 
     @property
     def quiet(self) -> bool:
-        settled = self.membership.state in (State.STABLE, State.ACKNOWLEDGING, State.JOINING)
+        settled = self.membership.state in (Kip848State.STABLE, Kip848State.ACKNOWLEDGING, Kip848State.JOINING)
         return not self._told and self.failure is None and (settled or not self._subscription.subscribed)
 
     @property
@@ -67,7 +67,7 @@ class ConsumerCoordination(Coordination):
 
     @property
     def lost(self) -> bool:
-        return self.membership.state in (State.LOST, State.FATAL)
+        return self.membership.state in (Kip848State.LOST, Kip848State.FATAL)
 
     @property
     def ended(self) -> KafkaError | None:
@@ -114,10 +114,10 @@ class ConsumerCoordination(Coordination):
             await self._give_up_lost()
         if (ended := self.ended) is not None:
             raise ended
-        if member.state is State.OUTSIDE:
+        if member.state is Kip848State.OUTSIDE:
             self.subscription_changed("joining")
             member.join()
-        if member.state is State.RECONCILING:
+        if member.state is Kip848State.RECONCILING:
             await self._reconcile()
         if self.is_leaving():
             return
@@ -221,11 +221,11 @@ class ConsumerCoordination(Coordination):
             self._cluster.forget_coordinator(self.group_id)
         if after in (After.FIND_COORDINATOR, After.BACK_OFF):
             self._not_before_s = time.monotonic() + self.config.retry_backoff_ms / 1000
-        if member.state in (State.RECONCILING, State.LOST, State.FATAL):
+        if member.state in (Kip848State.RECONCILING, Kip848State.LOST, Kip848State.FATAL):
             self._changed()
         self._learn_names()
 
-    def _check_version(self, connection: Connection) -> None:
+    def _check_version(self, connection: BrokerConnection) -> None:
         """Raises UnsupportedVersion."""
         if not connection.supports(CONSUMER_GROUP_HEARTBEAT):
             raise UnsupportedVersion(NO_PROTOCOL)

@@ -34,7 +34,7 @@ Partitions = dict[UUID, frozenset[int]]
 """Topic ids to partition numbers; no topic without a partition."""
 
 
-class State(Enum):
+class Kip848State(Enum):
     OUTSIDE = "outside"
     JOINING = "joining"
     STABLE = "stable"
@@ -53,7 +53,7 @@ class After(Enum):
     BACK_OFF = "after a while"
 
 
-_IN_GROUP = frozenset({State.STABLE, State.RECONCILING, State.ACKNOWLEDGING})
+_IN_GROUP = frozenset({Kip848State.STABLE, Kip848State.RECONCILING, Kip848State.ACKNOWLEDGING})
 _THROWN_OUT = frozenset({
     ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch, ErrorCode.group_id_not_found,
 })  # fmt: skip
@@ -69,7 +69,7 @@ def as_partitions(rows: Iterable[Any]) -> Partitions:
     return {row.topic_id: frozenset(row.partitions) for row in rows if row.partitions}
 
 
-class ConsumerMembership:
+class Kip848Membership:
     """Times in milliseconds. ``heartbeat_interval_ms`` is 0 until the coordinator has said one."""
 
     def __init__(
@@ -85,7 +85,7 @@ class ConsumerMembership:
         self.group_id = group_id
         self.member_id = member_id
         self.instance_id = instance_id
-        self.state = State.OUTSIDE
+        self.state = Kip848State.OUTSIDE
         self.epoch = JOIN_EPOCH
         self.incarnation = 0
         self.heartbeat_interval_ms = 0
@@ -112,12 +112,12 @@ class ConsumerMembership:
     @property
     def beats(self) -> bool:
         """Whether it has heartbeats to send."""
-        return self.in_group or self.state is State.JOINING
+        return self.in_group or self.state is Kip848State.JOINING
 
     @property
     def urgent(self) -> bool:
         """Whether the next heartbeat waits for no interval."""
-        return self.state in (State.JOINING, State.ACKNOWLEDGING) or (
+        return self.state in (Kip848State.JOINING, Kip848State.ACKNOWLEDGING) or (
             self.in_group and self._told != (self._topics, self._pattern)
         )
 
@@ -134,11 +134,11 @@ class ConsumerMembership:
 
     def join(self) -> None:
         """From OUTSIDE only: the next heartbeat joins."""
-        if self.state is not State.OUTSIDE:
+        if self.state is not Kip848State.OUTSIDE:
             raise ValueError(f"a member that is {self.state.value} cannot join")
         self.incarnation += 1
         self.epoch, self.target, self.owned, self._told, self.is_new = JOIN_EPOCH, {}, {}, None, True
-        self.state = State.JOINING
+        self.state = Kip848State.JOINING
 
     def begin(self) -> int:
         """The member begins to give up and to take, towards ``target``: ``holds`` and ``reconciled`` follow, with the
@@ -156,27 +156,27 @@ class ConsumerMembership:
     def reconciled(self, incarnation: int) -> None:
         """What it owns now is what it was told to: the next heartbeat says so."""
         if incarnation == self.incarnation and self.in_group:
-            self.state = State.ACKNOWLEDGING
+            self.state = Kip848State.ACKNOWLEDGING
             self._at_work = self._acknowledged = self.is_new = False
 
     def released(self) -> None:
         """What was lost has been given up, and whoever wanted to know was told."""
-        if self.state is State.LOST:
-            self.state = State.OUTSIDE
+        if self.state is Kip848State.LOST:
+            self.state = Kip848State.OUTSIDE
 
     def on_left(self, *, lost: bool) -> None:
         """After a leaving heartbeat, whatever came of it. ``lost``: without having given the partitions up first."""
-        if self.state is State.FATAL:
+        if self.state is Kip848State.FATAL:
             return
         self._throw_out()
         if not lost:
-            self.state = State.OUTSIDE
+            self.state = Kip848State.OUTSIDE
 
     def _throw_out(self) -> None:
         self.incarnation += 1
         self.epoch, self.target, self.owned = JOIN_EPOCH, {}, {}
         self._at_work = False
-        self.state = State.LOST
+        self.state = Kip848State.LOST
 
     # --- heartbeats -------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class ConsumerMembership:
         pattern = None
         if full or self._pattern != told_pattern:
             pattern = "" if self._pattern is None and self._had_pattern else self._pattern  # "" takes one back
-        tells_owned = full or self.state is State.ACKNOWLEDGING
+        tells_owned = full or self.state is Kip848State.ACKNOWLEDGING
         self._told = (self._topics, self._pattern)
         self._acknowledged = self._acknowledged or tells_owned
         return {
@@ -240,15 +240,15 @@ class ConsumerMembership:
                 return After.INTERVAL
             before, self.target = self.target, target
             changed = self.target != before
-        elif self.state is State.RECONCILING:
+        elif self.state is Kip848State.RECONCILING:
             return After.INTERVAL
-        if self.state is State.ACKNOWLEDGING and not self._acknowledged:
+        if self.state is Kip848State.ACKNOWLEDGING and not self._acknowledged:
             return After.AT_ONCE  # the answer to a heartbeat that left before the partitions had changed hands
         settled = self.target == self.owned and not self._at_work and not self.is_new
-        self.state = State.STABLE if settled else State.RECONCILING
+        self.state = Kip848State.STABLE if settled else Kip848State.RECONCILING
         if settled and changed:
             # It was told to take something and, before it had, not to: the coordinator waits to hear that it has not.
-            self.state, self._acknowledged = State.ACKNOWLEDGING, False
+            self.state, self._acknowledged = Kip848State.ACKNOWLEDGING, False
         return After.AT_ONCE if self.urgent else After.INTERVAL
 
     def on_commit_refused(self, code: ErrorCode) -> bool:
@@ -285,7 +285,7 @@ class ConsumerMembership:
     def _fail(self, error: KafkaError) -> None:
         self._throw_out()
         self.failure = error
-        self.state = State.FATAL
+        self.state = Kip848State.FATAL
 
 
 def _rows(partitions: Mapping[UUID, frozenset[int]]) -> list[dict[str, Any]]:

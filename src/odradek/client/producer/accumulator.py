@@ -40,7 +40,7 @@ OnDelivery = Callable[[int, int, Exception | None], None]
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class ProducerBatch:
     """Records of one partition, packed. ``closed``: nothing is added any more."""
 
     partition: TopicPartition
@@ -92,8 +92,8 @@ class PartitionQueue:
         self, partition: TopicPartition, *, idempotent: bool, epoch: int = 0, in_flight: int = MAX_IN_FLIGHT
     ) -> None:
         self.partition = partition
-        self.waiting: deque[Batch] = deque()
-        self.in_flight: list[Batch] = []
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
         self.not_before_ms = 0
         self._idempotent = idempotent
         self._most_in_flight = in_flight if idempotent else 1
@@ -113,11 +113,11 @@ class PartitionQueue:
                 return self._add(batch, packed, timestamp, on)
             batch.closed = True
         packed = pack(0, 0, key, value, headers)
-        batch = Batch(self.partition, now_ms, timestamp, timestamp)
+        batch = ProducerBatch(self.partition, now_ms, timestamp, timestamp)
         self.waiting.append(batch)
         return HEADER_BYTES + self._add(batch, packed, timestamp, on)
 
-    def _add(self, batch: Batch, packed: bytes, timestamp: int, on: OnDelivery | None) -> int:
+    def _add(self, batch: ProducerBatch, packed: bytes, timestamp: int, on: OnDelivery | None) -> int:
         if on is None:
             batch.silent = True
         else:
@@ -127,14 +127,14 @@ class PartitionQueue:
         batch.max_timestamp = max(batch.max_timestamp, timestamp)
         return len(packed)
 
-    def add_packed(self, batch: Batch) -> None:
+    def add_packed(self, batch: ProducerBatch) -> None:
         """Adds a batch that was packed elsewhere."""
         if self.waiting:
             self.waiting[-1].closed = True
         batch.closed = True
         self.waiting.append(batch)
 
-    def take(self, now_ms: int, linger_ms: int, *, flushing: bool, limit: int) -> Batch | None:
+    def take(self, now_ms: int, linger_ms: int, *, flushing: bool, limit: int) -> ProducerBatch | None:
         """The next batch to send, or None: none is due, or those on their way must be answered first."""
         if not self.waiting or now_ms < self.not_before_ms or any(one.tries > 1 for one in self.in_flight):
             return None
@@ -157,7 +157,7 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch
 
-    def _number(self, batch: Batch) -> None:
+    def _number(self, batch: ProducerBatch) -> None:
         batch.epoch, batch.sequence, batch.refused = self._epoch, self._next_sequence, False
         self._next_sequence = (self._next_sequence + batch.count) % _MAX_SEQUENCE
 
@@ -167,7 +167,7 @@ class PartitionQueue:
             if batch.sequence >= 0:
                 self._number(batch)
 
-    def done(self, batch: Batch, *, appended: bool) -> None:
+    def done(self, batch: ProducerBatch, *, appended: bool) -> None:
         """Takes out an answered batch. What was refused for want of it can be tried again as it is."""
         self.in_flight.remove(batch)
         if appended:
@@ -175,7 +175,7 @@ class PartitionQueue:
             for other in self.waiting:
                 other.refused = False
 
-    def failed(self, batch: Batch, now_ms: int, backoff_ms: int, code: ErrorCode | None) -> None:
+    def failed(self, batch: ProducerBatch, now_ms: int, backoff_ms: int, code: ErrorCode | None) -> None:
         """Puts a batch back to be tried again, before all that came after it."""
         self.in_flight.remove(batch)
         batch.refused = code in _REFUSED
@@ -188,11 +188,11 @@ class PartitionQueue:
         self.waiting.insert(at, batch)
 
     @staticmethod
-    def _after(one: Batch, other: Batch) -> bool:
+    def _after(one: ProducerBatch, other: ProducerBatch) -> bool:
         """Whether ``one`` follows ``other``; sequences start over at 2**31."""
         return (one.sequence - other.sequence) % _MAX_SEQUENCE < _MAX_SEQUENCE // 2
 
-    def expired(self, now_ms: int, delivery_timeout_ms: int) -> Sequence[Batch]:
+    def expired(self, now_ms: int, delivery_timeout_ms: int) -> Sequence[ProducerBatch]:
         """Takes out the waiting batches that are too old to be delivered."""
         old = [batch for batch in self.waiting if now_ms >= batch.created_ms + delivery_timeout_ms]
         for batch in old:

@@ -34,7 +34,7 @@ class _Blobs(NamedTuple):
     data: Bytes
 
 
-class Packed(NamedTuple):
+class PackedColumns(NamedTuple):
     """Some rows of one partition, packed as the records of one batch. ``rows`` are their numbers in the input."""
 
     partition: int
@@ -246,7 +246,7 @@ def _spread(chosen: Int64s, sizes: Int64s, limit: int, sticky: Callable[[int], i
 
 def pack_columns(
     batch: pa.RecordBatch, partition_count: int, sticky: Callable[[int], int], limit: int, now_ms: int
-) -> Iterator[Packed]:
+) -> Iterator[PackedColumns]:
     """The rows of ``batch`` by partition, in batches of at most ``limit`` bytes (one larger record alone).
 
     ``sticky(size)`` names the partition for so many bytes of rows without partition and key. Raises ValueError for an
@@ -281,5 +281,5 @@ def pack_columns(
                 rows, first, stop, times, *key, *value, ends, names_of.offsets, names_of.data, *contents_of,
                 sizes, np.frombuffer(body, np.uint8),
             )  # fmt: skip
-            yield Packed(partition, body, rows[first:stop], int(times[rows[first]]), int(latest))
+            yield PackedColumns(partition, body, rows[first:stop], int(times[rows[first]]), int(latest))
             first = stop

@@ -19,12 +19,12 @@ from odradek.client.arguments import as_name, as_whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig, as_config, check_whole, unknown_setting
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
-from odradek.client.producer.accumulator import MAX_IN_FLIGHT, Batch, OnDelivery, PartitionQueue, is_refused
+from odradek.client.producer.accumulator import MAX_IN_FLIGHT, OnDelivery, PartitionQueue, ProducerBatch, is_refused
 from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
 from odradek.client.producer.topic_creation import partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net.connection import Connection
+from odradek.net.connection import BrokerConnection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,7 +188,7 @@ class ProducerEngine:
         self._producer_id = -1
         self._wake = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
-        self._unanswered: dict[int, Connection] = {}
+        self._unanswered: dict[int, BrokerConnection] = {}
 
     async def close(self) -> None:
         for task in self._requests:
@@ -252,7 +252,7 @@ class ProducerEngine:
 
     def pack(
         self, topic: str, count: int, rows: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None
-    ) -> Iterator[Batch]:
+    ) -> Iterator[ProducerBatch]:
         """The rows of a RecordBatch, packed by partition. Raises ValueError, MESSAGE_TOO_LARGE."""
         import pyarrow as pa
 
@@ -273,14 +273,14 @@ class ProducerEngine:
             tp = TopicPartition(topic, packed.partition)
             if len(packed.body) > config.max_request_size:
                 raise KafkaError(ErrorCode.message_too_large, f"a record of {len(packed.body)} bytes for {tp}")
-            made = Batch(tp, _monotonic_ms(), packed.base_timestamp, packed.max_timestamp, packed.body)
+            made = ProducerBatch(tp, _monotonic_ms(), packed.base_timestamp, packed.max_timestamp, packed.body)
             made.count = len(packed.rows)
             made.silent = on_delivery is None
             if on_delivery is not None:
                 made.deliveries.append((0, made.count, _for_run(tp, on_delivery)))
             yield made
 
-    def put_packed(self, batch: Batch) -> None:
+    def put_packed(self, batch: ProducerBatch) -> None:
         """Adds a batch for which there is room; under ``lock``."""
         self._queue(batch.partition).add_packed(batch)
         self.buffered += batch.size
@@ -348,7 +348,7 @@ class ProducerEngine:
                 return
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
             return
-        per_leader: dict[int, list[Batch]] = {}
+        per_leader: dict[int, list[ProducerBatch]] = {}
         now_ms, config = _monotonic_ms(), self.producer_config
         with self.lock:
             for tp, leader in leaders.items():
@@ -393,7 +393,7 @@ class ProducerEngine:
 
         return await self.cluster.retrying("asking for a producer id", attempt, self._asking())
 
-    async def _deliver(self, leader: int, batches: list[Batch]) -> None:
+    async def _deliver(self, leader: int, batches: list[ProducerBatch]) -> None:
         outcome: dict[TopicPartition, Any] = {}
         failure: Exception | None = None
         topics: dict[str, list[dict[str, Any]]] = {}
@@ -428,7 +428,7 @@ class ProducerEngine:
             self._settle(batch, outcome.get(batch.partition), failure)
         self._wake.set()
 
-    async def _post(self, leader: int, connection: Connection, message: dict[str, Any]) -> None:
+    async def _post(self, leader: int, connection: BrokerConnection, message: dict[str, Any]) -> None:
         """With acks=0 a broker refuses by closing the connection, and nothing tells why: perhaps it leads no more."""
         before = self._unanswered.get(leader)
         if before is not None and before is not connection:
@@ -436,7 +436,7 @@ class ProducerEngine:
         self._unanswered[leader] = connection
         await connection.post(PRODUCE, connection.version(PRODUCE, NAMES_CEILING), message)
 
-    def _settle(self, batch: Batch, row: Any, failure: Exception | None) -> None:
+    def _settle(self, batch: ProducerBatch, row: Any, failure: Exception | None) -> None:
         code = row.error_code if row is not None else None
         with self.lock:
             queue = self._queues[batch.partition]
@@ -468,7 +468,7 @@ class ProducerEngine:
         for batch in old:
             self._report(batch, -1, self._too_late(batch))
 
-    def _too_late(self, batch: Batch, last: Exception | None = None) -> RequestTimedOut:
+    def _too_late(self, batch: ProducerBatch, last: Exception | None = None) -> RequestTimedOut:
         limit, why = self.producer_config.delivery_timeout_ms, "" if last is None else f": {last}"
         said = f"{batch.partition}: {batch.count} records were not delivered within delivery_timeout_ms={limit}{why}"
         error = RequestTimedOut(said)
@@ -488,7 +488,7 @@ class ProducerEngine:
         for tp in list(self._queues):
             self._give_up(tp, error)
 
-    def _report(self, batch: Batch, offset: int, error: Exception | None) -> None:
+    def _report(self, batch: ProducerBatch, offset: int, error: Exception | None) -> None:
         raised: Exception | None = None
         for first, count, on in batch.deliveries:
             try:
@@ -548,9 +548,9 @@ def _for_run(tp: TopicPartition, on_delivery: RunDelivered) -> OnDelivery:
     return tell
 
 
-def _requests(batches: list[Batch]) -> list[list[Batch]]:
+def _requests(batches: list[ProducerBatch]) -> list[list[ProducerBatch]]:
     """Requests of one batch per partition, none above a megabyte unless by a single batch."""
-    made: list[list[Batch]] = []
+    made: list[list[ProducerBatch]] = []
     for batch in batches:
         last = made[-1] if made else []
         size = sum(other.size for other in last)

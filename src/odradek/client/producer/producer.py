@@ -14,7 +14,7 @@ from odradek.batches.encode import Headers
 from odradek.client import loop
 from odradek.client.arguments import check_callbacks
 from odradek.client.config import ClientConfig
-from odradek.client.context_managers import Closing
+from odradek.client.context_managers import Closeable
 from odradek.client.errors import RequestTimedOut
 from odradek.client.producer.engine import (
     BufferExhausted,
@@ -75,7 +75,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-class Producer(Closing):
+class Producer(Closeable):
     """``Producer("host:port", compression_type="zstd", …)``, or ``Producer({"bootstrap.servers": …, "acks": "1"})``:
     settings of ``ProducerConfig`` and ``ClientConfig`` by Kafka's names, with underscores or dotted.
 
