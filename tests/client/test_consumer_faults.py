@@ -203,11 +203,11 @@ def test_a_leader_older_than_the_commit_is_none(cluster: ScriptedCluster, monkey
     cluster.brokers[2].answers.clear()
     cluster.leader = 1
     # A topic made anew has epochs of its own: so it is not waited for without end.
-    monkeypatch.setattr("odradek.client.consumer.fetcher._DEPOSED_GRACE_S", 0.2)
+    monkeypatch.setattr("odradek.client.consumer.position_lookups._DEPOSED_GRACE_S", 0.2)
     cluster.committed_epoch = 5
     with make(cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as one:
         assert read(one, 23) == list(range(7, 30))
-        monkeypatch.setattr("odradek.client.consumer.fetcher._DEPOSED_GRACE_S", 1e9)
+        monkeypatch.setattr("odradek.client.consumer.position_lookups._DEPOSED_GRACE_S", 1e9)
         one.assign([])
         one.assign([T0])  # who has waited in vain waits no more
         assert read(one, 23) == list(range(7, 30))

@@ -483,7 +483,7 @@ def test_what_is_placed_while_a_cut_is_found_is_held_against_the_leader_itself(m
 
     async def go(state: PartitionState) -> int:
         state.place(9, 3)
-        await one_fetcher(state)._check_history([FIRST])
+        await one_fetcher(state).lookups._check_history([FIRST])
         return state.confirmed_epoch
 
     monkeypatch.setattr(operations, "try_epoch_ends", ends)
@@ -499,11 +499,11 @@ def test_of_two_resets_in_one_moment_the_later_one_counts(monkeypatch: pytest.Mo
         state = PartitionState()
         fetcher = one_fetcher(state)
         state.ask_reset(EARLIEST)
-        looked_up = fetcher._reset({FIRST: EARLIEST})
+        looked_up = fetcher.lookups._reset({FIRST: EARLIEST})
         state.ask_reset(LATEST)
         await looked_up
         assert not state.ready
-        await fetcher._reset({FIRST: LATEST})
+        await fetcher.lookups._reset({FIRST: LATEST})
         return state.position
 
     monkeypatch.setattr(operations, "try_list_offsets", listed)
@@ -573,7 +573,7 @@ def test_an_end_that_is_left_out_of_an_answer_is_no_place_to_read_from(monkeypat
         state = PartitionState()
         state.ask_reset(1_000)
         with pytest.raises(KafkaError, match="no end of t-0") as told:
-            await one_fetcher(state)._reset({FIRST: 1_000})
+            await one_fetcher(state).lookups._reset({FIRST: 1_000})
         assert worth_retrying(told.value)
         assert not state.ready
 
@@ -590,7 +590,7 @@ def test_a_missing_topic_keeps_no_other_from_its_next_leader() -> None:
         assert poll_until_offsets(consumer, FIRST, end) == list(range(end))
         fetcher = consumer._engine.fetcher
         consumer.seek(TopicPartition("missing", 0), 0)
-        wait_until(lambda: "missing topics" in fetcher._chores or "leaders" in fetcher._chores)
+        wait_until(lambda: "missing topics" in fetcher.lookups._tasks or "leaders" in fetcher.lookups._tasks)
         cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES))
         cluster.append(FIRST)
         cluster.calm()

@@ -121,7 +121,7 @@ class Consumer:
 
     async def _make(self) -> ConsumerEngine:
         engine = ConsumerEngine(self.config, self._on_caller)
-        engine.fetcher.decodes_ahead_on_loop = True
+        engine.fetcher.ahead_decoder.on_loop = True
         return engine
 
     def __enter__(self) -> Self:

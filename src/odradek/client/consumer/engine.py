@@ -65,7 +65,7 @@ class ConsumerEngine:
         self.group.dropped = self.fetcher.drop
         self.group.wakeable = self._wakeable
         if config.group_protocol == "consumer":
-            self.fetcher.member_of = self._member_of
+            self.fetcher.lookups.member_of = self._member_of
         self.unfinished: dict[TopicPartition, Before] = {}
         """Of the partitions in the last poll's answer: as they were before it."""
         self._hands: dict[TopicPartition, tuple[PartitionState, int]] = {}
@@ -249,7 +249,7 @@ class ConsumerEngine:
         self._hands = {}
         left = self.config.max_poll_records
         paused = self.subscription.paused()
-        self.fetcher.columns = wanted
+        self.fetcher.ahead_decoder.columns = wanted
         while left > 0 and (chunk := self.fetcher.buffer.front(paused, take=True)) is not None:
             state = self.subscription.partitions.get(chunk.tp)
             if state is None or state.version != chunk.version:
@@ -453,7 +453,7 @@ class ConsumerEngine:
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
             if deadline.passed:
-                why = f" ({self.fetcher.why_not_yet})" if self.fetcher.why_not_yet else ""
+                why = f" ({self.fetcher.lookups.why_not_yet})" if self.fetcher.lookups.why_not_yet else ""
                 raise RequestTimedOut(
                     f"the position of {TopicPartition(*tp)} was not found within {deadline.limit_ms} ms{why}"
                 )

@@ -1,0 +1,90 @@
+"""Decoding of fetched records ahead of the poll that returns them: on our own loop, or beside the loop of the user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.fetch_buffer import FetchBuffer
+from odradek.client.consumer.subscription import SubscriptionState
+
+WORTH_DECODING_BYTES = 1 << 16
+"""Less is decoded sooner than handed over."""
+_READY_BYTES = 8 << 20
+"""For so much of ``buffer_memory`` one RecordBatch may be ready that no poll has asked for; it takes about a third."""
+
+
+class AheadDecoder:
+    """``changed`` is called after each RecordBatch that is ready, ``fail`` for an error of the decoder itself."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        buffer: FetchBuffer,
+        subscription: SubscriptionState,
+        *,
+        changed: Callable[[], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self.on_loop = False
+        """Whether this loop decodes what the thread that polls has not come to. Where it is the user's own, a thread
+        does that."""
+        self.columns = config.columns
+        """Those that were wanted last."""
+        self._config, self._buffer, self._subscription = config, buffer, subscription
+        self._changed, self._fail = changed, fail
+        self._is_scheduled = False
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    def schedule(self) -> None:
+        """Starts decoding unless it goes on already."""
+        if not self._is_scheduled:
+            self._decode_soon()
+
+    def _decode_soon(self) -> None:
+        self._is_scheduled = True
+        loop = asyncio.get_running_loop()
+        if self.on_loop:
+            loop.call_soon(self._decode_on_loop)
+        else:
+            loop.run_in_executor(None, self._decode_in_thread, loop).add_done_callback(self._on_thread_end)
+
+    def _decode_on_loop(self) -> None:
+        """A RecordBatch at a time, since others wait for the loop."""
+        self._is_scheduled = False
+        if self._decode_one():
+            self._changed()
+            self._decode_soon()
+
+    def _decode_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread of its own: as long as there is something to do."""
+        while self._decode_one():
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._changed)
+
+    def _on_thread_end(self, done: asyncio.Future[None]) -> None:
+        self._is_scheduled = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _decode_one(self) -> bool:
+        """Decodes a RecordBatch while another thread decodes, or works on, what came before; whether there was one."""
+        if self._closed:
+            return False
+        most = self._config.buffer_memory // _READY_BYTES
+        chunk = self._buffer.claim_for_decoding(
+            self._subscription.paused(), least_bytes=WORTH_DECODING_BYTES, most_ready=most
+        )
+        if chunk is None:
+            return False
+        try:
+            chunk.begin(self.columns, check_crcs=self._config.check_crcs)
+            chunk.decode_ahead()
+        finally:
+            self._buffer.release_claim(chunk)
+        return True

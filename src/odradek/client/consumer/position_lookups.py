@@ -1,0 +1,293 @@
+"""Lookups that a fetch waits for: leaders, committed offsets, resets, and histories after a change of leader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from odradek.client.admin import operations
+from odradek.client.arguments import isolation
+from odradek.client.cluster import Cluster, worth_retrying
+from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
+from odradek.client.consumer.errors import NoOffsetForPartition
+from odradek.client.consumer.subscription import PartitionState, SubscriptionState
+from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
+from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import NO_OFFSET, TopicPartition
+
+logger = logging.getLogger("odradek.consumer")
+
+_DEPOSED_GRACE_S = 5.0
+RANGE_LOOKUP = "the log's range"
+MISSING_TOPICS = "missing topics"
+
+
+@dataclass(slots=True)
+class _Expected:
+    """A leader of ``epoch`` or a newer one, by a partition as it was ``placed``, from the first look for it on."""
+
+    placed: int
+    epoch: int
+    until_s: float = 0.0
+
+
+class PositionLookups:
+    """Tasks beside the fetches, one of each name at a time. ``drop`` forgets what was fetched of a partition, ``fail``
+    takes errors that are for the user; after each task, ``schedule_fetches`` is called."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        *,
+        drop: Callable[[TopicPartition], None],
+        fail: Callable[[Exception], None],
+        schedule_fetches: Callable[[], None],
+        schedule_fetches_soon: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self.why_not_yet = ""
+        """Why what a poll waits for is being tried again."""
+        self.member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
+        """Id and epoch of the KIP-848 member that asks for committed offsets."""
+        self._cluster, self._subscription = cluster, subscription
+        self._drop, self._fail = drop, fail
+        self._schedule_fetches, self._schedule_fetches_soon = schedule_fetches, schedule_fetches_soon
+        self._isolation = isolation(config.isolation_level)
+        self._expected: dict[TopicPartition, _Expected] = {}
+        """Partitions that begin at commits which are newer than the leaders known of them."""
+        self._in_vain: set[tuple[TopicPartition, int]] = set()
+        """Epochs of commits of which no leader was found."""
+        self._missing: set[str] = set()
+        """Topics that did not exist when they were looked for; after a while they are looked for again."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
+
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Ends all lookups, and starts no more; returns the tasks that are to be awaited."""
+        self._closed = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def forget(self, tp: TopicPartition) -> None:
+        self._expected.pop(tp, None)
+
+    def is_under_way(self, name: str) -> bool:
+        return name in self._tasks
+
+    @property
+    def has_missing_topics(self) -> bool:
+        return bool(self._missing)
+
+    def _start(self, name: str, work: Callable[[], Any], *, patient: bool = True) -> None:
+        """Starts a task unless it runs. A passing failure is tried again after a while, where ``patient`` however long
+        it lasts, as a poll in Java waits for its positions; another goes to the poll."""
+        if name in self._tasks or self._closed:
+            return
+
+        async def run() -> None:
+            try:
+                await work()
+                self.why_not_yet = ""
+            except OdradekError as error:
+                is_missing = isinstance(error, UnknownTopic)
+                is_slow = patient and isinstance(error, RequestTimedOut)
+                if not (worth_retrying(error) or is_missing or is_slow):
+                    self._fail(error)
+                    return
+                self.why_not_yet = f"{name}: {error}"
+                logger.warning("%s: %s; trying again", name, error)
+                wait_ms = self.config.retry_backoff_max_ms if is_missing else self.config.retry_backoff_ms
+                await asyncio.sleep(wait_ms / 1000)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.pop(name, None)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            self._schedule_fetches()
+
+        task = asyncio.ensure_future(run())
+        self._tasks[name] = task
+        task.add_done_callback(done)
+
+    # --- leaders ----------------------------------------------------------------------------------------------
+
+    def look_up(
+        self,
+        leaderless: set[str],
+        resets: dict[int, dict[TopicPartition, int]],
+        suspects: dict[int, list[TopicPartition]],
+    ) -> None:
+        if MISSING_TOPICS not in self._tasks:
+            self._missing.clear()
+        leaderless -= self._missing
+        if leaderless:
+            self._start("leaders", lambda: self._find_leaders(leaderless))
+        # One after the other by broker: what one of them cannot tell keeps nobody from what others can.
+        for node_id, wanted_of in resets.items():
+            self._start(f"offset reset at broker {node_id}", partial(self._reset, wanted_of))
+        for node_id, suspected in suspects.items():
+            self._start(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
+
+    def is_deposed(self, tp: TopicPartition, state: PartitionState) -> bool:
+        """Whether, of a partition that would be fetched now, a leader is known that was one before the place to begin
+        at was committed: the broker that named it lags behind, and its log may end earlier. Where no newer one shows
+        up for a while, the topic was made anew, and nobody waits for that epoch again."""
+        expected = self._expected.get(tp)
+        if expected is None:
+            return False
+        epoch = self._cluster.leader_epoch(tp)
+        if epoch < 0 or state.paused or not state.ready:
+            return False
+        now_s = time.monotonic()
+        if state.placed == expected.placed and epoch < expected.epoch:
+            expected.until_s = expected.until_s or now_s + _DEPOSED_GRACE_S
+            if now_s < expected.until_s:
+                return True
+            self._in_vain.add((tp, expected.epoch))
+        del self._expected[tp]
+        return False
+
+    async def _find_leaders(self, topics: set[str]) -> None:
+        found = await self._cluster.topics(topics, self._cluster.deadline(), missing_ok=True)
+        wanted = {tp: state for tp, state in self._subscription.partitions.items() if tp.topic in topics}
+        if missing := {tp.topic for tp in wanted if tp.topic not in found}:
+            self._missing |= missing
+            self._start(MISSING_TOPICS, self._wait_for_missing)
+        present = {tp: state for tp, state in wanted.items() if tp.topic in found}
+        if behind := {tp.topic for tp, state in present.items() if self.is_deposed(tp, state)}:
+            await self._cluster.refresh_elsewhere(behind)
+        if any(self._cluster.leader(tp) < 0 or self.is_deposed(tp, state) for tp, state in present.items()):
+            self._schedule_fetches_soon()  # others may have one
+            raise KafkaError(ErrorCode.leader_not_available, "no leader of a partition is known, or none so new")
+
+    async def _wait_for_missing(self) -> None:
+        """Longer than others are waited for, which it must not keep waiting."""
+        logger.warning("unknown topics: %s; looking again", ", ".join(sorted(self._missing)))
+        await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
+
+    # --- positions --------------------------------------------------------------------------------------------
+
+    def look_up_commits(self) -> None:
+        self._start("committed offsets", self._begin_at_commits)
+
+    def look_up_range(self, tp: TopicPartition, version: int, offset: int) -> None:
+        """Fails with OffsetOutOfRange unless the partition's log holds ``offset`` now."""
+        self._start(RANGE_LOOKUP, lambda: self._tell_range(tp, version, offset), patient=False)
+
+    async def _begin_at_commits(self) -> None:
+        wanted = self._subscription.unplaced()
+        committed = {}
+        if self.config.group_id is not None:
+            try:
+                committed = await operations.list_group_offsets(
+                    self._cluster, self.config.group_id, wanted, require_stable=True, member_of=self.member_of
+                )
+            except KafkaError as error:
+                if error.code is not ErrorCode.unknown_member_id:
+                    raise
+                # Thrown out meanwhile: the next heartbeat tells, and then these partitions are somebody else's.
+                await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
+                return
+        missing = self._subscription.place_committed(committed, wanted)
+        for tp, commit in committed.items():
+            state = self._subscription.partitions.get(tp)
+            if state is None or (state.fetch_offset, state.fetch_epoch) != (commit.offset, commit.leader_epoch):
+                continue
+            if commit.leader_epoch > self._cluster.leader_epoch(tp) and (tp, commit.leader_epoch) not in self._in_vain:
+                self._expected[tp] = _Expected(state.placed, commit.leader_epoch)
+        if not missing:
+            return
+        timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
+        if timestamp is None:
+            raise NoOffsetForPartition(missing)
+        for tp in missing:
+            self._subscription.partitions[tp].ask_reset(timestamp)
+
+    async def _reset(self, wanted: dict[TopicPartition, int]) -> None:
+        states = {
+            tp: state
+            for tp, timestamp in wanted.items()
+            if (state := self._subscription.partitions.get(tp)) is not None and state.reset_to == timestamp
+        }
+        wanted = {tp: wanted[tp] for tp in states}  # another time may have been asked for before this began
+        versions = {tp: state.version for tp, state in states.items()}
+        found: dict[TopicPartition, ListedOffset] = {}
+        deadline = self._cluster.deadline()
+        try:
+            await operations.try_list_offsets(self._cluster, wanted, self._isolation, found, deadline)
+            young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
+            if young:  # nothing is as young as the time asked for: the end
+                for tp in young:
+                    del found[tp]
+                await operations.try_list_offsets(self._cluster, young, self._isolation, found, deadline)
+                if endless := [str(tp) for tp in young if found[tp].offset == NO_OFFSET]:
+                    raise KafkaError(ErrorCode.offset_not_available, f"no end of {', '.join(endless)} was told")
+        finally:
+            for tp, state in states.items():
+                listed = found.get(tp)
+                if listed is None or listed.offset == NO_OFFSET or state.version != versions[tp]:
+                    continue
+                if self._subscription.partitions.get(tp) is state:
+                    self._drop(tp)
+                    state.place(listed.offset)  # as in Java without an epoch: there is nothing read to be compared
+
+    async def _check_history(self, suspects: list[TopicPartition]) -> None:
+        """After a change of leader: does the new leader's log hold what was read?"""
+        states = {
+            tp: state
+            for tp in suspects
+            if (state := self._subscription.partitions.get(tp)) is not None and state.ready and state.fetch_epoch >= 0
+        }
+        stood = {tp: (state.version, state.fetch_offset) for tp, state in states.items()}
+        epochs = {tp: self._cluster.leader_epoch(tp) for tp in states}
+        found: dict[TopicPartition, EpochEnd] = {}
+        read = {tp: state.fetch_epoch for tp, state in states.items()}
+        truncated: LogTruncated | None = None
+        try:
+            await operations.try_epoch_ends(self._cluster, read, found, self._cluster.deadline())
+        finally:
+            for tp, state in states.items():
+                parted, (version, offset) = found.get(tp), stood[tp]
+                if parted is None or (state.version, state.fetch_offset) != (version, offset):
+                    continue
+                if self._subscription.partitions.get(tp) is not state:
+                    continue
+                if parted.is_before(offset):
+                    truncated = self._part(tp, state, parted, epochs[tp]) or truncated
+                else:
+                    state.confirm(version, epochs[tp])
+        if truncated is not None:
+            raise truncated
+
+    def _part(self, tp: TopicPartition, state: PartitionState, parted: EpochEnd, epoch: int) -> LogTruncated | None:
+        """What was read from where the log parts is read again; under ``none`` the caller decides, if it was returned
+        already: until a seek, each poll says so."""
+        version, position = state.version, state.position
+        if position > parted.end_offset and self.config.auto_offset_reset == "none":
+            self._drop(tp)
+            state.fetch_again()
+            return LogTruncated(tp, position, parted.end_offset)
+        if state.part(version, parted.end_offset, parted.leader_epoch, epoch):
+            self._drop(tp)
+            logger.warning("%s was truncated to offset %d: reading on there", tp, parted.end_offset)
+        return None
+
+    async def _tell_range(self, tp: TopicPartition, version: int, offset: int) -> None:
+        start, end = [
+            (await operations.list_offsets(self._cluster, {tp: when}, self._isolation))[tp].offset
+            for when in (EARLIEST, LATEST)
+        ]
+        state = self._subscription.partitions.get(tp)
+        if state is not None and state.version == version and not start <= offset <= end:
+            raise OffsetOutOfRange(tp, offset, start, end)
+        await asyncio.sleep(self.config.retry_backoff_ms / 1000)
