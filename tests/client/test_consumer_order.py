@@ -19,7 +19,6 @@ from odradek.client.admin import operations
 from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster, worth_retrying
 from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.fetch_buffer import FetchSession
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.in_flight_requests import InFlightFetch
 from odradek.client.consumer.records import Record
@@ -35,6 +34,7 @@ from odradek.client.model import (
     TopicDescription,
 )
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.net.fetch_session import FetchSession
 from odradek.net.fetch_wire import FetchPartition
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)

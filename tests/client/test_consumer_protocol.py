@@ -14,7 +14,7 @@ from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.fetch_sessions import Wanted as Cached
 from odradek.client.arguments import as_offsets
 from odradek.client.consumer.errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
-from odradek.client.consumer.fetch_buffer import Chunk, FetchBuffer, FetchSession
+from odradek.client.consumer.fetch_buffer import Chunk, FetchBuffer
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnknownTopic
 from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
@@ -30,6 +30,7 @@ from odradek.core.consumer_protocol import (
 )
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.net.fetch_session import FetchSession
 from odradek.net.fetch_wire import FetchPartition
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))

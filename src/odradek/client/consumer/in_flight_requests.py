@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.fetch_buffer import FetchSession
 from odradek.client.errors import error_for, unreadable
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
 from odradek.net.connection import BrokerConnection
+from odradek.net.fetch_session import FetchSession
 from odradek.net.fetch_wire import FetchPartition
 from odradek.net.node_connections import NodeConnections
 
