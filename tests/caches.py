@@ -21,7 +21,7 @@ _DUMP_S = 120
 _RECORDS = 100
 _KERNELS = (
     "odradek.client.producer.columns",
-    "odradek.history.kernel",
+    "odradek.history.decode_kernel",
     "odradek.pipelines.avro_columns",
     "odradek.pipelines.json_columns",
     "odradek.storage.clean_columns",

@@ -27,9 +27,9 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import Decoded, decode
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_hash import TopicFacts
+from odradek.groups.metadata_hash import TopicFacts
 from odradek.wire import schemas
-from odradek.wire.hot_log import joined
+from odradek.wire.produce_fetch_replies import joined
 from odradek.wire.schemas import Kind
 
 _GROUP_APIS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from odradek._version import __version__
-from odradek.core.lazy import loader
+from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

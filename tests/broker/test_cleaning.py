@@ -15,7 +15,7 @@ from brokers import alter_configs, delete_topic
 from cleaning import T0, keyed, marker, pairs
 
 from odradek.batches.rows import iter_records
-from odradek.broker import cleaning
+from odradek.broker import log_cleaner
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partition import Partition
 from odradek.broker.server import BrokerServer
@@ -123,7 +123,7 @@ def test_a_large_log_is_cleaned_by_a_process_of_its_own_with_the_same_result(
 ) -> None:  # claim 14
     sizes = []
     for name, small in (("here", 1 << 20), ("there", 0)):
-        monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", small)
+        monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", small)
 
         async def test(name: str = name, small: int = small) -> None:
             async with serving(tmp_path / name) as broker:
@@ -363,7 +363,7 @@ def test_compact_and_delete_together(tmp_path: Path) -> None:
 def test_a_topic_that_is_deleted_while_it_is_cleaned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", 0)
+    monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
 
     async def test() -> None:
         async with serving(tmp_path) as broker:
@@ -388,20 +388,20 @@ def test_a_topic_that_is_deleted_while_it_is_cleaned(
 def test_a_broker_that_stops_takes_its_process_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", 0)
+    monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
     processes = []
 
     async def test() -> None:
         async with serving(tmp_path, log_cleaner_io_max_bytes_per_second="1") as broker:
             (partition,) = create(broker)
             fill(partition, 300)
-            run_worker = cleaning._Worker.run
+            run_worker = log_cleaner._Worker.run
 
-            def noted(self: cleaning._Worker, on_segment: object) -> object:
+            def noted(self: log_cleaner._Worker, on_segment: object) -> object:
                 processes.append(self)
                 return run_worker(self, on_segment)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(cleaning._Worker, "run", noted)
+            monkeypatch.setattr(log_cleaner._Worker, "run", noted)
             broker.cleaning.wake()
             await until(lambda: processes and processes[0]._process is not None)
 
@@ -425,7 +425,7 @@ def test_a_broker_that_stops_takes_its_process_along(
 def test_a_partition_it_cannot_clean_is_left_alone_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, small: int
 ) -> None:
-    monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", small)
+    monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", small)
 
     async def test() -> None:
         async with serving(tmp_path, log_cleaner_enable="false") as broker:
@@ -449,7 +449,7 @@ def test_a_partition_it_cannot_clean_is_left_alone_and_the_others_go_on(
             assert sick.produce(keyed((b"k", b"v"))).base_offset == 300, "it is served as before"
             assert not list(path.parent.glob("*.cleaned"))
             path.write_bytes(data[:-10] + bytes([data[-10] ^ 0xFF]) + data[-9:])
-            broker.clock.advance(cleaning.RETRY_MS)
+            broker.clock.advance(log_cleaner.RETRY_MS)
             await until(lambda: broker.cleaning.status().cleanings == 2)
             assert broker.cleaning.status().uncleanable == {}
 
@@ -461,8 +461,8 @@ def test_a_partition_it_cannot_clean_is_left_alone_and_the_others_go_on(
 
 
 def test_a_process_that_is_killed_costs_nothing_but_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaning, "SMALL_JOB_BYTES", 0)
-    monkeypatch.setattr(cleaning._Worker, "run", _kill_at_once)
+    monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
+    monkeypatch.setattr(log_cleaner._Worker, "run", _kill_at_once)
 
     async def test() -> None:
         async with serving(tmp_path) as broker:
@@ -475,10 +475,10 @@ def test_a_process_that_is_killed_costs_nothing_but_a_retry(tmp_path: Path, monk
     run(test)
 
 
-_RUN = cleaning._Worker.run
+_RUN = log_cleaner._Worker.run
 
 
-def _kill_at_once(self: cleaning._Worker, on_segment: object) -> object:
+def _kill_at_once(self: log_cleaner._Worker, on_segment: object) -> object:
     class Deadly(type(self)):  # type: ignore[misc]
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)

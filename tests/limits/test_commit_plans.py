@@ -13,8 +13,8 @@ import pytest
 from counting import bytes_kept, lines_run
 from group_rig import Rig
 
-from odradek.broker import commit_lane
-from odradek.broker.commit_lane import CommitLane
+from odradek.broker import commit_fast_path
+from odradek.broker.commit_fast_path import CommitLane
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.scheduler import Scheduler
 from odradek.core.deferred import Deferred
@@ -22,8 +22,8 @@ from odradek.core.errors import ErrorCode
 from odradek.groups import commit_plan
 from odradek.groups.commit_plan import CommitPlan
 from odradek.groups.messages import Heartbeat, OffsetCommit, OffsetCommitReply, OffsetFetch, TopicCommit
-from odradek.wire import frames, hot, schemas
-from odradek.wire.hot import CommittedTopic, offset_commit_response
+from odradek.wire import frames, offset_replies, schemas
+from odradek.wire.offset_replies import CommittedTopic, offset_commit_response
 from odradek.wire.schemas import Kind
 
 MANY = 20_000
@@ -101,7 +101,7 @@ def test_commits_are_taken_until_the_share_ends_and_the_others_stay_together() -
     backlog = deque([packed] * 500)
     taken = path.lane.take(backlog, 1000, 3.0)
     assert taken is not None
-    assert len(taken[1]) == 4 * commit_lane.COMMITS_PER_LOOK, "its fourth look at the clock finds that it is time"
+    assert len(taken[1]) == 4 * commit_fast_path.COMMITS_PER_LOOK, "its fourth look at the clock finds that it is time"
     whole = path.lane.take(backlog, 1000, 1000.0)
     assert whole is not None
     assert len(whole[1]) == 500
@@ -129,7 +129,7 @@ def test_layouts_of_many_lengths_share_one_bound() -> None:
             path.take(packed)
 
     assert bytes_kept(attack) < 6 * MIB
-    assert path.lane._layout_bytes <= commit_lane.MAX_LAYOUT_BYTES
+    assert path.lane._layout_bytes <= commit_fast_path.MAX_LAYOUT_BYTES
 
 
 def test_plans_are_bounded_in_bytes_whatever_the_commits_are_made_of() -> None:
@@ -142,7 +142,7 @@ def test_plans_are_bounded_in_bytes_whatever_the_commits_are_made_of() -> None:
                 path.take(frame(asked | {"generation_id_or_member_epoch": -1 - first // 5}))
 
     assert bytes_kept(attack) < 26 * MIB
-    limit = 2 * commit_lane.MAX_PLAN_BYTES + commit_lane.MAX_LAYOUT_BYTES
+    limit = 2 * commit_fast_path.MAX_PLAN_BYTES + commit_fast_path.MAX_LAYOUT_BYTES
     assert path.lane.bytes_kept <= limit
 
 
@@ -162,10 +162,10 @@ def test_the_bytes_reckoned_for_plans_are_those_they_take(partitions: int, group
 
 def test_commits_seen_once_are_remembered_in_a_bounded_number() -> None:
     path = FastPath()
-    path.lane._seen = set(range(commit_lane.MAX_SEEN))
+    path.lane._seen = set(range(commit_fast_path.MAX_SEEN))
     first = frame(message("group-first", 1))
     path.take(first)
-    assert len(path.lane._seen) + len(path.lane._seen_before) <= 2 * commit_lane.MAX_SEEN
+    assert len(path.lane._seen) + len(path.lane._seen_before) <= 2 * commit_fast_path.MAX_SEEN
     path.take(first)
     assert path.take(first)
 
@@ -177,7 +177,7 @@ def test_packing_replies_of_many_lengths_keeps_little() -> None:
             offset_commit_response(9, [CommittedTopic("t", None, codes)])
 
     assert bytes_kept(attack) < 2 * MIB
-    hot._rows.cache_clear()
+    offset_replies._rows.cache_clear()
 
 
 # --- steps ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from cleaning import T0, job_of, keyed, open_log
 from crc32c import crc32c
 from peers import Client, until
 
-from odradek.batches import check, compression
+from odradek.batches import compression, record_validation
 from odradek.batches.compression import CODES, compress, decompress
 from odradek.batches.encode import varint
 from odradek.batches.header import HEADER_BYTES, read_header, stamp
@@ -475,7 +475,7 @@ def test_times_of_records_are_not_all_kept() -> None:
     batch = sealed(b"".join(parts), len(parts), "none")
     header = read_header(batch)
     with tracing() as peak:
-        found = check.check_batch(batch, header)
+        found = record_validation.check_batch(batch, header)
     assert (found.least_delta, found.greatest_delta) == (0, 49_999_000)
     assert peak() < MIB // 2
 
@@ -486,16 +486,16 @@ def test_times_of_records_are_not_all_kept() -> None:
 def test_records_that_look_alike_for_a_while_are_not_looked_at_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two neighbours of one size begin a look at all that may be like them."""
     looked_at = 0
-    inner = check._run
+    inner = record_validation._run
 
     def counted(data: Any, start: int, size: int, count: int) -> Any:
         nonlocal looked_at
         looked_at += count
         return inner(data, start, size, count)
 
-    monkeypatch.setattr(check, "_run", counted)
+    monkeypatch.setattr(record_validation, "_run", counted)
     data = sealed(b"".join([b"\x0c\0\0\0\1\1\0", b"\x0c\0\0\0\1\1\0", b"\x0e\0\0\0\1\2a\0"]) * 20_000, 60_000, "none")
-    check.check_batch(data, read_header(data))
+    record_validation.check_batch(data, read_header(data))
     assert looked_at <= 60_000 * 20
 
 

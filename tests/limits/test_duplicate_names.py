@@ -25,7 +25,7 @@ from odradek.core.deferred import Deferred, Hangup
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.groups.shard import GroupShard
-from odradek.wire import hot, schemas
+from odradek.wire import offset_replies, schemas
 from odradek.wire.elements import PIECE_BYTES, Elements
 from odradek.wire.schemas import Kind
 
@@ -573,7 +573,7 @@ def test_elements_are_what_the_list_would_be() -> None:
 
 def test_long_names_are_not_remembered() -> None:
     long = ["n" * 5000 + str(number) for number in range(20)]
-    caches = (runtime._partition_for, hot._usual_name, records._usual_prefix)
+    caches = (runtime._partition_for, offset_replies._usual_name, records._usual_prefix)
     before = [cache.cache_info().currsize for cache in caches]
     made = GroupRuntime(None, runtime.Environment(print, print, lambda: 0))  # type: ignore[arg-type]
     made.partition_count = 50
@@ -581,10 +581,10 @@ def test_long_names_are_not_remembered() -> None:
         made.group_partition(name)
         records.offset_key(name, "t", 0)
         records.offset_key("g", name, 0)
-        hot.fetched_group_start(8, name, 0)
+        offset_replies.fetched_group_start(8, name, 0)
     assert [cache.cache_info().currsize for cache in caches] == before
     for count in (2000, 50_000):
         codes = [0, 0] * count
-        reply = hot.offset_commit_response(8, [hot.CommittedTopic("t", None, codes)])
+        reply = offset_replies.offset_commit_response(8, [offset_replies.CommittedTopic("t", None, codes)])
         assert len(schemas.decode(OFFSET_COMMIT, 8, Kind.RESPONSE, reply)[0].topics[0].partitions) == count
-    assert hot._rows.cache_info().maxsize * hot._ROWS_AT_ONCE * 100 < 16 * MIB  # type: ignore[operator]
+    assert offset_replies._rows.cache_info().maxsize * offset_replies._ROWS_AT_ONCE * 100 < 16 * MIB  # type: ignore[operator]

@@ -13,7 +13,7 @@ import pytest
 from brokers import Wire
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import ConfigType, inert_broker_keys
 from odradek.broker.config_protection import protecting
 from odradek.broker.host_limits import is_loopback

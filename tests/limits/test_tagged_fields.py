@@ -20,7 +20,7 @@ from peers import Peer, serving
 from odradek.broker.scheduler import finish
 from odradek.core.varints import read_uvarint, uvarint
 from odradek.wire import frames, schemas
-from odradek.wire.lengths import MAX_ELEMENTS
+from odradek.wire.request_limits import MAX_ELEMENTS
 from odradek.wire.schemas import Kind
 
 Path_ = tuple[str, ...]

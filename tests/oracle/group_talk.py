@@ -17,7 +17,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
 from odradek.core.record_schemas import RECORD_TYPES, decode_value, encode_value
 from odradek.core.records import GroupRecord, decode, group_value
-from odradek.groups.consumer_hash import TopicFacts, group_hash
+from odradek.groups.metadata_hash import TopicFacts, group_hash
 
 FETCH, LIST_OFFSETS = 1, 2
 COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 9, 10, 11, 12, 13, 14, 15, 16

@@ -21,7 +21,7 @@ from odradek.core.records import (
 )
 from odradek.history.columns import KINDS, PLAIN_SCHEMA, SCHEMA, plain
 from odradek.history.decode import decode_batch
-from odradek.history.rare import micros
+from odradek.history.group_records import micros
 
 TIME = pa.timestamp("us", tz="UTC")
 Pair = tuple[bytes | None, bytes | None]

@@ -12,8 +12,8 @@ from odradek.core.records import GroupMember, GroupMetadata, OffsetCommitValue
 from odradek.history.decode import decode_batch
 from odradek.history.findings import Rules, gather
 from odradek.history.journal import Journal
-from odradek.history.logs import Logs
-from odradek.history.moves import READER_RUN, moves
+from odradek.history.log_ends import Logs
+from odradek.history.rewinds import READER_RUN, moves
 
 Step = tuple[str, int, int]
 """What happens: commit (partition, offset), tombstone (partition, –) or members (how many, –)."""

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.batches import compression
-from odradek.batches.check import Checked
 from odradek.batches.compression import CODES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import read_header, stamp
+from odradek.batches.record_validation import Checked
 from odradek.batches.rows import iter_records
 from odradek.batches.search import Condition, search
 from odradek.batches.steps import Call, Claim, Map, Steps, finish

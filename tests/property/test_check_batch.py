@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.batches import check
-from odradek.batches.check import Checked, check_batch, records_in_steps, walk
+from odradek.batches import record_validation
 from odradek.batches.compression import CODES, compress
 from odradek.batches.encode import encode_batch, varint
 from odradek.batches.header import HEADER_BYTES, read_header
+from odradek.batches.record_validation import Checked, check_batch, records_in_steps, walk
 from odradek.batches.rows import batch_rows
 from odradek.batches.steps import finish
 from odradek.core.effects import Record
@@ -66,13 +66,13 @@ def verdict(look: Callable[[], Checked]) -> Checked | ErrorCode:
 def in_small_steps(data: bytes) -> Checked:
     header = read_header(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "_FEW_HEADERS", 1)
-        patch.setattr(check, "walk", lambda data, at, left: walk(data, at, left, 3))
+        patch.setattr(record_validation, "_FEW_HEADERS", 1)
+        patch.setattr(record_validation, "walk", lambda data, at, left: walk(data, at, left, 3))
         try:
             records = finish(records_in_steps(data, header, 1 << 24))
         except CorruptRecord as error:
             raise KafkaError(ErrorCode.unknown_server_error) from error
-        return finish(check._check_rest(records, header.record_count, None))
+        return finish(record_validation._check_rest(records, header.record_count, None))
 
 
 @st.composite

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.batches.encode import encode_batch
-from odradek.broker import commit_lane
-from odradek.broker.commit_lane import CommitLane
+from odradek.broker import commit_fast_path
+from odradek.broker.commit_fast_path import CommitLane
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.scheduler import Scheduler as Shares
 from odradek.coordinator import runtime
@@ -30,7 +30,7 @@ from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetCommit, TopicCommit
 from odradek.groups.shard import GroupShard
 from odradek.wire import frames, schemas
-from odradek.wire.hot_commit import layout_of
+from odradek.wire.offset_commit_frames import layout_of
 from odradek.wire.schemas import Kind
 
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -334,7 +334,7 @@ def _play(line: Line, script: list[Any]) -> None:
 def test_the_short_way_is_the_long_way(script: list[Any], room: int) -> None:
     short, long = Line(short=True), Line(short=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_lane, "MAX_PLAN_BYTES", room)
+        patch.setattr(commit_fast_path, "MAX_PLAN_BYTES", room)
         patch.setattr(runtime, "LOAD_STEP_S", 0.0)  # else the machine's speed says which commits meet a loading shard
         for line in (short, long):
             _play(line, script)
@@ -393,7 +393,7 @@ def test_commits_in_steps_are_answered_and_written_as_others_are(script: list[An
 def test_plans_nobody_uses_again_give_way_to_others_and_those_in_use_stay() -> None:
     line = Line(short=True)
     groups = [(f"group-{number:03}", 8, (("t", (0, 1, 2, 3)),), "", -1) for number in range(50)]
-    before, commit_lane.MAX_PLAN_BYTES = commit_lane.MAX_PLAN_BYTES, 45_000  # ten plans
+    before, commit_fast_path.MAX_PLAN_BYTES = commit_fast_path.MAX_PLAN_BYTES, 45_000  # ten plans
     try:
         assert line.lane is not None
         for number in range(20):  # more than there is room for, in turn: most go the long way
@@ -407,7 +407,7 @@ def test_plans_nobody_uses_again_give_way_to_others_and_those_in_use_stay() -> N
         line.feed([_frame(line, kind, 1) for kind in groups[30:35]])
         assert line.taken == taken + 5
     finally:
-        commit_lane.MAX_PLAN_BYTES = before
+        commit_fast_path.MAX_PLAN_BYTES = before
 
 
 def test_commits_of_one_kind_take_the_short_way_from_the_third_on() -> None:

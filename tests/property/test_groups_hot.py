@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from odradek.core.errors import ErrorCode
 from odradek.groups import offsets
 from odradek.wire import schemas
-from odradek.wire.hot import (
+from odradek.wire.offset_replies import (
     CommittedTopic,
     FetchedGroup,
     FetchedTopic,

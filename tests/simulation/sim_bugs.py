@@ -15,12 +15,12 @@ from odradek.coordinator.driver import Driver
 from odradek.coordinator.loader import Loader
 from odradek.core.effects import Result, SetTimer
 from odradek.core.errors import ErrorCode
-from odradek.groups import assignors, consumer_membership, offsets
+from odradek.groups import assignors, kip848_protocol, offsets
 from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.classic_protocol import JOIN, Membership
 from odradek.groups.commit_plan import CommitBlock
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import Reconciliation
-from odradek.groups.membership import JOIN, Membership
 from odradek.groups.offsets import Offsets
 from odradek.groups.shard import GroupShard
 from odradek.storage.clean_rows import RowEngine
@@ -272,14 +272,12 @@ BUGS: dict[str, Bug] = {
     "gone members of 848 may commit": _replacing(ConsumerGroup, "refuse_commit", _stale_epochs_may_commit),
     "first commit of a block wins": _first_commit_of_a_block_wins(None),
     "sessions never end": _replacing(Membership, "on_session_timer", _sessions_never_end),
-    "sessions of 848 never end": _replacing(
-        consumer_membership.MemberTimers, "session_ended", _members_of_848_never_end
-    ),
-    "revocations never end": _replacing(consumer_membership.MemberTimers, "await_revocation", _revocation_never_ends),
+    "sessions of 848 never end": _replacing(kip848_protocol.MemberTimers, "session_ended", _members_of_848_never_end),
+    "revocations never end": _replacing(kip848_protocol.MemberTimers, "await_revocation", _revocation_never_ends),
     "an empty group is not written": _replacing(Membership, "_complete_join", _no_record_of_an_empty_group),
     "no sessions after a load": _replacing(Membership, "on_loaded", _sessions_end_with_a_restart),
     "no sessions of 848 after a load": _replacing(
-        consumer_membership.ConsumerMembership, "on_loaded", _sessions_end_with_a_restart
+        kip848_protocol.ConsumerMembership, "on_loaded", _sessions_end_with_a_restart
     ),
     "generations lost in load": _replacing(ClassicGroup, "from_metadata", _generations_lost_in_load),
     "compaction drops a newest record": _replacing(RowEngine, "_stays", _newest_record_dropped),

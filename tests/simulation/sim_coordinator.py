@@ -33,7 +33,6 @@ from odradek.core.records import GroupRecord, OffsetCommitRecord, decode
 from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import Surroundings
-from odradek.groups.consumer_hash import TopicFacts
 from odradek.groups.messages import (
     DeleteGroups,
     OffsetCommit,
@@ -42,6 +41,7 @@ from odradek.groups.messages import (
     PartitionCommit,
     TopicCommit,
 )
+from odradek.groups.metadata_hash import TopicFacts
 from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import EXPIRY, DurableState, GroupShard
 

@@ -7,9 +7,9 @@ import pytest
 from odradek.broker import config, config_keys
 from odradek.broker.config import BrokerConfig, log_config
 from odradek.broker.config_description import describe_broker, describe_topic
-from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import Source
-from odradek.broker.group_surroundings import group_config
+from odradek.broker.metadata_image import group_config
 from odradek.broker.quotas import Quotas
 from odradek.core.errors import ConfigError
 

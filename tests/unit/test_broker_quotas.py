@@ -16,8 +16,8 @@ from odradek.broker.quotas import (
 from odradek.catalog.shard import Entity
 from odradek.core.errors import KafkaError
 from odradek.wire import schemas
-from odradek.wire.hot import CommittedTopic, offset_commit_response
-from odradek.wire.hot_log import ProducedPartition, fetch_response, produce_response, throttled
+from odradek.wire.offset_replies import CommittedTopic, offset_commit_response
+from odradek.wire.produce_fetch_replies import ProducedPartition, fetch_response, produce_response, throttled
 from odradek.wire.schemas import Kind, milliseconds
 
 

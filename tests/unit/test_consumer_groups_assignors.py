@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.core.ids import java_string_hash
 from odradek.groups.assignors import RANGE, UNIFORM, MemberSpec, Partitions, assign, hash_order, uuid_hash
-from odradek.groups.consumer_hash import TopicFacts, group_hash, topic_hash, xxh3
+from odradek.groups.metadata_hash import TopicFacts, group_hash, topic_hash, xxh3
 from odradek.groups.regex import resolve
 
 TOPICS = [number.to_bytes(16, "big") for number in (0x1F, 0x2E00000001, 0x3D << 70)]

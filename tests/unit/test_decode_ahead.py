@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.batches import arrow
-from odradek.batches.aborted import AbortedTransaction
+from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES

@@ -15,7 +15,7 @@ import pytest
 from crc32c import crc32c
 
 from odradek.batches import arrow, decode
-from odradek.batches.aborted import AbortedTransaction, rolled_back
+from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch

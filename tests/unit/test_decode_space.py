@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from odradek.batches import space as blocks
+from odradek.batches import column_memory as blocks
 from odradek.batches.arrow import RecordSet
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
@@ -130,7 +130,7 @@ def test_a_system_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_pythons_count_does_not_tell_nothing_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.core.references.ALONE", -1)
+    monkeypatch.setattr("odradek.core.refcount.ALONE", -1)
     made = count_blocks(monkeypatch)
     space = blocks.Space()
     for _ in range(20):

@@ -11,15 +11,15 @@ from uuid import UUID
 import pytest
 from instances import Instances
 
+from odradek.broker.error_replies import refusal
 from odradek.broker.faults import Faults, find_api, find_code, kafka_name, names_topics
 from odradek.broker.fetch_sessions import FetchSessions, Wanted
 from odradek.broker.handlers import served
-from odradek.broker.refusals import refusal
 from odradek.broker.router import Api
 from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
-from odradek.wire.hot_log import FetchedPartition, fetch_response
+from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_response
 from odradek.wire.schemas import Kind
 
 APIS = {api.key: api for api in map(Api.of, served())}

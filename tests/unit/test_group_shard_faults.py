@@ -11,7 +11,7 @@ from group_rig import START_MS, MemoryPartition, Rig
 from odradek.core.effects import CancelTimer, Effect, Record, Result, SetTimer, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.membership import Membership
+from odradek.groups.classic_protocol import Membership
 from odradek.groups.messages import Heartbeat, OffsetCommit, OffsetFetch, TopicCommit
 from odradek.groups.shard import GroupShard
 

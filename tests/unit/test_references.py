@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from odradek.core.references import ALONE, held_by
+from odradek.core.refcount import ALONE, held_by
 
 
 def test_a_local_name_and_a_view() -> None:

@@ -15,7 +15,7 @@ from kio.serial import entity_writer
 
 from odradek.broker.scheduler import finish
 from odradek.wire import schemas
-from odradek.wire.lengths import MAX_ELEMENTS, length_check, whole_walk
+from odradek.wire.request_limits import MAX_ELEMENTS, length_check, whole_walk
 from odradek.wire.schemas import Kind
 
 EXAMPLES = 6

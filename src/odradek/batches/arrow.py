@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from odradek.batches import decode as kernels
-from odradek.batches.aborted import AbortedTransaction, rolled_back
+from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.decode import (
     ATTRIBUTES,

@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from odradek.batches.column_memory import space
 from odradek.batches.decode import (
     _I32S,
     _I64,
@@ -43,7 +44,6 @@ from odradek.batches.decode import (
     Int64s,
     _compiled,
 )
-from odradek.batches.space import space
 from odradek.core.errors import CorruptRecord
 
 KEYS, VALUES, TYPES, HEADERS = 1, 2, 4, 8

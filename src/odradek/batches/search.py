@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from mmap import mmap
 from typing import NamedTuple
 
-from odradek.batches.check import STEP_RECORDS, Checked, decoded, end_step, records_in_steps, uvarint, walk
 from odradek.batches.compression import DEFAULT_MAX_BYTES
 from odradek.batches.header import LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer
+from odradek.batches.record_validation import STEP_RECORDS, Checked, decoded, end_step, records_in_steps, uvarint, walk
 from odradek.batches.steps import Steps
 from odradek.core.errors import CorruptRecord
 

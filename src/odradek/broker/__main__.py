@@ -1,9 +1,9 @@
 """``python -m odradek.broker DIR HOST:PORT [name=value]…``: a broker with nothing around it.
 
 ``--exit-with-parent``: stops when stdin ends. ``--control``: the same, and stdin is a Unix socket that carries
-commands (broker/control). ``--clock-ahead-ms=N``: its clock was moved before. ``--remove-orphaned=PATH``: removes
-this directory when it stopped because the other side of ``--control`` was gone. ``--delete-config=NAME,…``: deletes
-what was set for these settings while running, before it serves.
+commands (broker/control_channel). ``--clock-ahead-ms=N``: its clock was moved before. ``--remove-orphaned=PATH``:
+removes this directory when it stopped because the other side of ``--control`` was gone. ``--delete-config=NAME,…``:
+deletes what was set for these settings while running, before it serves.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.workers import Workers
     from odradek.core.deferred import Deferred
     from odradek.wire.frames import RequestHead
-    from odradek.wire.hot_log import Chunk
+    from odradek.wire.produce_fetch_replies import Chunk
 
 Reply = Mapping[str, Any] | bytes | list["Chunk"] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker import config_protection, config_resources
 from odradek.broker.config import MIN_ISR, BrokerConfig, check_topic_configs
-from odradek.broker.config_inert import DYNAMIC
+from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import find_broker_key
 from odradek.broker.config_resources import LOGGER
 from odradek.broker.long_lists import counted
@@ -22,7 +22,7 @@ from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.wire.hot_log import Chunk
+    from odradek.wire.produce_fetch_replies import Chunk
 
 MAX_SETTINGS = 10_000
 """In a request, of one resource: they are checked in one step. No resource has a thousand; Kafka's controller writes

@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from odradek.broker.config import BrokerConfig, topic_default
-from odradek.broker.config_inert import DYNAMIC, HIDDEN
+from odradek.broker.config_ignored import DYNAMIC, HIDDEN
 from odradek.broker.config_keys import ConfigKey, Source, broker_keys, find_broker_key, inert_broker_keys, topic_keys
 
 

@@ -177,7 +177,7 @@ def topic_keys() -> dict[str, ConfigKey]:
 @cache
 def inert_broker_keys() -> dict[str, ConfigKey]:
     """Kafka's other broker settings: accepted, checked for their type, without effect."""
-    from odradek.broker.config_inert import INERT
+    from odradek.broker.config_ignored import INERT
 
     keys = {}
     for reason, table in INERT.items():

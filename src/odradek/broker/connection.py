@@ -21,7 +21,7 @@ from odradek.broker.transport import FILE_FROM_BYTES, FileSender, takes_spare
 from odradek.core.deferred import Deferred, Hangup
 from odradek.storage.segment import Slice
 from odradek.wire.frames import FrameError, FrameReader
-from odradek.wire.hot_log import Chunk, joined
+from odradek.wire.produce_fetch_replies import Chunk, joined
 
 if TYPE_CHECKING:
     from odradek.broker.api import Abandonable, Client

@@ -10,7 +10,7 @@ For tests of what clients do then. The router asks here only while a fault is se
 | drop | nothing is done and there is no reply | done, and there is no reply |
 
 As in Kafka, a connection's requests are done one after another: while one waits to be done, or has been dropped,
-those behind it stand still. Where a code stands in a reply is told in broker/refusals.
+those behind it stand still. Where a code stands in a reply is told in broker/error_replies.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from uuid import UUID
 from kio.serial._introspect import classify_field
 
 from odradek.broker.api import Context
+from odradek.broker.error_replies import FETCH, METADATA, has_code, refusal
 from odradek.broker.handlers.k03_metadata import describe_cluster
-from odradek.broker.refusals import FETCH, METADATA, has_code, refusal
 from odradek.broker.scheduler import finish
 from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
-from odradek.wire.hot_log import joined
+from odradek.wire.produce_fetch_replies import joined
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from odradek.broker.long_lists import counted
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import schemas
 from odradek.wire.elements import PIECE_BYTES, Elements
-from odradek.wire.hot_log import Chunk
+from odradek.wire.produce_fetch_replies import Chunk
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ def run(
     """Serves until SIGTERM or SIGINT (with ``exit_with_parent`` also until stdin ends), then stops in peace.
 
     ``ready(host, port)`` is called once requests are taken. ``control``: stdin is a socket on which the parent
-    commands (broker/control), and the broker stops when it ends. ``delete_configs``: as for BrokerServer. Returns
-    whether the end of stdin was why it stopped. Raises OdradekError where it cannot start.
+    commands (broker/control_channel), and the broker stops when it ends. ``delete_configs``: as for BrokerServer.
+    Returns whether the end of stdin was why it stopped. Raises OdradekError where it cannot start.
     """
     _raise_file_limit()
     try:
@@ -71,7 +71,7 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     # Logs that are made later stay too: a look at those of ten thousand partitions takes a tenth of a second.
     broker.directory.on_growth = gc.freeze
     if control:
-        from odradek.broker.control import open_channel
+        from odradek.broker.control_channel import open_channel
 
         def on_end() -> None:
             orphaned.set()

@@ -22,8 +22,8 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire import schemas
 from odradek.wire.frames import API_VERSIONS, FrameError, RequestHead, read_request_head, response_head
-from odradek.wire.hot_log import Chunk, throttled
-from odradek.wire.lengths import TooManyElements
+from odradek.wire.produce_fetch_replies import Chunk, throttled
+from odradek.wire.request_limits import TooManyElements
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:

@@ -40,12 +40,12 @@ from odradek.wire.frames import is_commit
 if TYPE_CHECKING:
     from odradek.batches.steps import Steps as BatchSteps
     from odradek.broker.api import Client, Context
-    from odradek.broker.cleaning import Cleaning
-    from odradek.broker.commit_lane import CommitLane
+    from odradek.broker.commit_fast_path import CommitLane
     from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
+    from odradek.broker.log_cleaner import Cleaning
     from odradek.broker.workers import Workers
-    from odradek.wire.hot_log import Chunk
+    from odradek.wire.produce_fetch_replies import Chunk
 
 log = logging.getLogger("odradek.broker")
 
@@ -109,7 +109,7 @@ class BrokerServer:
     def runtime(self) -> GroupRuntime:
         """The groups, made when the first of them is asked for."""
         from odradek.broker.group_runtime import GroupRuntime
-        from odradek.broker.group_surroundings import CatalogSurroundings, group_config
+        from odradek.broker.metadata_image import CatalogSurroundings, group_config
         from odradek.coordinator.runtime import Environment
 
         runtime = GroupRuntime(
@@ -130,7 +130,7 @@ class BrokerServer:
 
     @cached_property
     def commit_lane(self) -> CommitLane:
-        from odradek.broker.commit_lane import CommitLane
+        from odradek.broker.commit_fast_path import CommitLane
 
         return CommitLane(self)
 
@@ -143,7 +143,7 @@ class BrokerServer:
     @cached_property
     def cleaning(self) -> Cleaning:
         """The log cleaner, made when there is a compacted log."""
-        from odradek.broker.cleaning import Cleaning
+        from odradek.broker.log_cleaner import Cleaning
 
         return Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
 

@@ -6,7 +6,7 @@ each query, which needs no producer.
 
 from typing import TYPE_CHECKING
 
-from odradek.core.lazy import loader
+from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

@@ -18,7 +18,7 @@ from uuid import UUID
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode
 from odradek.core.varints import read_uvarint
-from odradek.wire.lengths import MAX_TAGGED_FIELDS, TooManyElements
+from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
 NEWEST = 13
 MAX_BROKERS = 10_000

@@ -13,7 +13,7 @@ __all__ = ["ConfigError", "CorruptRecord", "ErrorCode", "KafkaError", "OdradekEr
 def __getattr__(name: str) -> Any:
     # Loading kio takes longer than starting a broker's process, which needs no more than the classes below.
     if name == "ErrorCode":
-        from odradek.core.kio_alone import ErrorCode
+        from odradek.core.kio_import import ErrorCode
 
         globals()[name] = ErrorCode
         return ErrorCode
@@ -89,6 +89,6 @@ class CorruptRecord(KafkaError):
     """Bytes that are no valid record batch."""
 
     def __init__(self, message: str) -> None:
-        from odradek.core.kio_alone import ErrorCode
+        from odradek.core.kio_import import ErrorCode
 
         super().__init__(ErrorCode.corrupt_message, message)

@@ -23,7 +23,7 @@ from odradek.groups.consumer_member import (
     MemberState,
     without_epochs,
 )
-from odradek.groups.consumer_membership import ConsumerMembership, Step
+from odradek.groups.kip848_protocol import ConsumerMembership, Step
 from odradek.groups.messages import (
     Heartbeat,
     JoinGroup,

@@ -30,7 +30,6 @@ from odradek.core.ids import is_longer, java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups import consumer_records as records
 from odradek.groups.assignors import ASSIGNORS, hash_order
-from odradek.groups.consumer_hash import TopicFacts, group_hash_in_steps
 from odradek.groups.consumer_member import (
     LEAVE_EPOCH,
     ClassicSide,
@@ -40,6 +39,7 @@ from odradek.groups.consumer_member import (
     ResolvedPattern,
 )
 from odradek.groups.messages import OffsetCommit
+from odradek.groups.metadata_hash import TopicFacts, group_hash_in_steps
 
 NOTHING: Partitions = {}
 

@@ -25,6 +25,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import is_longer
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key_prefix, offset_value
 from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.classic_protocol import Membership
 from odradek.groups.commit_plan import (
     COMMITTED,
     CommitBlock,
@@ -34,7 +35,6 @@ from odradek.groups.commit_plan import (
 )
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.membership import Membership
 from odradek.groups.messages import (
     FetchedRows,
     OffsetCommit,

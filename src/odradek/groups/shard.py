@@ -32,15 +32,15 @@ from odradek.core.records import (
 )
 from odradek.groups import consumer_records
 from odradek.groups.classic import CONSUMER, ClassicGroup, State
+from odradek.groups.classic_protocol import JOIN, SESSION, SYNC, Membership
 from odradek.groups.classic_records import ClassicChange
 from odradek.groups.commit_plan import CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_classic import ClassicMembers
 from odradek.groups.consumer_group import ConsumerGroup, Nowhere, Surroundings
-from odradek.groups.consumer_membership import ConsumerMembership
 from odradek.groups.consumer_messages import ConsumerHeartbeat, DescribeConsumerGroup
 from odradek.groups.consumer_timers import KINDS
-from odradek.groups.membership import JOIN, SESSION, SYNC, Membership
+from odradek.groups.kip848_protocol import ConsumerMembership
 from odradek.groups.messages import (
     DeleteGroups,
     DescribedGroup,

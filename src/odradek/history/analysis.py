@@ -21,13 +21,13 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.history.coverage import Coverage
 from odradek.history.findings import Evidence, Finding, Rules, as_table, gather
+from odradek.history.group_findings import expiring, expiry_table, never_commit, storms
 from odradek.history.journal import Journal
-from odradek.history.logs import Logs, TimesOf, look_up, record_times
-from odradek.history.memberships import expiring, expiry_table, never_commit, storms
-from odradek.history.moves import moves
-from odradek.history.pauses import pauses
+from odradek.history.log_ends import Logs, TimesOf, look_up, record_times
 from odradek.history.read import stream_offset_history
+from odradek.history.rewinds import moves
 from odradek.history.series import lag_table
+from odradek.history.stalls import pauses
 
 POINTS = 120
 RESULTS = ("findings", "lag", "expiry", "coverage")

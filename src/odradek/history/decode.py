@@ -15,8 +15,8 @@ import pyarrow as pa
 from odradek.core.record_schemas import RECORD_TYPES
 from odradek.core.records import UnknownRecord, decode
 from odradek.history.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
-from odradek.history.kernel import COMMIT, RARE, Array, Parsed, gather
-from odradek.history.rare import Row, rare_row
+from odradek.history.decode_kernel import COMMIT, RARE, Array, Parsed, gather
+from odradek.history.group_records import Row, rare_row
 
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
 """The columns of the source that ``decode_batch`` looks at."""

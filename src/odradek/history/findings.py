@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from odradek.history.columns import TIME
 from odradek.history.journal import Commits, GroupEvent, Journal
-from odradek.history.logs import Logs, Place, TimesOf
+from odradek.history.log_ends import Logs, Place, TimesOf
 
 KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
 MOST_PROOFS = 100

@@ -10,8 +10,8 @@ import pyarrow as pa
 from odradek.history.columns import TIME
 from odradek.history.findings import Evidence, waiting_since
 from odradek.history.journal import Array, Key
-from odradek.history.logs import Log
-from odradek.history.moves import classify
+from odradek.history.log_ends import Log
+from odradek.history.rewinds import classify
 
 SCHEMA = pa.schema(
     [

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from odradek._version import __version__
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.references import held_by
+from odradek.core.refcount import held_by
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
 from odradek.wire import frames, schemas

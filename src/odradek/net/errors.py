@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
-from odradek.wire.lengths import TooManyElements
+from odradek.wire.request_limits import TooManyElements
 
 
 class _Passing(OdradekError):

@@ -17,7 +17,7 @@ from uuid import UUID
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.core.varints import read_uvarint, uvarint
-from odradek.wire.lengths import MAX_TAGGED_FIELDS, TooManyElements
+from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
 FETCH = 1
 IDS_FROM = 13

@@ -35,9 +35,9 @@ from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.coverage import Coverage, Covered
 from odradek.history.findings import KINDS, Rules
 from odradek.history.findings import SCHEMA as FINDINGS
+from odradek.history.group_findings import EXPIRY_SCHEMA as EXPIRY
 from odradek.history.journal import COLUMNS, GROUP_KINDS, busy_ranks, even_moments
-from odradek.history.logs import Logs, look_up
-from odradek.history.memberships import EXPIRY_SCHEMA as EXPIRY
+from odradek.history.log_ends import Logs, look_up
 from odradek.history.series import SCHEMA as LAG
 from odradek.history.views import SCHEMAS, check_table
 from odradek.pipelines.ranked import at_ranks
@@ -221,7 +221,7 @@ def _analyser(
 
     def analyse_group(records: pa.Table) -> pa.Table:
         from odradek.history.analysis import analyse_table
-        from odradek.history.logs import record_times
+        from odradek.history.log_ends import record_times
 
         found = analyse_table(records, logs, partial(record_times, config), rules, coverage, since_us=since_us)
         columns = [_one_list(getattr(found, name)) for name in _ANALYSED.names]

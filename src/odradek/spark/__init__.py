@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.core.lazy import loader
+from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
     from odradek.spark.source import register

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from mmap import mmap
 
-from odradek.batches.check import Checked, begin_check
 from odradek.batches.compression import CODES, NONE, compress, decompress_in_steps, decompress_small
 from odradek.batches.encode import recompress, repacked, with_max_timestamp
 from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer, validate
+from odradek.batches.record_validation import Checked, begin_check
 from odradek.batches.search import Condition, Found, search
 from odradek.batches.steps import Call, Steps, begin
 from odradek.core.errors import ErrorCode, KafkaError

@@ -22,7 +22,7 @@ from odradek.batches.header import (
 from odradek.batches.search import Condition, search
 from odradek.batches.steps import Steps
 from odradek.core.errors import CorruptRecord
-from odradek.core.references import held_by
+from odradek.core.refcount import held_by
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex

@@ -136,7 +136,7 @@ class BrokerProcess:
         return line.decode().strip()
 
     def command(self, do: str, **arguments: Any) -> Any:
-        """Has the broker carry out a command of broker/control. Raises ValueError, or BrokerFailed when it is gone."""
+        """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed when the broker is gone."""
         if self._owner != os.getpid():
             raise BrokerFailed("only the process that started the broker commands it, not a fork of that")
         with self._one_at_a_time:

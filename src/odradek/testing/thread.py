@@ -11,7 +11,7 @@ from typing import Any
 
 from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig
-from odradek.broker.control import Control
+from odradek.broker.control_channel import Control
 from odradek.broker.server import BrokerServer
 from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
 
@@ -92,7 +92,7 @@ class BrokerThread:
             await broker.abandon()
 
     def command(self, do: str, **arguments: Any) -> Any:
-        """Has the broker carry out a command of broker/control. Raises ValueError, or BrokerFailed when it is gone."""
+        """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed when the broker is gone."""
         if not self.running:
             raise BrokerFailed("the broker is not running")
         work = self._control.execute({"do": do, **arguments})

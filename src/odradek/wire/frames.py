@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import read_uvarint
 from odradek.wire import schemas
-from odradek.wire.lengths import MAX_TAGGED_FIELDS
+from odradek.wire.request_limits import MAX_TAGGED_FIELDS
 from odradek.wire.schemas import Kind
 
 API_VERSIONS = 18

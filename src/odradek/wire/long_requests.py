@@ -15,12 +15,12 @@ from dataclasses import Field, fields, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-import odradek.core.kio_alone  # noqa: F401  # isort: skip  (before kio)
+import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
 from kio.serial import entity_reader
 from kio.serial._introspect import classify_field, get_field_tag
 from kio.serial.readers import read_compact_string, read_legacy_string
 
-from odradek.wire.lengths import (
+from odradek.wire.request_limits import (
     CountingWalk,
     array_start,
     fields_walk,

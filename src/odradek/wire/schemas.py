@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import odradek.core.kio_alone  # noqa: F401  # isort: skip  (before kio)
+import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
@@ -27,7 +27,7 @@ from kio.static.constants import EntityType
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
 from odradek.wire.elements import Elements, Pack, in_pieces
-from odradek.wire.lengths import ELEMENTS_AT_ONCE, TooManyElements, length_check, without_unknown_tags
+from odradek.wire.request_limits import ELEMENTS_AT_ONCE, TooManyElements, length_check, without_unknown_tags
 
 Writer = Callable[[list[bytes], Any], None]
 _MISSING = object()

@@ -20,7 +20,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.client_batch import time_bounds
-from odradek.wire.hot_log import Chunk, ProducedPartition, produce_response, produce_response_in_steps
+from odradek.wire.produce_fetch_replies import Chunk, ProducedPartition, produce_response, produce_response_in_steps
 
 if TYPE_CHECKING:
     from odradek.batches import steps as batch_steps

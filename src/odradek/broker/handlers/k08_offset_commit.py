@@ -15,13 +15,13 @@ from odradek.broker.scheduler import Steps, finish
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
-from odradek.wire.hot import CommittedTopic, offset_commit_response, offset_commit_response_in_steps
+from odradek.wire.offset_replies import CommittedTopic, offset_commit_response, offset_commit_response_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.catalog.shard import Topic
-    from odradek.wire.hot_log import Chunk
+    from odradek.wire.produce_fetch_replies import Chunk
 
 VERSIONS = (2, 10)
 IS_FREQUENT = True

@@ -17,7 +17,7 @@ from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetFetch, OffsetFetchReply
 from odradek.wire.elements import Pieces, in_pieces
-from odradek.wire.hot import (
+from odradek.wire.offset_replies import (
     FETCHED_TOPIC_END,
     FetchedGroup,
     FetchedTopic,
@@ -34,7 +34,7 @@ from odradek.wire.hot import (
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.wire.hot_log import Chunk
+    from odradek.wire.produce_fetch_replies import Chunk
 
 VERSIONS = (1, 10)
 IS_FREQUENT = True

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.elements import Elements
-    from odradek.wire.hot_log import Chunk
+    from odradek.wire.produce_fetch_replies import Chunk
 
 VERSIONS = (2, 7)
 STEP_TOPICS = 500

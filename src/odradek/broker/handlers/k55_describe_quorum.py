@@ -14,7 +14,7 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.wire.hot_log import Chunk
+    from odradek.wire.produce_fetch_replies import Chunk
 
 VERSIONS = (0, 2)
 LISTENER = "PLAINTEXT"

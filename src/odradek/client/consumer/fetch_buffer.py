@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.batches.aborted import AbortedTransaction
+from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 

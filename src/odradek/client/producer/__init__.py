@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from odradek.core.lazy import loader
+from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
     from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, ProducerConfig, RecordMetadata

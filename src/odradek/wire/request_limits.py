@@ -24,7 +24,7 @@ from dataclasses import Field, fields
 from functools import cache
 from typing import Any, NamedTuple, get_origin
 
-import odradek.core.kio_alone  # noqa: F401  # isort: skip  (before kio)
+import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.static.constants import EntityType
 

@@ -19,7 +19,7 @@ from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
 from odradek.wire.frames import read_request_head, response_head
-from odradek.wire.hot_commit import MAX_FRAME_BYTES, Commit, Layout, Same, positions_in
+from odradek.wire.offset_commit_frames import MAX_FRAME_BYTES, Commit, Layout, Same, positions_in
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:

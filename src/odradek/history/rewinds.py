@@ -21,7 +21,7 @@ import numpy as np
 
 from odradek.history.findings import Evidence, Finding, Rules, event_proof, told_us, waiting_since
 from odradek.history.journal import Array, Commits, GroupEvent, Key
-from odradek.history.logs import Place
+from odradek.history.log_ends import Place
 
 READER_RUN = 5
 MOST_LOOKED_UP = 5_000

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from odradek.core import references
+from odradek.core import refcount
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -50,7 +50,7 @@ class Space(threading.local):
             self.used -= len(array) - used
 
     def _next_block(self) -> None:
-        if len(self.block) and references.ALONE >= 0:  # else nobody could tell when it comes free
+        if len(self.block) and refcount.ALONE >= 0:  # else nobody could tell when it comes free
             _spare.append((self.block, self._start))
         self.block = np.empty(0, np.uint8)
         self.block, self._start = _free_block() or _large_pages()
@@ -65,7 +65,7 @@ def _free_block() -> tuple[Bytes, int] | None:
             block, start = _spare.pop()
         except IndexError:
             break
-        if references.held_by(block, 1):  # every array in it holds it
+        if refcount.held_by(block, 1):  # every array in it holds it
             found = block, start
         else:
             held.append((block, start))

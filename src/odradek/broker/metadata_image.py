@@ -9,7 +9,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.metadata_log import Catalog
 from odradek.catalog.shard import GROUP, Topic
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_hash import TopicFacts
+from odradek.groups.metadata_hash import TopicFacts
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:

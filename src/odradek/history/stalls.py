@@ -15,7 +15,7 @@ import numpy as np
 from odradek.core.ids import TopicPartition
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, told_us, waiting_since
 from odradek.history.journal import Array, Key
-from odradek.history.logs import Place
+from odradek.history.log_ends import Place
 
 
 @dataclass(frozen=True, slots=True)

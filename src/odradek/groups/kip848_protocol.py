@@ -24,6 +24,7 @@ from odradek.core.pace import Pace
 from odradek.groups import assignors, migration, regex
 from odradek.groups import consumer_records as records
 from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.classic_protocol import Membership
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_checks import check_epoch, check_request, check_size, identified
@@ -46,7 +47,6 @@ from odradek.groups.consumer_messages import (
     DescribedConsumerGroup,
 )
 from odradek.groups.consumer_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
-from odradek.groups.membership import Membership
 
 _NEVER_MS = (1 << 31) - 1  # how long topics are taken to be as they were, unless somebody says otherwise
 _PATTERN_PAUSE_MS = 10_000
