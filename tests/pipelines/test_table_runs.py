@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake import DeltaTable as Log
+from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql.types import LongType, StructField, StructType
 
 from odradek.core.errors import StorageError
@@ -124,6 +125,94 @@ def test_ten_runs_that_add_one_batch_at_once_add_it_once(tmp_path: Path) -> None
         thread.join(60)
     assert {added[:3] for added in told} == {(5, 0, 1)}
     assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 6
+
+
+# --- Delta: a commit whose answer is lost ----------------------------------------------------------------------------
+
+_LOST = [CommitFailedError("a version of this number is there"), DeltaError("timed out"), OSError(5, "reset by peer")]
+
+
+class Answers:
+    """Of the log's storage: what a commit is answered, whether it ``lands`` in the log before, and whether the log can
+    be read afterwards. A commit that has not landed can be sent late."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception, *, lands: bool, is_read: bool = True) -> None:
+        commit, look = Log.create_write_transaction, Log.is_deltatable
+        self.late: Callable[[], None] = lambda: None
+
+        def lost(log: Any, *given: Any, **named: Any) -> None:
+            self.late = lambda: commit(log, *given, **named)
+            if lands:
+                self.late()
+            if not is_read:
+                monkeypatch.setattr(Log, "is_deltatable", unread)
+            raise error
+
+        def unread(*given: Any) -> bool:
+            raise OSError(5, "the storage is away")
+
+        self.restore = lambda: (
+            monkeypatch.setattr(Log, "create_write_transaction", commit),
+            monkeypatch.setattr(Log, "is_deltatable", look),
+        )
+        monkeypatch.setattr(Log, "create_write_transaction", lost)
+
+
+@pytest.mark.parametrize("error", _LOST)
+def test_a_commit_whose_answer_is_lost_is_looked_up(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = delta_table(tmp_path, "a" * 32)
+    table.add(Rows(1), 0, QUERY)
+    answers = Answers(monkeypatch, error, lands=True)
+    added = table.add(Rows(5), 1, QUERY)
+    answers.restore()
+    table.close()
+    assert added[:3] == (5, 0, 1)
+    assert files(tmp_path) == log_files(tmp_path)
+    assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 6
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("error", _LOST)
+def test_where_the_log_does_not_say_the_files_stay_and_the_next_run_settles_it(
+    error: Exception, lands: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = delta_table(tmp_path, "a" * 32)
+    table.add(Rows(1), 0, QUERY)
+    answers = Answers(monkeypatch, error, lands=lands, is_read=False)
+    with pytest.raises(StorageError, match=r"gets batch 1 is not known .*files stay, and the next run settles it"):
+        table.add(Rows(5), 1, QUERY)
+    answers.restore()
+    table.close()
+    assert len(files(tmp_path)) == 2
+    following = delta_table(tmp_path, "b" * 32)
+    following.prepare(frozenset(["a" * 32]))
+    assert following.add(Rows(5), 1, QUERY)[:3] == (5, 0, 1)
+    following.close()
+    assert files(tmp_path) == log_files(tmp_path)
+    assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 6
+
+
+def test_a_commit_that_lands_late_has_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is still on its way when the log is looked at."""
+    table = delta_table(tmp_path, "a" * 32)
+    table.add(Rows(1), 0, QUERY)
+    answers = Answers(monkeypatch, DeltaError("timed out"), lands=False)
+    with pytest.raises(StorageError, match="it is not there now"):
+        table.add(Rows(5), 1, QUERY)
+    answers.restore()
+    table.close()
+    answers.late()
+    assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 6
+    following = delta_table(tmp_path, "b" * 32)
+    following.prepare(frozenset(["a" * 32]))
+    assert following.add(Rows(5), 1, QUERY)[:3] == (5, 0, 1)
+    following.close()
+    assert files(tmp_path) == log_files(tmp_path)
+
+
+# --- Delta: statistics ------------------------------------------------------------------------------------------------
 
 
 def test_delta_files_carry_minima_maxima_and_null_counts(tmp_path: Path) -> None:

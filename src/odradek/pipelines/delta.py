@@ -75,6 +75,7 @@ class DeltaTable:
         self._staging = Staging(staging, run)
         self._run = self._staging.run
         self._has_written = False
+        self._is_open = False  # whether a commit may still appear in the log
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
 
@@ -99,11 +100,11 @@ class DeltaTable:
         self._staging.root.make()
 
     def close(self) -> None:
-        """Removes what this run has left in and beside the table, but for what it has committed."""
+        """Removes what this run has left in and beside the table, but for what it has committed, or may have."""
         from deltalake.exceptions import DeltaError
 
         self._staging.close()
-        if self._has_written:
+        if self._has_written and not self._is_open:
             with contextlib.suppress(DeltaError, OSError):  # a later run finds them, too
                 self._remove_leftovers([self._run])
 
@@ -198,33 +199,71 @@ class DeltaTable:
 
     def _commit(self, actions: list[AddAction], schema: Schema, batch: _Batch) -> Added:
         """deltalake takes a second commit of one transaction id where the log was loaded after the first. So each try
-        looks at the very version that it builds on, and is refused where that is not the newest any more."""
-        from deltalake import CommitProperties, Transaction
-        from deltalake.exceptions import CommitFailedError
+        looks at the very version that it builds on, and is refused where that is not the newest any more.
 
-        for left in reversed(range(_TRIES)):
-            log = self._log(schema) or self._begun(schema)
-            known = log.transaction_version(batch.query_id)
-            if known is not None and known >= batch.number:
-                for action in actions:
-                    self._table.delete(action.path)
-                return self._committed(log, batch.number, batch.query_id).added
-            properties = CommitProperties(
-                custom_metadata={"odradek.batch": batch.told(self._run)},
-                max_commit_retries=0,
-                app_transactions=[Transaction(batch.query_id, batch.number)],
-            )
+        Where a try fails, the log says whether it did: an answer may be lost on its way after the commit was made.
+        """
+        from deltalake.exceptions import DeltaError
+
+        failed: Exception | None = None
+        built_on = -1
+        for _ in range(_TRIES):
             try:
-                log.create_write_transaction(
-                    actions, "append", log.schema(), self._partition_by, commit_properties=properties
-                )
-            except CommitFailedError:
-                newest = self._log(schema)
-                if not left or newest is None or newest.version() == log.version():
+                log = self._log(schema) or self._begun(schema)
+                if self._has(log, batch):
+                    return self._settled(log, actions, batch)
+            except (DeltaError, OSError) as error:
+                if failed is None:
                     raise
+                raise self._left_open(batch, "it cannot be read", failed) from error
+            if failed is not None and log.version() == built_on:
+                raise self._left_open(batch, "it is not there now", failed) from failed
+            built_on, self._is_open = log.version(), True
+            try:
+                self._try_to_commit(log, actions, batch)
+            except (DeltaError, OSError) as error:
+                failed = error
             else:
+                self._is_open = False
                 return batch.added
-        raise AssertionError("unreachable")
+        assert failed is not None
+        raise self._left_open(batch, "others commit all the time", failed) from failed
+
+    def _try_to_commit(self, log: Log, actions: list[AddAction], batch: _Batch) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        properties = CommitProperties(
+            custom_metadata={"odradek.batch": batch.told(self._run)},
+            max_commit_retries=0,
+            app_transactions=[Transaction(batch.query_id, batch.number)],
+        )
+        log.create_write_transaction(actions, "append", log.schema(), self._partition_by, commit_properties=properties)
+
+    @staticmethod
+    def _has(log: Log, batch: _Batch) -> bool:
+        known = log.transaction_version(batch.query_id)
+        return known is not None and known >= batch.number
+
+    def _settled(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
+        """What the log has of a batch: by a commit of this run's whose answer was lost, or by another run's. Files that
+        are in no commit go."""
+        held = self._committed(log, batch.number, batch.query_id)
+        self._is_open = False
+        check_covers(self._table.uri, batch.number, held.covers, batch.covers)
+        kept, whole = self._committed_by({self._run[:8]})
+        for path in (action.path for action in actions):
+            last = path.rpartition("/")[2]
+            found = _OURS.match(last)
+            if last not in kept and (found is None or found.group(1, 2) not in whole):
+                self._table.delete(path)
+        return held.added
+
+    def _left_open(self, batch: _Batch, found: str, error: Exception) -> StorageError:
+        """A commit that failed may have been made, or be made by a request that is still on its way."""
+        return StorageError(
+            f"the Delta table {self._table.uri} cannot be written: {error}. Whether its log gets batch {batch.number} "
+            f"is not known ({found}): the batch's files stay, and the next run settles it"
+        )
 
     def _remove_leftovers(self, runs: Collection[str]) -> None:
         """Removes files that these runs have written and the log never had."""
