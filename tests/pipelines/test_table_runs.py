@@ -238,6 +238,77 @@ def test_a_delta_run_removes_what_its_dead_attempts_wrote_and_no_more(tmp_path: 
     assert files(tmp_path) == sorted([*log_files(tmp_path), "theirs.parquet"])
 
 
+LEFT = "batch-000007-01234567-{run}-0123456789ab-00000.parquet"
+
+
+def leave(root: Path, run: str, days: float = 0.0) -> Path:
+    """A file that a task of a run has written and that no commit has."""
+    path = root / "t" / LEFT.format(run=run[:8])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"PAR1 torn")
+    os.utime(path, (time.time() - days * 86_400,) * 2)
+    return path
+
+
+def test_what_a_task_of_a_dead_run_writes_after_the_next_one_has_begun_goes_with_that_one(tmp_path: Path) -> None:
+    table = delta_table(tmp_path, "b" * 32)
+    table.prepare(frozenset(["a" * 32]))
+    table.add(Rows(3), 0, QUERY)
+    late, others = leave(tmp_path, "a" * 32), leave(tmp_path, "c" * 32)
+    table.close()
+    assert (late.exists(), others.exists()) == (False, True)
+    assert set(log_files(tmp_path)) < set(files(tmp_path))
+
+    beside = ParquetTable(*(LocalPlace(tmp_path / name) for name in ("p", "b", ".p.staging")), run="b" * 32)
+    beside.prepare(frozenset(["a" * 32]))
+    for run in "ac":
+        (tmp_path / ".p.staging" / (run * 32) / "batch-7").mkdir(parents=True)
+    beside.close()
+    assert [path.name for path in (tmp_path / ".p.staging").iterdir()] == ["c" * 32]
+
+
+def test_what_is_of_no_known_run_goes_after_a_day(tmp_path: Path) -> None:
+    """Its record may have been removed by a user."""
+    table = delta_table(tmp_path, "a" * 32)
+    table.add(Rows(3), 0, QUERY)
+    (held,) = log_files(tmp_path)
+    os.utime(tmp_path / "t" / held, (time.time() - 200_000,) * 2)
+    old, young = leave(tmp_path, "c" * 32, days=1.1), leave(tmp_path, "d" * 32, days=0.5)
+    theirs = tmp_path / "t" / "theirs.parquet"
+    theirs.write_bytes(b"PAR1 torn")
+    os.utime(theirs, (0, 0))
+    delta_table(tmp_path, "b" * 32).prepare(frozenset())
+    assert files(tmp_path) == sorted([held, young.name, theirs.name])
+    # Once a day: to list a large table takes long.
+    again = leave(tmp_path, "c" * 32, days=1.1)
+    delta_table(tmp_path, "e" * 32).prepare(frozenset())
+    assert again.exists()
+    (tmp_path / "t" / "_odradek" / "swept").write_text(f"{time.time() - 90_000}")
+    delta_table(tmp_path, "e" * 32).prepare(frozenset())
+    assert not again.exists()
+    assert not old.exists()
+
+
+def test_files_whose_commits_are_gone_from_the_log_stay(tmp_path: Path) -> None:
+    """The log's begin is removed after some time. Then a file that the newest version lacks may be of an older one."""
+    table = delta_table(tmp_path, "a" * 32)
+    for batch in range(3):
+        table.add(Rows(3), batch, QUERY)
+    before = log_files(tmp_path)
+    Log(tmp_path / "t").optimize.compact()
+    table.add(Rows(3), 3, QUERY)
+    Log(tmp_path / "t").create_checkpoint()
+    for version in range(4):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    for name in files(tmp_path):
+        os.utime(tmp_path / "t" / name, (time.time() - 200_000,) * 2)
+    late = leave(tmp_path, "a" * 32)
+    os.utime(late, (time.time() + 1000,) * 2)
+    delta_table(tmp_path, "b" * 32).prepare(frozenset(["a" * 32]))
+    assert set(before) < set(files(tmp_path))
+    assert not late.exists(), "it is younger than the oldest commit that is there: that would have it"
+
+
 def test_files_that_a_dead_run_committed_stay_though_the_newest_version_lacks_them(tmp_path: Path) -> None:
     """Older versions of the table have them."""
     table = delta_table(tmp_path, "a" * 32)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.json_depth import parse_json
 from odradek.pipelines.batch_rows import check_covers
+from odradek.pipelines.delta_leftovers import DeltaLeftovers
 from odradek.pipelines.lake import Added, named_for, prefix_of
-from odradek.pipelines.places import LocalPlace, Place
+from odradek.pipelines.places import File, LocalPlace, Place
 from odradek.pipelines.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _TRIES = 20
 _COMMITS_LOOKED_AT = 100
-# Of a file: the batch, and the run that wrote it.
-_OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-([0-9a-f]{8})-")
 
 
 class _Batch(NamedTuple):
@@ -78,6 +76,9 @@ class DeltaTable:
         self._is_open = False  # whether a commit may still appear in the log
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
+        self._leftovers = DeltaLeftovers(table, self._opened)
+        self._adding = threading.Lock()
+        self._dead: frozenset[str] = frozenset()
 
     @property
     def uri(self) -> str:
@@ -92,29 +93,36 @@ class DeltaTable:
         from deltalake.exceptions import DeltaError
 
         self._table.make()
+        self._dead = frozenset(dead or ())
         try:
-            self._remove_leftovers(dead or ())
+            self._leftovers.remove_those_of(self._dead)
+            self._leftovers.remove_old()
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
         self._staging.remove_runs(dead)
         self._staging.root.make()
 
     def close(self) -> None:
-        """Removes what this run has left in and beside the table, but for what it has committed, or may have."""
+        """Removes what this run and dead ones have left in and beside the table, but for what this run has committed,
+        or may have. Dead ones have left more since ``prepare`` where a task of theirs was still writing.
+        """
         from deltalake.exceptions import DeltaError
 
         self._staging.close()
-        if self._has_written and not self._is_open:
-            with contextlib.suppress(DeltaError, OSError):  # a later run finds them, too
-                self._remove_leftovers([self._run])
+        if not self._adding.acquire(blocking=False):  # another thread is about to commit: a later run looks
+            return
+        try:
+            own = [self._run] if self._has_written and not self._is_open else []
+            with contextlib.suppress(DeltaError, StorageError, OSError):  # a later run finds them, too
+                self._leftovers.remove_those_of([*own, *self._dead])
+        finally:
+            self._adding.release()
 
     def has_batches(self) -> bool:
         """Whether a query has added anything. (Rows of others may be there all the same.)"""
-        from deltalake import DeltaTable as Log
-
-        if not Log.is_deltatable(self.uri, self._options):
+        log = self._opened()
+        if log is None:
             return False
-        log = Log(self.uri, storage_options=self._options)
         told = (str(commit.get("odradek.batch", "0 replay-")) for commit in log.history())
         return any(not text.startswith("0 replay-") for text in told)
 
@@ -122,13 +130,13 @@ class DeltaTable:
         """Whether a query or a replay has added anything, or may have: where the log's begin was removed, none can
         tell. Raises StorageError.
         """
-        from deltalake import DeltaTable as Log
         from deltalake.exceptions import DeltaError
 
         try:
-            if not Log.is_deltatable(self.uri, self._options):
+            log = self._opened()
+            if log is None:
                 return False
-            commits = Log(self.uri, storage_options=self._options).history()
+            commits = log.history()
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
         return all(commit["version"] != 0 for commit in commits) or any("odradek.batch" in one for one in commits)
@@ -154,11 +162,9 @@ class DeltaTable:
 
     def _held(self, batch_id: int, query_id: str) -> _Batch | None:
         """A batch that is in the table. Raises what deltalake raises."""
-        from deltalake import DeltaTable as Log
-
-        if not Log.is_deltatable(self.uri, self._options):
+        log = self._opened()
+        if log is None:
             return None
-        log = Log(self.uri, storage_options=self._options)
         known = log.transaction_version(query_id)
         return self._committed(log, batch_id, query_id) if known is not None and known >= batch_id else None
 
@@ -166,6 +172,10 @@ class DeltaTable:
         """Adds a batch as one commit, unless it is in the table; returns what it has brought. Raises StorageError, and
         what ``BatchRows.write`` raises.
         """
+        with self._adding:
+            return self._add(rows, batch_id, query_id)
+
+    def _add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
         from deltalake.exceptions import DeltaError
 
         try:
@@ -250,12 +260,7 @@ class DeltaTable:
         held = self._committed(log, batch.number, batch.query_id)
         self._is_open = False
         check_covers(self._table.uri, batch.number, held.covers, batch.covers)
-        kept, whole = self._committed_by({self._run[:8]})
-        for path in (action.path for action in actions):
-            last = path.rpartition("/")[2]
-            found = _OURS.match(last)
-            if last not in kept and (found is None or found.group(1, 2) not in whole):
-                self._table.delete(path)
+        self._leftovers.remove(File(action.path, action.size, time.time()) for action in actions)
         return held.added
 
     def _left_open(self, batch: _Batch, found: str, error: Exception) -> StorageError:
@@ -264,39 +269,6 @@ class DeltaTable:
             f"the Delta table {self._table.uri} cannot be written: {error}. Whether its log gets batch {batch.number} "
             f"is not known ({found}): the batch's files stay, and the next run settles it"
         )
-
-    def _remove_leftovers(self, runs: Collection[str]) -> None:
-        """Removes files that these runs have written and the log never had."""
-        ids = {run[:8] for run in runs}
-        ours = [file.name for file in self._table.data_files()] if ids else []
-        found = {name: match for name in ours if (match := _OURS.match(name.rpartition("/")[2])) and match[2] in ids}
-        if not found:
-            return
-        kept, whole = self._committed_by(ids)
-        for name, match in found.items():
-            if name.rpartition("/")[2] not in kept and match.group(1, 2) not in whole:
-                self._table.delete(name)
-
-    def _committed_by(self, ids: Collection[str]) -> tuple[set[str], set[tuple[str, str]]]:
-        """Which files these runs have committed, by their last names; and the batches of which the log does not tell
-        any more, all of whose files are kept: they may be of versions that somebody still reads."""
-        from deltalake import DeltaTable as Log
-
-        kept: set[str] = set()
-        whole: set[tuple[str, str]] = set()
-        if not Log.is_deltatable(self.uri, self._options):
-            return kept, whole
-        for commit in Log(self.uri, storage_options=self._options).history():
-            told = str(commit.get("odradek.batch", "")).split()
-            if len(told) < 5 or told[4] not in ids:
-                continue
-            text = self._table.child("_delta_log").read_text(f"{commit['version']:020}.json")
-            if text is None:
-                whole.add((prefix_of(int(told[0]), told[1]), told[4]))
-                continue
-            adds = (parse_json(line).get("add") for line in text.splitlines() if line.strip())
-            kept.update(add["path"].rpartition("/")[2] for add in adds if add)
-        return kept, whole
 
     def _schema_of(self, columns: StructType) -> Schema:
         from deltalake import Schema
@@ -312,13 +284,19 @@ class DeltaTable:
 
         return Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
 
-    def _log(self, wanted: Schema) -> Log | None:
-        """The table's log; None where there is none yet. Raises ConfigError where the table has other columns."""
+    def _opened(self) -> Log | None:
+        """The log as it is now; None where there is none."""
         from deltalake import DeltaTable as Log
 
         if not Log.is_deltatable(self.uri, self._options):
             return None
-        log = Log(self.uri, storage_options=self._options)
+        return Log(self.uri, storage_options=self._options)
+
+    def _log(self, wanted: Schema) -> Log | None:
+        """The table's log; None where there is none yet. Raises ConfigError where the table has other columns."""
+        log = self._opened()
+        if log is None:
+            return None
         held = {field.name: field.type for field in log.schema().fields}
         for field in wanted.fields:
             found, needed = held.get(field.name), _type_name(field.type)

@@ -29,7 +29,7 @@ from odradek.pipelines.queries import run_query
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.sources import Source, TopicLag
-from odradek.pipelines.staging import ERROR
+from odradek.pipelines.staging import ERROR, has_other_attempts, tagged_jobs
 from odradek.pipelines.table_folders import folder_of, log_options
 from odradek.pipelines.table_state import BATCHES, STATE, Shape, begin_table, bind, check_checkpoint, check_table
 from odradek.pipelines.task_reports import TaskReport
@@ -125,7 +125,6 @@ class Table:
         self.target = target
         self._decoder: Decoder | None = None
         self._columns: StructType | None = None
-        self._has_written = False
         self.place = place_of(target.output, spark)
         self.place.make()
         self._locked = contextlib.ExitStack()
@@ -191,13 +190,13 @@ class Table:
         """Has Spark put the records of a batch, which are those of ``planned``, into the table. Raises ConfigError,
         StorageError, BadRecords, FilesNotSeen.
         """
-        self._has_written = True
         frame = self.frame(batch)
         if self.target.files_per_batch is not None:
             frame = frame.coalesce(self.target.files_per_batch)
         check = _refuse_bad if self.target.on_bad == "fail" else None
         covers = None if planned is None else covered(planned.ranges)
-        return self._writer.add(SparkRows(frame, check, covers), batch_id, query or query_id(self.checkpoint))
+        with self._watched(batch.sparkSession):
+            return self._writer.add(SparkRows(frame, check, covers), batch_id, query or query_id(self.checkpoint))
 
     def add_ranges(
         self,
@@ -212,7 +211,6 @@ class Table:
         """Has Spark's workers read the ranges of a batch and put them into the table. ``heard`` gets what the tasks
         report. Raises what ``add`` raises, and RangesNotRead.
         """
-        self._has_written = True
         assert self._decoder is not None
         assert self._columns is not None
         rows = RangeRows(
@@ -228,15 +226,22 @@ class Table:
             fail_on_bad=self.target.on_bad == "fail",
             told=heard,
         )
-        return self._writer.add(rows, batch_id, query or query_id(self.checkpoint))
+        with self._watched(spark):
+            return self._writer.add(rows, batch_id, query or query_id(self.checkpoint))
+
+    @contextlib.contextmanager
+    def _watched(self, spark: SparkSession) -> Iterator[None]:
+        """Tells later runs to look for what this one leaves, where a task may write when the run has ended: one of a
+        batch that does not come to its end, or a try beside the one that counts.
+        """
+        was_left, self._run.is_left = self._run.is_left, True
+        with tagged_jobs(spark) as tag:
+            yield
+            self._run.is_left = was_left or has_other_attempts(spark, tag)
 
     def told(self, query: str) -> Added | None:
         """What the replay of this id has brought; None where the table does not hold it."""
         return self._writer.told(0, query)
-
-    def abandon(self) -> None:
-        """The run has failed: a task of its may still be writing, and a later run looks for what it leaves."""
-        self._run.is_left = self._has_written
 
     def close(self) -> None:
         try:
@@ -408,9 +413,6 @@ def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tu
 
     try:
         yield table, seeing
-    except BaseException:
-        table.abandon()
-        raise
     finally:
         table.close()
 

@@ -28,10 +28,13 @@ _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
 
 class File(NamedTuple):
-    """A file by its name below a place, ``/`` between folders; ``size`` in bytes."""
+    """A file by its name below a place, ``/`` between folders; ``size`` in bytes; ``written_s``: seconds since 1970, 0
+    where that is not known.
+    """
 
     name: str
     size: int
+    written_s: float = 0.0
 
 
 class Place(Protocol):
@@ -155,8 +158,14 @@ class LocalPlace:
             return 0.0
 
     def data_files(self) -> list[File]:
-        found = ((path, path.relative_to(self.path)) for path in self.path.glob("**/*.parquet"))
-        return sorted(File(name.as_posix(), path.stat().st_size) for path, name in found if is_data(name.parts))
+        found: list[File] = []
+        for path in self.path.glob("**/*.parquet"):
+            name = path.relative_to(self.path)
+            with contextlib.suppress(FileNotFoundError):  # removed by now
+                if is_data(name.parts):
+                    looked = path.stat()
+                    found.append(File(name.as_posix(), looked.st_size, looked.st_mtime))
+        return sorted(found)
 
     def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:
         assert isinstance(source, LocalPlace)
@@ -257,8 +266,15 @@ class HadoopPlace:
         with self._told("read"):
             if not self._fs.exists(self._path):
                 return 0.0
-            changed = self._fs.getFileStatus(self._path).getModificationTime() / 1000
+            changed = self._changed_ms() / 1000
         return max(0.0, time.time() - changed) if changed else 0.0
+
+    def _changed_ms(self) -> int:
+        """By the newest file below it, where there is one: s3a says of each folder that it was changed just now."""
+        newest, files = 0, self._fs.listFiles(self._path, True)
+        while files.hasNext():
+            newest = max(newest, files.next().getModificationTime())
+        return newest or int(self._fs.getFileStatus(self._path).getModificationTime())
 
     def data_files(self) -> list[File]:
         found: list[File] = []
@@ -271,7 +287,7 @@ class HadoopPlace:
                 status = files.next()
                 name = str(status.getPath().toUri().getPath()).removeprefix(root)
                 if name.endswith(".parquet") and is_data(tuple(name.split("/"))):
-                    found.append(File(name, status.getLen()))
+                    found.append(File(name, status.getLen(), status.getModificationTime() / 1000))
         return sorted(found)
 
     def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:

@@ -3,7 +3,7 @@
 A run begins by writing its record and looking at the others. One that lives is a reason to refuse, by name. A run of
 this machine lives while its process does; one of another machine while its record is renewed. What a dead run has left
 beside or in the table goes: at once where this machine knows that it is dead, else after a day. Its record stays for
-that day, since a task of its may still be writing on another machine.
+that day, and each run looks again at its begin and at its end, since a task of the dead one may still be writing.
 """
 
 from __future__ import annotations

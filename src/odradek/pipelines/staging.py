@@ -72,6 +72,7 @@ class Staging:
     def __init__(self, root: Place, run: str | None = None) -> None:
         self.root = root
         self.run = run or uuid.uuid4().hex
+        self._dead: frozenset[str] = frozenset()
 
     def batch(self, batch_id: int) -> str:
         """The name of a batch's folder below ``root``."""
@@ -79,13 +80,15 @@ class Staging:
 
     def remove_runs(self, dead: Collection[str] | None) -> None:
         """Removes what these runs have left, and what is older than a day; None: all of it."""
+        self._dead = frozenset(dead or ())
         for name in self.root.children():
             if dead is None or name in dead or (name != self.run and self.root.child(name).age_s() > DAY_S):
                 self.root.child(name).remove()
 
     def close(self) -> None:
-        """Removes what this run has left, and the folder where that was the last."""
-        self.root.child(self.run).remove()
+        """Removes what this run has left, what dead ones have left since, and the folder where that was the last."""
+        for name in {self.run, *self._dead.intersection(self.root.children())}:
+            self.root.child(name).remove()
         if not self.root.children():
             self.root.remove()
 
@@ -171,6 +174,27 @@ def _tasks(spark: SparkSession, tag: str) -> list[WriteTask]:
     except Py4JError:  # what is missed counts, not who has it
         return []
     return [found[key] for key in sorted(found)]
+
+
+def has_other_attempts(spark: SparkSession, tag: str) -> bool:
+    """Whether tasks of these jobs were tried in vain, or are still tried, beside the tries that count: those may leave
+    files. True where Spark does not tell.
+    """
+    from py4j.protocol import Py4JError
+
+    context: Any = spark.sparkContext._jsc.sc()
+    try:
+        context.listenerBus().waitUntilEmpty()
+        store = context.statusStore()
+        for job in context.statusTracker().getJobIdsForTag(tag):
+            stages = store.job(job).stageIds()
+            for stage in (store.lastStageAttempt(stages.apply(at)) for at in range(stages.size())):
+                others = stage.numFailedTasks() + stage.numKilledTasks() + stage.numActiveTasks()
+                if others or stage.attemptId():
+                    return True
+    except Py4JError:
+        return True
+    return False
 
 
 def staged_files(place: Place) -> list[StagedFile]:

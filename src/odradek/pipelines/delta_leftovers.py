@@ -1,0 +1,135 @@
+"""Files in a Delta table's folder that its log never had: what attempts of ours that failed or were killed have left.
+
+A file's name has the batch and the run that wrote it. What runs that are dead have left goes by the runs' ids, as often
+as their records are there (``runs``). A record may be gone, because a user removed it. So once a day all files of ours
+that are older than a day are held against the log, whosever they are.
+
+A file is kept where the log has it or may have had it: in the newest version, in any commit that is still there, or in
+one that is not there any more, as the log's begin is removed after some time.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.core.json_depth import parse_json
+from odradek.pipelines.lake import prefix_of
+from odradek.pipelines.places import File, Place
+from odradek.pipelines.staging import DAY_S
+from odradek.pipelines.table_state import STATE
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Log
+
+# Of a file: the batch, and the run that wrote it.
+_OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-([0-9a-f]{8})-")
+_SWEPT = "swept"
+# By how much the clocks of those who write files and those who commit them may differ.
+_SKEW_S = 300.0
+
+
+class Batch(NamedTuple):
+    """A batch as a run has written it: how its files' names begin, and the first digits of the run's id."""
+
+    prefix: str
+    run: str
+
+
+class DeltaLeftovers:
+    """``log`` opens the table's log anew, None where there is none. Methods raise what that raises, and OSError."""
+
+    def __init__(self, table: Place, log: Callable[[], Log | None]) -> None:
+        self._table = table
+        self._log = log
+
+    def remove_those_of(self, runs: Collection[str]) -> None:
+        """Removes files that these runs have written and the log never had."""
+        ids = {run[:8] for run in runs}
+        if ids:
+            self.remove(file for file in self._table.data_files() if (of := _batch(file.name)) and of.run in ids)
+
+    def remove_old(self) -> None:
+        """Removes such files of any run that are older than a day, at most once a day."""
+        state, now = self._table.child(STATE), time.time()
+        if now - _seconds(state.read_text(_SWEPT)) < DAY_S:
+            return
+        files = [file for file in self._table.data_files() if _batch(file.name)]
+        if not files:  # a table that may not even be begun
+            return
+        self.remove(file for file in files if 0 < file.written_s < now - DAY_S)
+        state.write_text(_SWEPT, f"{now:.0f}\n")
+
+    def remove(self, files: Iterable[File]) -> None:
+        """Removes those of the files that the log never had."""
+        found = {file: batch for file in files if (batch := _batch(file.name))}
+        if not found:
+            return
+        log = self._log()
+        if log is not None:
+            current = {_last(uri) for uri in log.file_uris()}
+            found = {file: batch for file, batch in found.items() if _last(file.name) not in current}
+        if not found:
+            return
+        commits = _Commits(self._table, [] if log is None else log.history(), set(found.values()))
+        is_whole = log is None or len(commits.told) > log.version()
+        for file, batch in found.items():
+            if commits.may_have(file, batch, is_whole=is_whole):
+                continue
+            self._table.delete(file.name)
+
+
+class _Commits:
+    """What the commits that the log still has say of some batches."""
+
+    def __init__(self, table: Place, told: Sequence[dict[str, Any]], batches: Collection[Batch]) -> None:
+        self.told = told
+        self._kept: set[str] = set()
+        self._unknown: set[Batch] = set()
+        self._oldest_s = min((commit.get("timestamp", 0) / 1000 for commit in told), default=0.0)
+        log = table.child("_delta_log")
+        for commit in told:
+            words = str(commit.get("odradek.batch", "")).split()
+            if len(words) < 5 or (batch := Batch(prefix_of(int(words[0]), words[1]), words[4])) not in batches:
+                continue
+            files = _added(log.read_text(f"{commit['version']:020}.json"), commit["odradek.batch"])
+            if files is None:
+                self._unknown.add(batch)
+            else:
+                self._kept |= files
+
+    def may_have(self, file: File, batch: Batch, *, is_whole: bool) -> bool:
+        """Whether a file is in a commit, or may be in one that is gone: then it is older than those that are there."""
+        if _last(file.name) in self._kept or batch in self._unknown:
+            return True
+        return not is_whole and file.written_s < self._oldest_s + _SKEW_S
+
+
+def _added(text: str | None, said: str) -> set[str] | None:
+    """The files of a commit by their last names; None where it is gone, or is another one: deltalake counts versions
+    by commits that say who made them, and others need not."""
+    if text is None:
+        return None
+    actions = [parse_json(line) for line in text.splitlines() if line.strip()]
+    if not any(action.get("commitInfo", {}).get("odradek.batch") == said for action in actions):
+        return None
+    return {_last(action["add"]["path"]) for action in actions if "add" in action}
+
+
+def _batch(name: str) -> Batch | None:
+    found = _OURS.match(_last(name))
+    return None if found is None else Batch(found[1], found[2])
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _seconds(text: str | None) -> float:
+    """Since 1970; 0 where it is not said."""
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,43 @@
+"""Which runs tell later ones to look for what they leave: those whose tasks may still write when they have ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.pipelines.ingesting import Target, opened
+from odradek.pipelines.staging import has_other_attempts, tagged_jobs
+
+
+def records(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in (output / "_odradek" / "runs").glob("*.json")]
+
+
+def test_a_run_whose_batch_ends_leaves_no_record_and_one_that_is_stopped_does(spark: Any, tmp_path: Path) -> None:
+    target = Target(output=str(tmp_path / "t"))
+    with opened(target, lambda: spark) as (table, started), table._watched(started()):
+        assert spark.range(100, numPartitions=2).count() == 100
+    assert records(tmp_path / "t") == []
+    # A query that is stopped within a batch raises in the thread of that batch, and ends without an error.
+    with opened(target, lambda: spark) as (table, started):
+        with pytest.raises(InterruptedError), table._watched(started()):
+            raise InterruptedError
+        with table._watched(started()):
+            pass
+    (left,) = records(tmp_path / "t")
+    assert left["process"] == ""
+
+
+def test_spark_tells_of_tries_that_failed(spark: Any) -> None:
+    def fails(number: int) -> int:
+        raise RuntimeError(number)
+
+    with tagged_jobs(spark) as tag:
+        spark.sparkContext.parallelize(range(3), 3).map(lambda number: number).collect()
+        assert not has_other_attempts(spark, tag)
+        with pytest.raises(Exception, match="RuntimeError"):
+            spark.sparkContext.parallelize(range(1), 1).map(fails).collect()
+        assert has_other_attempts(spark, tag)
