@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import socket
 import time
@@ -291,6 +292,29 @@ def test_a_range_whose_end_was_compacted_away_ends(cluster: ScriptedCluster) -> 
     cluster.high_watermark = 40
     cluster.cleanup_policy = "compact,delete"
     assert offsets(read_range(cluster.bootstrap, T0, 0, 40, **QUICK)) == [2, 3, 4]
+
+
+def test_a_reader_tells_what_it_went_through(cluster: ScriptedCluster) -> None:
+    """With the gaps, after the records, and no further than it was asked for."""
+    cluster.log = [batch(2, 3), batch(11, 4)]
+    cluster.high_watermark = 40
+    cluster.cleanup_policy = "compact,delete"
+    for start, end in ((0, 13), (3, 8), (5, 11), (0, 40)):
+        told: list[tuple[int, int]] = []
+        read = read_range(cluster.bootstrap, T0, start, end, passed=lambda *one, told=told: told.append(one), **QUICK)
+        for found in read:
+            assert all(one[1] <= found.column("offset")[0].as_py() for one in told)
+        assert (told[0][0], told[-1][1]) == (start, end)
+        assert all(one[1] == other[0] for one, other in itertools.pairwise(told))
+    broken: list[tuple[int, int]] = []
+    with pytest.raises(RequestTimedOut):
+        offsets(
+            read_range(
+                cluster.bootstrap, T0, 0, 60, passed=lambda *one: broken.append(one),
+                **QUICK | {"default_api_timeout_ms": 400},
+            )
+        )  # fmt: skip
+    assert broken[-1][1] == 15
 
 
 def test_an_empty_answer_is_no_proof_that_nothing_is_there(cluster: ScriptedCluster) -> None:

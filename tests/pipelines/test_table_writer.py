@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.client.errors import LogTruncated, OffsetOutOfRange, TopicRecreated
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import table_writer
@@ -29,7 +30,9 @@ from odradek.pipelines.table_folders import TableFolder, folder_of
 from odradek.pipelines.table_writer import OPEN_FILES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, TableWriter
 from odradek.pipelines.task_reports import FileReport, RangesNotRead, TaskReport, check_ranges
 from odradek.pipelines.values import Values
+from odradek.spark import worker
 from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.passage import Passage
 from odradek.spark.plan import Piece, Range
 from odradek.spark.tasks import pack
 
@@ -60,7 +63,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Batches], None]:
     """What a task reads instead of a topic."""
 
     def given(batches: Batches) -> None:
-        monkeypatch.setattr(table_writer, "read_task", lambda options, piece: batches())
+        def read(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator[pa.RecordBatch]:
+            yield from batches()
+            passage.note_read(piece.start, piece.end)
+
+        monkeypatch.setattr(table_writer, "read_task", read)
 
     return given
 
@@ -274,6 +281,64 @@ def test_the_driver_adds_only_what_was_planned_and_each_range_once() -> None:
     ):
         with pytest.raises(RangesNotRead, match=says):
             check_ranges(planned, wrong)
+
+
+Read = tuple[int, int, Exception | None]
+
+
+def read_by(
+    monkeypatch: pytest.MonkeyPatch, place: Path, reads: list[Read], *, fail: bool = False, end: int = 100
+) -> TaskReport:
+    """What a task reports whose reader does this: each read goes from an offset up to one, then fails or ends."""
+    script = iter(reads)
+
+    def read_range(config: Any, partition: TopicPartition, start: int, end: int, **given: Any) -> Iterator[Any]:
+        low, high, error = next(script)
+        assert start == low
+        if high > low:
+            yield records(low, [b"x"] * (high - low))
+            given["passed"](low, high)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(worker, "read_range", read_range)
+    monkeypatch.setattr(worker, "_forget_another_topic", lambda *given: None)
+    monkeypatch.setattr(worker, "_what_is_gone", lambda *given: "gone")
+    given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "failOnDataLoss": str(fail).lower()}
+    writer = TableWriter(
+        parse_options(given, streaming=True), decoder_for(Values()), folder_of(LocalPlace(place)), "batch-000000-ab"
+    )
+    return writer.write([Piece(TP, 0, end, None)])
+
+
+def test_a_reader_that_ends_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The task reports how far its reader came, not what it was asked for."""
+    report = read_by(monkeypatch, tmp_path / "t", [(0, 60, None)])
+    assert (report.rows, report.ranges) == (60, (Range(TP, 0, 60),))
+    with pytest.raises(RangesNotRead, match="t-0, offsets 60 to 99, was planned and is not read"):
+        check_ranges([Range(TP, 0, 100)], [report])
+
+
+@pytest.mark.parametrize(
+    ("reads", "read", "lost"),
+    [
+        ([(0, 30, OffsetOutOfRange(TP, 30, 50, 200)), (50, 100, None)], [(0, 30), (50, 100)], [(30, 50)]),
+        ([(0, 30, OffsetOutOfRange(TP, 30, 500, 600))], [(0, 30)], [(30, 100)]),
+        ([(0, 30, OffsetOutOfRange(TP, 30, 0, 30))], [(0, 30)], [(30, 100)]),
+        ([(0, 30, LogTruncated(TP, 30, 70)), (30, 70, None)], [(0, 70)], [(70, 100)]),
+        ([(0, 30, LogTruncated(TP, 30, 20))], [(0, 30)], [(30, 100)]),
+        ([(0, 30, TopicRecreated("t was deleted"))], [(0, 30)], [(30, 100)]),
+    ],
+)
+def test_what_is_gone_is_reported_as_lost(
+    reads: list[Read], read: list[tuple[int, int]], lost: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    report = read_by(monkeypatch, tmp_path / "t", reads)
+    assert [item[1:] for item in report.ranges] == read
+    assert [item[1:] for item in report.lost] == lost
+    assert report.rows == sum(end - start for start, end in read)
+    check_ranges([Range(TP, 0, 100)], [report])
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------------

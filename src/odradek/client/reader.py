@@ -153,7 +153,7 @@ class PartitionReader:
 
     def read(
         self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH, end_leader_epoch: int = NO_EPOCH,
-        surveyed: Callable[[BatchSpans], None] | None = None,
+        surveyed: Callable[[BatchSpans], None] | None = None, passed: Callable[[int, int], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """All records with ``start <= offset < end``, in order; gaps that compaction or markers left are passed over.
 
@@ -165,15 +165,19 @@ class PartitionReader:
         these, when it does and yet nothing comes.
 
         ``surveyed`` is shown which offsets the fetched batches cover, of all kinds, before their records come.
+        ``passed`` hears which offsets, from and up to, were gone through, after their records were used.
         """
         decode = self._arrow if surveyed is None else partial(self._arrow, surveyed=surveyed)
-        return self._advancing(start, end, (start_leader_epoch, end_leader_epoch), decode)
+        return self._advancing(start, end, (start_leader_epoch, end_leader_epoch), decode, passed)
 
     def read_rows(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[Row]:
         """As ``read``, a ``Row`` per record in plain Python: for small topics and tools, without numba or pyarrow."""
         return self._advancing(start, end, (start_leader_epoch, NO_EPOCH), self._rows)
 
-    def _advancing(self, start: int, end: int, epochs: tuple[int, int], decode: _Decode[T]) -> Iterator[T]:
+    def _advancing(
+        self, start: int, end: int, epochs: tuple[int, int], decode: _Decode[T],
+        passed: Callable[[int, int], None] | None = None,
+    ) -> Iterator[T]:  # fmt: skip
         """Fetches the next bytes while the ones before are decoded and used."""
         if start >= end:
             return
@@ -186,6 +190,8 @@ class PartitionReader:
             while True:
                 reply = pending.result()
                 if reply is None:
+                    if passed is not None:
+                        passed(position, end)
                     return
                 found = self._decoded(decode, reply, position, end)
                 if found.next_offset < end:
@@ -195,6 +201,8 @@ class PartitionReader:
                     yield from found.content
                 except CorruptRecord as error:
                     raise CorruptRecord(f"{self.partition}: {error.message}") from error
+                if passed is not None:
+                    passed(position, min(found.next_offset, end))
                 if found.next_offset >= end:
                     return
                 position = found.next_offset
@@ -280,6 +288,7 @@ def read_range(
     topic_id: UUID | None = None,
     start_leader_epoch: int = NO_EPOCH,
     end_leader_epoch: int = NO_EPOCH,
+    passed: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Iterator[pa.RecordBatch]:
     """RecordBatches with the records ``start <= offset < end`` of one partition; see ``PartitionReader.read``.
@@ -289,7 +298,9 @@ def read_range(
     reader = PartitionReader(
         as_config(config, **settings), TopicPartition(*partition), tuple(columns), isolation_level, topic_id
     )
-    return reader.read(start, end, start_leader_epoch=start_leader_epoch, end_leader_epoch=end_leader_epoch)
+    return reader.read(
+        start, end, start_leader_epoch=start_leader_epoch, end_leader_epoch=end_leader_epoch, passed=passed
+    )
 
 
 class Sample(NamedTuple):

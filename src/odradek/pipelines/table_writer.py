@@ -28,7 +28,8 @@ from odradek.pipelines.staging import ERROR
 from odradek.pipelines.table_folders import TableFolder
 from odradek.pipelines.task_reports import BadValue, FileReport, PieceReport, TaskReport
 from odradek.spark.options import ReadOptions
-from odradek.spark.plan import Piece, Range
+from odradek.spark.passage import Passage
+from odradek.spark.plan import Piece
 from odradek.spark.worker import read_task
 
 ROW_GROUP_BYTES = 64 << 20
@@ -57,10 +58,11 @@ class TableWriter:
         files = OpenFiles(self.folder, self.prefix, _schema_in_files(self.decoder.schema, self.partition_by))
         bad = BadValues()
         read: list[PieceReport] = []
+        passages = [Passage(piece.partition, piece.start) for piece in pieces]
         try:
-            for piece in pieces:
+            for piece, passage in zip(pieces, passages, strict=True):
                 begun, count = time.monotonic(), 0
-                for records in read_task(self.options, piece):
+                for records in read_task(self.options, piece, passage):
                     rows = self.decoder.decode(records)
                     count += rows.num_rows
                     bad.look_at(rows, records)
@@ -76,13 +78,14 @@ class TableWriter:
         return TaskReport(
             host=host(),
             attempt=_attempt(),
-            ranges=tuple(Range(piece.partition, piece.start, piece.end) for piece in pieces),
+            ranges=tuple(item for passage in passages for item in passage.read),
             files=tuple(written),
             bad=bad.count,
             first_bad=bad.first,
             seconds=time.monotonic() - started,
             peak_bytes=_peak_bytes(),
             pieces=tuple(read),
+            lost=tuple(item for passage in passages for item in passage.lost),
         )
 
 

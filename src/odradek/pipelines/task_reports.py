@@ -1,8 +1,8 @@
 """What tasks that write a table report to the driver, and the driver's check of it.
 
-A task reports the ranges that it has read and each file that it has written. Before the driver adds anything to a table
-the ranges must be the planned ones, each once, and it must see every file with the reported size and the reported count
-of rows in its footer.
+A task reports the ranges that its reader went through, as the reader tells it, and each file that it has written.
+Before the driver adds anything to a table the ranges must be the planned ones, each once, and it must see every file
+with the reported size and the reported count of rows in its footer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class PieceReport(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskReport:
-    """``attempt``: of Spark's, 0 for a task that was tried once. ``seconds``: how long it ran. ``peak_bytes``: the most
+    """``ranges``: what was read; ``lost``: what is gone from the topics and was left out, where the options allow it.
+    ``attempt``: of Spark's, 0 for a task that was tried once. ``seconds``: how long it ran. ``peak_bytes``: the most
     memory that its process ever had. ``pieces``: each range for itself, in the order in which they were read.
     """
 
@@ -61,6 +62,7 @@ class TaskReport:
     seconds: float
     peak_bytes: int = 0
     pieces: tuple[PieceReport, ...] = ()
+    lost: tuple[Range, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -69,7 +71,7 @@ class TaskReport:
 
 def check_ranges(planned: Sequence[Range], reports: Iterable[TaskReport]) -> None:
     """Raises RangesNotRead."""
-    read = [piece for report in reports for piece in report.ranges]
+    read = [piece for report in reports for piece in (*report.ranges, *report.lost)]
     wanted = merge(planned)
     if sum(piece.size for piece in read) == sum(piece.size for piece in planned) and merge(read) == wanted:
         return

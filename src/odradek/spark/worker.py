@@ -19,6 +19,7 @@ from odradek.core.ids import TopicPartition
 from odradek.spark import loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
+from odradek.spark.passage import Passage
 from odradek.spark.plan import Piece
 from odradek.spark.progress import telling
 
@@ -26,46 +27,48 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_task(options: ReadOptions, piece: Piece) -> Iterator[pa.RecordBatch]:
+def read_task(options: ReadOptions, piece: Piece, passage: Passage | None = None) -> Iterator[pa.RecordBatch]:
     """The records of a piece. What is gone since the batch was planned raises DataLoss, or is left out: by the epoch
-    that the piece has, a log shows that was cut since and has grown again."""
-    return telling(options.progress_to, _read_task(options, piece), piece.partition, piece.start, piece.end)
+    that the piece has, a log shows that was cut since and has grown again. ``passage`` notes what was gone through."""
+    passage = passage or Passage(piece.partition, piece.start)
+    return telling(options.progress_to, _read_task(options, piece, passage), piece.partition, piece.start, piece.end)
 
 
-def _read_task(options: ReadOptions, piece: Piece) -> Iterator[pa.RecordBatch]:
-    partition, start, end, topic_id, leader_epoch = piece
+def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator[pa.RecordBatch]:
+    partition, _, end, topic_id, leader_epoch = piece
     _spare_what_stays()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
     _forget_another_topic(config, partition.topic, topic_id)
-    position = start
-    while position < end:
+    while passage.position < end:
         batches = read_range(
             config,
             partition,
-            position,
+            passage.position,
             end,
             columns=columns,
             isolation_level=options.isolation_level,
             topic_id=topic_id,
             end_leader_epoch=leader_epoch,
+            passed=passage.note_read,
         )
         try:
-            for batch in batches:
-                position = batch.column("offset")[-1].as_py() + 1
-                yield batch
-                del batch  # the next one may take its memory
+            yield from batches
             return
         except OffsetOutOfRange as error:
             _fail_or_warn(options, _what_is_gone(options, error, end), error)
             if error.log_start_offset <= error.offset:  # the log ends before what was planned: truncated
+                passage.note_lost(passage.position, end)
                 return
-            position = error.log_start_offset
+            passage.note_lost(passage.position, min(error.log_start_offset, end))
+            passage.position = error.log_start_offset
         except LogTruncated as error:
             _fail_or_warn(options, loss.parted_since(partition, error.divergence_offset, end), error)
+            passage.note_lost(max(passage.position, error.divergence_offset), end)
             end = min(end, error.divergence_offset)  # up to there it is what was planned; planning goes on from there
         except (TopicRecreated, UnknownTopic) as error:
-            _fail_or_warn(options, f"{partition}: offsets {position} to {end - 1}: {error}", error)
+            _fail_or_warn(options, f"{partition}: offsets {passage.position} to {end - 1}: {error}", error)
+            passage.note_lost(passage.position, end)
             return
         except RequestTimedOut as error:
             # A log that ends before what was planned is waited for, since a new leader may know its end a moment later.
@@ -73,6 +76,7 @@ def _read_task(options: ReadOptions, piece: Piece) -> Iterator[pa.RecordBatch]:
             if log_end >= end:
                 raise
             _fail_or_warn(options, loss.truncated(partition, end, log_end, same_topic=True), error)
+            passage.note_lost(passage.position, end)
             return
 
 
