@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.demo_state import sync_directory
@@ -23,6 +23,7 @@ from odradek.pipelines.demo_state import sync_directory
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_TRIES = 5
 _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
@@ -91,6 +92,10 @@ class Place(Protocol):
 
     def remove(self) -> None:
         """Removes the folder and all in it; a missing one is none to remove."""
+        ...
+
+    def remove_empty(self) -> None:
+        """Removes the folder where nothing is in it."""
         ...
 
 
@@ -197,8 +202,7 @@ class LocalPlace:
         path = self.path / name
         new = path.with_name(f"{path.name}.new")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with new.open("w", encoding="utf-8") as file:
+            with _opened(new) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -212,6 +216,20 @@ class LocalPlace:
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def remove_empty(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+
+def _opened(path: Path) -> TextIO:
+    """A new file. Another run may remove its folder, which is empty, just after it was made."""
+    for _ in range(_TRIES):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            return path.open("w", encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("w", encoding="utf-8")
 
 
 class HadoopPlace:
@@ -344,6 +362,11 @@ class HadoopPlace:
     def remove(self) -> None:
         with self._told("written"):
             self._fs.delete(self._path, True)
+
+    def remove_empty(self) -> None:
+        with contextlib.suppress(StorageError), self._told("written"):
+            if not self.children():  # Hadoop refuses to delete others
+                self._fs.delete(self._path, False)
 
 
 def is_data(parts: Sequence[str]) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,9 @@ from odradek.pipelines.ingesting import start_spark
 from odradek.pipelines.lake import check_spark_sees
 from odradek.pipelines.places import LocalPlace, Place, place_of
 from odradek.pipelines.queries import failures_told, plain_timestamps
-from odradek.pipelines.staging import StagedFile, write_counted
+from odradek.pipelines.runs import RUNS, Run
+from odradek.pipelines.staging import DAY_S, StagedFile, write_counted
+from odradek.pipelines.table_state import STATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,12 +85,32 @@ def place_for_tables(spark: SparkSession, output: str) -> Place:
 
 def write_tables(spark: SparkSession, frames: HistoryFrames, place: Place, since_us: int | None) -> None:
     """A folder of Parquet files for each table, ``commits.parquet/…``; those of an earlier run are replaced when all is
-    written, counted and found. One run at a time. Raises StorageError, FilesNotSeen, QueryFailed.
+    written, counted and found. One run at a time: where another one lives, this one is refused by its name. Raises
+    StorageError, FilesNotSeen, QueryFailed.
     """
-    for old in place.children():
-        if old.startswith(_STAGED):  # of a run that was killed
-            place.child(old).remove()
-    staged = place.child(f"{_STAGED}{uuid.uuid4().hex[:8]}")
+    state = place.child(STATE)
+    run = Run(state.child(RUNS))
+    run.begin()
+    try:
+        _remove_left(place, run.dead)
+        run.forget_dead()
+        _write(spark, frames, place, since_us, place.child(f"{_STAGED}{run.id}"))
+    finally:
+        run.end()
+        for folder in (state.child(RUNS), state):
+            folder.remove_empty()
+
+
+def _remove_left(place: Place, dead: Collection[str]) -> None:
+    """Removes what dead runs have staged, and what others have where it is older than a day."""
+    for name in place.children():
+        if name.startswith(_STAGED):
+            staged = place.child(name)
+            if name.removeprefix(_STAGED) in dead or staged.age_s() > DAY_S:
+                staged.remove()
+
+
+def _write(spark: SparkSession, frames: HistoryFrames, place: Place, since_us: int | None, staged: Place) -> None:
     found: dict[str, list[StagedFile]] = {}
     try:
         with failures_told(f"{place.uri} was not written"), plain_timestamps(spark):
