@@ -31,7 +31,16 @@ from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.sources import Source, TopicLag
 from odradek.pipelines.staging import ERROR, has_other_attempts, tagged_jobs
 from odradek.pipelines.table_folders import folder_of, log_options
-from odradek.pipelines.table_state import BATCHES, STATE, Shape, begin_table, bind, check_checkpoint, check_table
+from odradek.pipelines.table_state import (
+    BATCHES,
+    STATE,
+    Shape,
+    begin_table,
+    bind,
+    check_checkpoint,
+    check_not_foreign,
+    check_table,
+)
 from odradek.pipelines.task_reports import TaskReport
 from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Framing, ValueFormat, Values, read_schema
 from odradek.spark.options import ReadOptions, parse_options, parse_size
@@ -127,6 +136,7 @@ class Table:
         self._columns: StructType | None = None
         self.place = place_of(target.output, spark)
         self.place.make()
+        check_not_foreign(self.place, target.shape())  # before anything is written there
         self._locked = contextlib.ExitStack()
         with contextlib.ExitStack() as locked:
             state = self.place.child(STATE)
@@ -145,6 +155,7 @@ class Table:
                 self._writer = DeltaTable(self.place, staging, target.partition_by, options, run.id)
             else:
                 self._writer = ParquetTable(self.place, self._batches, staging, target.partition_by, run.id)
+            locked.callback(self._writer.close)
             self._id = check_table(self.place, target.shape(), self._log_holds_any)
             self._writer.prepare(run.dead)
             run.forget_dead()
@@ -244,10 +255,7 @@ class Table:
         return self._writer.told(0, query)
 
     def close(self) -> None:
-        try:
-            self._writer.close()
-        finally:
-            self._locked.close()
+        self._locked.close()
 
 
 def ingest(

@@ -46,10 +46,7 @@ def check_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = 
     """
     text = table.child(STATE).read_text(_FILE)
     if text is None:
-        others = [name for name in table.children() if name not in (STATE, _DELTA)]
-        delta = shape.table_format == "delta" and _DELTA in table.children()
-        if others and not delta:
-            raise ConfigError(f"{table.uri} holds something else than a table of odradek's: {others[0]}")
+        check_not_foreign(table, shape)
         return None
     known_as, held = _understood(table, text)
     wanted = _stored(shape)
@@ -60,6 +57,17 @@ def check_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = 
                 f"the table {table.uri} was begun with {option} {_shown(held.get(name))}, not {_shown(value)}"
             )
     return known_as
+
+
+def check_not_foreign(table: Place, shape: Shape) -> None:
+    """Raises ConfigError where the folder holds something else than a table of ours, begun or not, or a Delta table
+    that is to be added to. Writes nothing.
+    """
+    names = table.children()
+    is_delta = shape.table_format == "delta" and _DELTA in names
+    others = [name for name in names if name != STATE]
+    if others and not is_delta and table.child(STATE).read_text(_FILE) is None:
+        raise ConfigError(f"{table.uri} holds something else than a table of odradek's: {others[0]}")
 
 
 def begin_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = lambda: True) -> str:

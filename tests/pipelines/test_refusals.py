@@ -1,0 +1,50 @@
+"""What is refused leaves nothing: no file, no folder, neither in the place that was named nor beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from odradek.core.errors import ConfigError
+from odradek.pipelines.ingesting import Target, opened
+from odradek.pipelines.table_state import begin_table
+
+
+def everything(place: Path) -> list[str]:
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("what is refused starts no Spark")
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("held", ["data.csv", "theirs/part-00000.parquet", "_delta_log/00000000000000000000.json"])
+def test_a_foreign_folder_stays_as_it_is(held: str, table_format: str, tmp_path: Path) -> None:
+    file = tmp_path / "theirs" / held
+    file.parent.mkdir(parents=True)
+    file.write_text("theirs")
+    if held.startswith("_delta_log") and table_format == "delta":
+        pytest.skip("a Delta table may be added to")
+    before = everything(tmp_path)
+    with (
+        pytest.raises(ConfigError, match=r"holds something else than a table of odradek's: \S+"),
+        opened(Target(output=str(tmp_path / "theirs"), table_format=table_format), no_spark),
+    ):
+        pass
+    assert everything(tmp_path) == before
+
+
+def test_a_table_of_another_shape_gets_no_folder_beside_it(tmp_path: Path) -> None:
+    target = Target(output=str(tmp_path / "t"), partition_by=("topic",))
+    with opened(target, no_spark) as (table, _):
+        begin_table(table.place, target.shape())
+    (tmp_path / "t" / "_odradek" / "batches").mkdir()
+    (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-01234567.json").write_text("{}")
+    before = everything(tmp_path)
+    other: Any = Target(output=str(tmp_path / "t"), partition_by=("key",))
+    with pytest.raises(ConfigError, match="was begun with partition by topic, not key"), opened(other, no_spark):
+        pass
+    assert everything(tmp_path) == before
