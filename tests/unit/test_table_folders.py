@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines import s3_regions
 from odradek.pipelines.places import HadoopPlace, LocalPlace, is_uri, place_of
-from odradek.pipelines.table_folders import TableFolder, folder_of
+from odradek.pipelines.table_folders import TableFolder, folder_of, log_options
 
 
 def far(uri: str) -> HadoopPlace:
@@ -37,6 +38,7 @@ def test_settings_of_s3a_go_to_the_workers_those_of_the_bucket_first() -> None:
     assert (folder.scheme, folder.root, folder.uri) == ("s3", "lake/a/table", "s3a://lake/a/table")
     given = dict(folder.settings)
     assert given.pop("ssl") == "true"
+    assert given.pop("region") == "us-east-1", "which is any"
     assert given == {"access_key": "mine", "secret_key": "secret", "endpoint": "http://127.0.0.1:9000/"}
     assert "secret" not in repr(folder)
     assert folder.log_options == {
@@ -49,6 +51,69 @@ def test_settings_of_s3a_go_to_the_workers_those_of_the_bucket_first() -> None:
     filesystem = folder.filesystem
     assert filesystem.type_name == "s3"
     assert folder.child("b").path("c") == "lake/a/table/b/c"
+
+
+@pytest.fixture
+def amazon(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Amazon, which knows one bucket; the buckets that it is asked for."""
+    asked: list[str] = []
+
+    def told(bucket: str) -> str:
+        asked.append(bucket)
+        if bucket != "lake":
+            raise OSError(f"Bucket '{bucket}' not found")
+        return "ap-southeast-2"
+
+    monkeypatch.setattr("pyarrow.fs.resolve_s3_region", told)
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    s3_regions._told_by_amazon.cache_clear()
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "region"),
+    [
+        ({"fs.s3a.endpoint.region": "eu-west-1"}, {"AWS_REGION": "eu-west-2"}, "eu-west-1"),
+        ({"fs.s3a.endpoint.region": "x", "fs.s3a.bucket.lake.endpoint.region": "eu-north-1"}, {}, "eu-north-1"),
+        ({"fs.s3a.endpoint": "s3.eu-central-1.amazonaws.com"}, {"AWS_REGION": "eu-west-2"}, "eu-central-1"),
+        ({"fs.s3a.endpoint": "https://s3-us-west-2.amazonaws.com/"}, {}, "us-west-2"),
+        ({"fs.s3a.endpoint": "s3.dualstack.eu-west-3.amazonaws.com"}, {}, "eu-west-3"),
+        ({"fs.s3a.endpoint": "s3-fips.us-gov-west-1.amazonaws.com"}, {}, "us-gov-west-1"),
+        ({"fs.s3a.endpoint": "s3.cn-north-1.amazonaws.com.cn"}, {}, "cn-north-1"),
+        ({"fs.s3a.endpoint": "bucket.vpce-1a2b-3c.s3.us-east-2.vpce.amazonaws.com"}, {}, "us-east-2"),
+        ({}, {"AWS_REGION": "eu-west-2", "AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-2"),
+        ({}, {"AWS_DEFAULT_REGION": " eu-west-1 "}, "eu-west-1"),
+        ({"fs.s3a.endpoint": "http://127.0.0.1:9000"}, {"AWS_REGION": "eu-west-2"}, "eu-west-2"),
+        ({"fs.s3a.endpoint": "http://127.0.0.1:9000"}, {}, "us-east-1"),
+        ({"fs.s3a.endpoint": "s3.amazonaws.com"}, {}, "ap-southeast-2"),
+        ({}, {}, "ap-southeast-2"),
+    ],
+)
+def test_the_region_of_a_bucket(
+    settings: dict[str, str], environment: dict[str, str], region: str, amazon: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    folder = told("s3a://lake/t", settings)
+    assert (dict(folder.settings)["region"], folder.log_options["aws_region"]) == (region, region)
+    assert folder.filesystem.region == region  # type: ignore[attr-defined]
+    assert amazon == (["lake"] if region == "ap-southeast-2" else [])
+    assert log_options(far("s3a://lake/t"), hadoop=settings) == folder.log_options
+    if settings.get("fs.s3a.endpoint") == "s3.amazonaws.com":
+        assert "aws_endpoint" not in folder.log_options, "which is not that of the bucket's region"
+
+
+def test_a_bucket_whose_region_is_not_known(amazon: list[str]) -> None:
+    wanted = r"region of the S3 bucket other is not known: set spark.hadoop.fs.s3a.endpoint.region .*, or AWS_REGION"
+    for find in (folder_of, lambda place, settings: log_options(place, hadoop=settings)):
+        with pytest.raises(ConfigError, match=wanted):
+            find(far("s3a://other/t"), {})
+    # Told to deltalake itself, it need not be looked for.
+    assert log_options(far("s3a://other/t"), {"AWS_REGION": "eu-west-1"}, {})["AWS_REGION"] == "eu-west-1"
+    assert amazon == ["other"] * 2
+    assert log_options(far("hdfs://h/t"), {"a": "b"}, {}) == {"a": "b"}
 
 
 def test_other_stores() -> None:

@@ -151,7 +151,7 @@ class Table:
                 self.checkpoint = place_of(target.checkpoint, spark)
             self._writer: ParquetTable | DeltaTable
             if target.table_format == "delta":
-                options = {**log_options(self.place), **target.storage_options}
+                options = log_options(self.place, target.storage_options)
                 self._writer = DeltaTable(self.place, staging, target.partition_by, options, run.id)
             else:
                 self._writer = ParquetTable(self.place, self._batches, staging, target.partition_by, run.id)

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.demo_state import sync_directory
 from odradek.pipelines.places import HadoopPlace, LocalPlace, Place
+from odradek.pipelines.s3_regions import is_central, region_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -36,7 +37,7 @@ _S3A = {
 }
 
 
-_REGION = "us-east-1"  # an endpoint that is not Amazon's takes any
+_SCHEMES = ("s3", "s3a", "s3n", "gs", "abfss", "abfs")
 _DELTA = {
     "access_key": "aws_access_key_id",
     "secret_key": "aws_secret_access_key",
@@ -79,7 +80,6 @@ class TableFolder:
         scheme, host = _endpoint(dict(self.settings))
         if host:
             given |= {"aws_endpoint": f"{scheme}://{host}", "aws_allow_http": str(scheme == "http").lower()}
-            given.setdefault("aws_region", _REGION)
         return given
 
     @property
@@ -142,9 +142,9 @@ def sync_directory_named(folder: str) -> None:
         sync_directory(Path(folder))
 
 
-def folder_of(place: Place, hadoop: Settings | None = None) -> TableFolder:
+def folder_of(place: Place, hadoop: Settings | None = None, region: str | None = None) -> TableFolder:
     """A place as workers write to it. ``hadoop``: the settings of Spark's file systems, by default those that the place
-    itself is reached with. Raises ConfigError.
+    itself is reached with. ``region``: of its bucket, where that need not be looked for. Raises ConfigError.
     """
     if isinstance(place, LocalPlace):
         return TableFolder("file", str(place.path), place.uri)
@@ -154,7 +154,8 @@ def folder_of(place: Place, hadoop: Settings | None = None) -> TableFolder:
     get = (place.settings if hadoop is None else hadoop).get
     match parts.scheme.lower():
         case "s3" | "s3a" | "s3n":
-            return TableFolder("s3", f"{parts.netloc}/{path}".rstrip("/"), place.uri, _s3_settings(get, parts.netloc))
+            settings = _s3_settings(get, parts.netloc, region)
+            return TableFolder("s3", f"{parts.netloc}/{path}".rstrip("/"), place.uri, settings)
         case "gs":
             return TableFolder("gs", f"{parts.netloc}/{path}".rstrip("/"), place.uri)
         case "abfss" | "abfs":
@@ -167,19 +168,28 @@ def folder_of(place: Place, hadoop: Settings | None = None) -> TableFolder:
             )
 
 
-def log_options(place: Place) -> dict[str, str]:
-    """How deltalake reaches a place with the settings that Spark has for it; nothing where it has to know by itself."""
-    try:
-        return folder_of(place).log_options
-    except ConfigError:  # a scheme that only Spark writes to
-        return {}
+def log_options(place: Place, given: Mapping[str, str] | None = None, hadoop: Settings | None = None) -> dict[str, str]:
+    """How deltalake reaches a place with the settings that Spark has for it, and those ``given`` for deltalake itself,
+    which win. Where only Spark writes to its scheme, deltalake has to know by itself. Raises ConfigError.
+    """
+    own = dict(given or {})
+    if isinstance(place, LocalPlace) or urlsplit(place.uri).scheme.lower() not in _SCHEMES:
+        return own
+    region = next((value for name, value in own.items() if name.lower() in ("aws_region", "region")), None)
+    return {**folder_of(place, hadoop, region).log_options, **own}
 
 
-def _s3_settings(get: Any, bucket: str) -> tuple[tuple[str, str], ...]:
-    given = {}
+def _s3_settings(get: Any, bucket: str, region: str | None) -> tuple[tuple[str, str], ...]:
+    """With the region of the bucket. Raises ConfigError where that is not known."""
+    found = {}
     for ours, theirs in _S3A.items():
-        given[ours] = get(f"fs.s3a.bucket.{bucket}.{theirs}") or get(f"fs.s3a.{theirs}")
-    return _told(given)
+        found[ours] = get(f"fs.s3a.bucket.{bucket}.{theirs}") or get(f"fs.s3a.{theirs}")
+    settings = dict(_told(found))
+    host = _endpoint(settings)[1]
+    settings["region"] = region or region_of(bucket, settings.get("region"), host)
+    if is_central(host):
+        del settings["endpoint"]
+    return tuple(settings.items())
 
 
 def _told(given: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
@@ -210,7 +220,6 @@ def _s3(told: Mapping[str, str]) -> FileSystem:
     scheme, host = _endpoint(told)
     if host:
         given |= {"endpoint_override": host, "scheme": scheme}
-        given.setdefault("region", _REGION)
     return fs.S3FileSystem(**given, allow_bucket_creation=False)
 
 
