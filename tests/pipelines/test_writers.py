@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,38 @@ def test_ten_thousand_records_of_any_kind_are_equal(
     assert ours.exceptAll(theirs).count() == theirs.exceptAll(ours).count() == 0
     assert len({(one.rows, one.bad) for one in done.values()}) == 1
     assert places(parquet(tmp_path / "workers")) == expected(admin, topic)
+
+
+@pytest.fixture
+def far_zone(spark: Any) -> Iterator[str]:
+    """A session half an hour off the full ones."""
+    name, before = "spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set(name, "America/St_Johns")
+    yield "America/St_Johns"
+    spark.conf.set(name, before)
+
+
+def test_folders_of_times_are_in_utc_whatever_zone_the_session_has(
+    far_zone: str, spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    """Spark itself names them, and takes their names, in the session's zone."""
+    topic = unique("zones")
+    create_topic(bootstrap, topic, 1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    times = [1_500, 1_700_000_000_123, 1_711_846_800_000]  # the last one is in the hour that this zone skips
+    for number, at in enumerate(times):
+        value = b'{"id":%d,"day":"2024-03-10"}' % number
+        producer.produce(topic, value, partition=0, timestamp=at)
+    assert producer.flush(60) == 0
+    given: dict[str, Any] = {"value_format": "json", "schema": "id int, day date", "flat": True, "spark": spark}
+    given |= {"topics": topic, "partition_by": ["timestamp", "day"]}
+    wanted = ["1970-01-01 00%3A00%3A01.5", "2023-11-14 22%3A13%3A20.123", "2024-03-31 01%3A00%3A00"]
+    for table_format, writer in (("parquet", "workers"), ("parquet", "spark"), ("delta", "spark")):
+        output = tmp_path / f"{table_format}-{writer}"
+        ingest(bootstrap, group=unique("g"), output=output, writer=writer, table_format=table_format, **given)
+        assert sorted(folders(output)) == [f"timestamp={at}/day=2024-03-10" for at in wanted], output.name
+    found = delta(tmp_path / "delta-spark").sort_by("offset")["timestamp"].cast("timestamp[ms]").cast("int64")
+    assert found.to_pylist() == times
 
 
 @pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])

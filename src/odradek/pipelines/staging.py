@@ -110,6 +110,7 @@ def write_counted(frame: DataFrame, place: Place, partition_by: Sequence[str] = 
     spark = frame.sparkSession
     counted = Observation()
     writer = frame.observe(counted, f.count(f.lit(1)).alias("rows")).write.mode("overwrite")
+    writer = writer.option("timeZone", "UTC")  # of the times that name folders: else it is the session's
     with tagged_jobs(spark) as tag:
         (writer.partitionBy(*partition_by) if partition_by else writer).parquet(place.spark_uri)
     found = found_files(place)
