@@ -1,39 +1,49 @@
-"""A process of its own whose tasks fail after they have written, or are run twice at once: its class of decoders is
-pickled by value, as all of a main program is. Arguments: master, broker, topic, table, kind of table, what happens.
+"""A process of its own whose tasks have bad luck once their files are written and closed. Its class is pickled by
+value, as all of a main program is. Arguments: master, broker, topic, table, kind of table, what happens.
 """
 
 import json
+import os
+import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark import TaskContext
 
 from odradek.pipelines import batch_rows, ingesting
-from odradek.pipelines.decoders import Decoder, decoder_for
-from odradek.pipelines.values import Values
+from odradek.pipelines.table_writer import TableWriter
+from odradek.pipelines.task_reports import TaskReport
+from odradek.spark.plan import Piece
 from odradek.spark.session import session
 
-
-class Disturbed(Decoder):
-    """The first attempt of each task fails at the end of what it reads, or takes very long there."""
-
-    def __init__(self, inner: Decoder, how: str) -> None:
-        self.inner, self.how, self.schema = inner, how, inner.schema
-
-    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        context = TaskContext.get()
-        if batch.column("offset")[-1].as_py() == 249 and context.attemptNumber() == 0:
-            if self.how == "fails":
-                raise RuntimeError("disturbed")
-            if context.partitionId() == 0:
-                time.sleep(60)
-        return self.inner.decode(batch)
-
-
 master, bootstrap, topic, output, table_format, how = sys.argv[1:]
-ingesting.decoder_for = lambda values, zone: Disturbed(decoder_for(Values()), how)
+notes = Path(output).parent / "notes"
+notes.mkdir(parents=True)
+
+
+class Disturbed(TableWriter):
+    """The first attempt of each task fails, or its process is killed, or the first task's takes very long, each after
+    all its files are written: the task is run again, and both attempts have written all their rows.
+    """
+
+    def write(self, pieces: Sequence[Piece]) -> TaskReport:
+        report = super().write(pieces)
+        context = TaskContext.get()
+        note = notes / f"{context.partitionId()}-{context.attemptNumber()}"
+        note.write_text(json.dumps([file.name for file in report.files]))
+        if context.attemptNumber() == 0:
+            if how == "fails":
+                raise RuntimeError("disturbed")
+            if how == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "slow" and context.partitionId() == 0:
+                time.sleep(60)
+        return report
+
+
+batch_rows.TableWriter = Disturbed
 config = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
 speculate = {
     "spark.speculation": "true",
@@ -42,7 +52,7 @@ speculate = {
 }
 speculate["spark.speculation.quantile"] = "0.5"
 spark = session("attempts", master, config | speculate if how == "slow" else config)
-reports: list[object] = []
+reports: list[TaskReport] = []
 wrap = batch_rows.check_ranges
 batch_rows.check_ranges = lambda planned, found: (reports.extend(found), wrap(planned, found))
 done = ingesting.ingest(
@@ -55,6 +65,12 @@ done = ingesting.ingest(
     options={"minPartitions": "4"},
     spark=spark,
 )
-staged = [str(path) for path in Path(output).parent.iterdir() if path.name.startswith(".")]
-attempts = [report.attempt for report in reports]
-print(json.dumps({"rows": done.rows, "attempts": attempts, "beside": staged}), flush=True)
+said = {
+    "rows": done.rows,
+    "attempts": [report.attempt for report in reports],
+    "reported": sorted(file.name for report in reports for file in report.files),
+    "written": {note.name: json.loads(note.read_text()) for note in notes.iterdir()},
+    "beside": [str(path) for path in Path(output).parent.iterdir() if path.name.startswith(".")],
+    "records": [json.loads(path.read_text())["process"] for path in Path(output).glob("_odradek/runs/*.json")],
+}
+print(json.dumps(said), flush=True)

@@ -185,11 +185,13 @@ def test_a_hundred_small_partitions_make_one_file_and_a_batch_is_bounded(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-@pytest.mark.parametrize("how", ["fails", "slow"])
-def test_attempts_that_fail_or_are_overtaken_leave_nothing(
+@pytest.mark.parametrize("how", ["fails", "dies", "slow"])
+def test_attempts_beside_the_one_that_counts_leave_nothing(
     how: str, table_format: str, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """Spark tries a task again, or runs a slow one a second time, which it does on another host only."""
+    """Spark tries a task again that has written all its files, or runs a slow one a second time, which it does on
+    another host only: both copies have written.
+    """
     topic, output = unique("attempts"), tmp_path / "lake" / "t"
     create_topic(bootstrap, topic, 4)
     for partition in range(4):
@@ -201,6 +203,11 @@ def test_attempts_that_fail_or_are_overtaken_leave_nothing(
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout.splitlines()[-1])
     assert (said["rows"], said["beside"]) == (1000, [])
-    assert max(said["attempts"]) == 1, said
+    first, second = (said["written"][f"0-{attempt}"] for attempt in range(2))
+    assert len(first) == len(second) == 1, said
+    assert set(first).isdisjoint(said["reported"]), said
+    assert set(second) < set(said["reported"]), said
+    assert said["attempts"][0] == 1, said
+    assert said["records"] == [""], "an attempt may still write: later runs look for it"
     assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
     assert duckdb_count(output) == 1000, "no file is left that no version has"
