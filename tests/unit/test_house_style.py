@@ -19,7 +19,8 @@ UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 MACHINES = (
     "core", "catalog", "groups", "client/group/classic_membership.py",
     "client/group/kip848_membership.py", "client/group/assignors.py", "client/group/sticky_assignor.py",
-    "lag/describe.py", "lag/reset.py", "storage/clean_plan.py", "storage/clean_rules.py", "spark/plan.py", "spark/tasks.py",
+    "lag/describe.py", "lag/reset.py",
+    "storage/clean_plan.py", "storage/clean_rules.py", "spark/plan.py", "spark/tasks.py",
 )  # fmt: skip
 FORBIDDEN = {"asyncio", "time", "random", "uuid", "os", "socket", "secrets", "threading"}
 
