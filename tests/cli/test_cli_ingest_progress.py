@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
 
 import pytest
 
-from odradek.cli import ingest_progress
+from odradek.cli import ingest_progress, pipeline_ingest
 from odradek.cli.ingest_progress import Lines, check_kind, shown
+from odradek.cli.pipeline_options import IngestOptions
 from odradek.cli.terminal import CommandError, note
+from odradek.pipelines.checkpoint import GroupState
+from odradek.pipelines.ingesting import Ingested
 from odradek.pipelines.lake import Added
 from odradek.pipelines.run_progress import RunProgress
 
 Captured = pytest.CaptureFixture[str]
-FIELDS = ["batch", "records", "rows_per_s", "lag", "eta_s", "files", "bytes", "unreadable", "seconds"]
+FIELDS = ["batch", "records", "rows_per_s", "lag", "eta_s", "files", "bytes", "unreadable", "seconds", "committed"]
 
 
 class Terminal(io.StringIO):
@@ -56,8 +60,36 @@ def test_json_is_a_line_for_each_batch_and_one_a_second_within(capsys: Captured)
         "bytes": 5000,
         "unreadable": 1,
         "seconds": 3.1,
+        "committed": None,
     }
     assert (found[-1]["rows_per_s"], found[-1]["eta_s"]) == (96.8, 7.2)
+
+
+REFUSED = GroupState(is_committed=False, why="it has live members: a", remedy="Stop them")
+
+
+def test_the_last_json_line_says_whether_the_group_is_committed(capsys: Captured) -> None:
+    lines = Lines(RunProgress(0, has_end=True))
+    lines.ended(GroupState(is_committed=True))
+    lines.ended(REFUSED)
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert list(first) == FIELDS
+    assert (first["committed"], second["committed"]) == (True, False)
+    assert (second["why_not_committed"], second["remedy"]) == ("it has live members: a", "Stop them")
+
+
+def test_the_summary_says_whether_the_group_is_committed(capsys: Captured) -> None:
+    done = Ingested(rows=2, batches=1, bad=0, seconds=1.0, files=1, size=10, group=REFUSED)
+    asked = IngestOptions(bootstrap="b:1", group="g", output="t")
+    pipeline_ingest._tell(asked, done)
+    pipeline_ingest._tell(asked, dataclasses.replace(done, group=GroupState(is_committed=True)))
+    pipeline_ingest._tell(dataclasses.replace(asked, as_json=True), done)
+    refused, committed, summary = capsys.readouterr().out.splitlines()
+    assert refused.endswith("into t; group g is not committed: it has live members: a. Stop them.")
+    assert committed.endswith("into t; group g is committed.")
+    found = json.loads(summary)
+    assert (found["committed"], found["why_not_committed"]) == (False, "it has live members: a")
+    assert found["remedy"] == "Stop them"
 
 
 def test_a_bar_is_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
@@ -82,6 +114,7 @@ def test_a_bar_is_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: C
         watch.passed(250)
         note("one line of the command")
         watch.added(Added(1000, 0, 1, 10), 1000, 7)
+        watch.ended(REFUSED)
     drawn = err.getvalue()
     assert "1000/1000" in drawn
     assert "lag 7" in drawn

@@ -30,7 +30,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
-from odradek.pipelines.checkpoint import settle_group
+from odradek.pipelines.checkpoint import GroupState, settle_group, state_with_nothing_to_read
 from odradek.pipelines.ingesting import Ingest, Table, Target, parse_trigger, run_ingest
 from odradek.pipelines.lake import Added
 from odradek.pipelines.places import place_of
@@ -154,12 +154,16 @@ class Heard:
     def __init__(self) -> None:
         self.offsets = 0
         self.batches: list[tuple[Added, int, int | None]] = []
+        self.groups: list[GroupState] = []
 
     def passed(self, offsets: int) -> None:
         self.offsets += offsets
 
     def added(self, added: Added, offsets: int, lag: int | None) -> None:
         self.batches.append((added, offsets, lag))
+
+    def ended(self, group: GroupState) -> None:
+        self.groups.append(group)
 
 
 @pytest.mark.parametrize("writer", ["workers", "spark"])
@@ -299,13 +303,56 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
     eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
     source, checkpoint = Source(bootstrap, group, (topic,)), place_of(str(output / "_odradek" / "checkpoint"), None)
     try:
-        settle_group(source, checkpoint)
+        states = settle_group(source, checkpoint), state_with_nothing_to_read(source, checkpoint)
     finally:
         member.close()
     assert "the-newcomer at " in caplog.text
+    for state in states:
+        assert state is not None
+        assert not state.is_committed
+        assert "it has live members, and only they may commit: the-newcomer at " in state.why
+        assert state.remedy.startswith("Stop them, or ")
     assert committed(admin, group) == {}
-    settle_group(source, checkpoint)
+    assert settle_group(source, checkpoint) == GroupState(is_committed=True)
     assert committed(admin, group) == done
+
+
+def test_a_run_tells_that_its_group_could_not_be_committed(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    heard, members = Heard(), []
+
+    def join(added: Added) -> None:
+        member = consumer(bootstrap, group, client_id="the-newcomer")
+        members.append(member)
+        member.subscribe([topic])
+        eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
+
+    job = Ingest(Source(bootstrap, group, (topic,)), Target(str(tmp_path / "t")))
+    try:
+        done = run_ingest(job, lambda: spark, advance=join, watch=heard)
+    finally:
+        for member in members:
+            member.close()
+    assert (done.rows, done.group.is_committed) == (43, False)
+    assert "the-newcomer at " in done.group.why
+    assert heard.groups == [done.group]
+    assert committed(admin, group) == {}
+    again = run_ingest(job, lambda: spark, watch=heard)
+    assert (again.rows, again.group) == (0, GroupState(is_committed=True))
+    assert heard.groups == [done.group, again.group]
+    assert committed(admin, group) == ends(admin, topic)
+
+
+def test_a_run_that_does_not_commit_says_so(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    for rows in (43, 0):
+        done = ingest(
+            bootstrap, topics=topic, group=group, output=tmp_path / "t", options={"commitOffsets": "false"}, spark=spark
+        )
+        assert (done.rows, done.group) == (rows, GroupState(is_committed=False, why="commitOffsets=false says so"))
+    assert committed(admin, group) == {}
 
 
 def test_a_batch_with_a_bad_record_can_stop_the_query(

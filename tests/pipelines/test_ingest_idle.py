@@ -110,6 +110,7 @@ def _in_a_process_of_its_own(bootstrap: str, topic: str, group: str, output: Pat
         "seconds": 0,
         "files": 0,
         "bytes": 0,
+        "committed": True,
     }
     assert loaded == "[]"
 

@@ -6,13 +6,15 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from odradek.cli.terminal import CommandError, bar_columns, error_console, json_line, warning_lines
 
 if TYPE_CHECKING:
+    from odradek.pipelines.checkpoint import GroupState
     from odradek.pipelines.lake import Added
     from odradek.pipelines.run_progress import RunProgress, Snapshot, Watch
 
@@ -42,7 +44,7 @@ def shown(kind: str, unread: int, *, has_end: bool) -> Iterator[Watch | None]:
 
 
 class Lines:
-    """Prints a line of JSON for each batch, and one a second at most while a batch is read."""
+    """Prints a line of JSON for each batch, one a second at most while a batch is read, and one at the end."""
 
     def __init__(self, progress: RunProgress, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = progress
@@ -63,12 +65,23 @@ class Lines:
         with self._lock:
             self._print()
 
-    def _print(self) -> None:
+    def ended(self, group: GroupState) -> None:
+        """As ``Watch``."""
+        self._progress.ended(group)
+        with self._lock:
+            self._print(reasons(group))
+
+    def _print(self, more: Mapping[str, str] = MappingProxyType({})) -> None:
         self._printed_s = self._clock()
-        warning_lines(json_line(rounded(self._progress.snapshot())))
+        warning_lines(json_line(rounded(self._progress.snapshot()) | dict(more)))
 
 
-def rounded(found: Snapshot) -> dict[str, int | float | None]:
+def reasons(group: GroupState) -> dict[str, str]:
+    """What JSON says of a group that is not committed, beside that it is not."""
+    return {} if group.is_committed else {"why_not_committed": group.why, "remedy": group.remedy}
+
+
+def rounded(found: Snapshot) -> dict[str, Any]:
     """As JSON shows it."""
     return {
         name: round(value, 1) if isinstance(value, float) else value
@@ -115,3 +128,7 @@ class _Shown:
         """As ``Watch``."""
         self._progress.added(added, offsets, lag)
         self._show()
+
+    def ended(self, group: GroupState) -> None:
+        """As ``Watch``. The summary follows, which says it."""
+        self._progress.ended(group)

@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.cli.ingest_progress import check_kind, shown
+from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.options import named_values
 from odradek.cli.pipeline_options import IngestOptions, check_pyspark, names
 from odradek.cli.terminal import EXIT_OK, CommandError, counted, note, print_json, waiting
@@ -97,11 +97,18 @@ def _tell(asked: IngestOptions, done: Ingested) -> None:
     files = ""
     if done.batches and done.files is not None and done.size is not None:
         files = f", {counted(done.files, 'file')} of {done.size:,} bytes"
-    note(f"{what}{files} ({done.seconds:.1f} s), into {asked.output}; group {asked.group} is committed.")
+    note(f"{what}{files} ({done.seconds:.1f} s), into {asked.output}; {_group(asked, done)}")
     if done.slowest is not None:
         note(_slowest(done.slowest))
     if done.bad:
         note(f"{done.bad:,} of them have a value that could not be read: see columns error and raw.")
+
+
+def _group(asked: IngestOptions, done: Ingested) -> str:
+    group = done.group
+    if group.is_committed:
+        return f"group {asked.group} is committed."
+    return f"group {asked.group} is not committed: {'. '.join(filter(None, (group.why, group.remedy)))}."
 
 
 def _slowest(one: PartitionTime) -> str:
@@ -116,6 +123,8 @@ def _summary(done: Ingested) -> dict[str, object]:
     found = dataclasses.asdict(done)
     found["bytes"] = found.pop("size")
     slowest = found.pop("slowest")
+    found.pop("group")
+    found |= {"committed": done.group.is_committed} | reasons(done.group)
     if done.slowest is not None:
         slowest["rows_per_s"] = round(done.slowest.rows_per_s, 1)
         found["slowest_partition"] = slowest

@@ -14,9 +14,22 @@ from odradek.pipelines.places import Place
 from odradek.pipelines.sources import Source
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import OnGroupReset, parse_options
-from odradek.spark.plan import INITIAL, Range, SourceOffset, TopicIds, ranges, settle
+from odradek.spark.plan import INITIAL, Offsets, Range, Settlement, SourceOffset, TopicIds, ranges, settle
 
 NO_BATCH = -1
+_NEXT_RUN = "The next run commits it"
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """Whether a group's offsets are those of the table's last batch. Where they are not: ``why``, and a ``remedy``."""
+
+    is_committed: bool
+    why: str = ""
+    remedy: str = ""
+
+
+COMMITTED = GroupState(is_committed=True)
 
 
 @dataclass(frozen=True)
@@ -84,48 +97,73 @@ def standing(planned: Planned, committed: Mapping[TopicPartition, OffsetAndMetad
     }
 
 
-def settle_group(source: Source, checkpoint: Place) -> None:
+def settle_group(source: Source, checkpoint: Place) -> GroupState:
     """Commits to the group where the query's last finished batch ended, as the query itself would do before its next.
 
-    A reset that somebody made meanwhile is left for the next run to follow. A commit that cannot be made is a warning:
-    the next run makes it. Raises StorageError, KafkaError.
+    A reset that somebody made meanwhile is left for the next run to follow. What the cluster refuses, or does not
+    answer, is in the state that is returned: the table has its rows, and the next run commits. Raises StorageError.
     """
     options = parse_options(source.all_options(), streaming=True)
+    if not options.commit_offsets or options.group_id is None:
+        return GroupState(False, "commitOffsets=false says so")
     done = _numbers(checkpoint, "commits")
     text = checkpoint.read_text(f"offsets/{max(done)}") if done else None
-    if text is None or not options.commit_offsets or options.group_id is None:
-        return
+    if text is None:
+        return GroupState(False, "no batch is done yet", _NEXT_RUN)
     end = _offset_of(text, f"{checkpoint.uri}/offsets/{max(done)}")
     with contextlib.closing(Lookups(options)) as lookups:
-        committed = lookups.committed(end.positions)
-        lookups.commit(lookups.settlement(end, committed).commits)
+        try:
+            held = lookups.held(end, lookups.ends(lookups.partitions()))
+            settlement = lookups.settlement(end, lookups.committed(end.positions))
+            return _committed(lookups, settlement, held, end.query)
+        except (OdradekError, OSError) as error:
+            lookups.failed(error)
+            return _refused(lookups)
 
 
-def has_nothing_to_read(source: Source, checkpoint: Place) -> bool:
-    """Whether the query would plan no batch: its newest one is done, nothing has come since, no reset is to be
-    followed. Then the group is committed as the query would do it. False where that is not certain, for example where
-    the cluster does not answer: the query itself says why.
+def state_with_nothing_to_read(source: Source, checkpoint: Place) -> GroupState | None:
+    """Where the query would plan no batch, as its newest one is done, nothing has come since, and no reset is to be
+    followed: the group is committed as the query would do it, and its state is returned. None where that is not
+    certain, for example where the cluster does not answer: the query itself says why.
     """
     planned, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
     if not planned or max(planned) not in done:
-        return False
+        return None
     options = parse_options(source.all_options(), streaming=True)
     try:
         end = _offset_at(checkpoint, max(planned))
         with contextlib.closing(Lookups(options)) as lookups:
             ends = lookups.ends(lookups.partitions())
             if not lookups.has_nothing_new(end, ends):
-                return False
+                return None
             if not options.commit_offsets:
-                return True
+                return GroupState(False, "commitOffsets=false says so")
             held = lookups.held(end, ends)
             settlement = lookups.settlement(end, lookups.committed(ends))
             if settlement.resets:
-                return False
-            lookups.commit_held(settlement, held, end.query)
-            return True
+                return None
+            return _committed(lookups, settlement, held, end.query)
     except (OdradekError, OSError):
-        return False
+        return None
+
+
+def _committed(lookups: Lookups, settlement: Settlement, held: Offsets, query: str) -> GroupState:
+    """Commits what a settlement says, and tells whether all of it could be."""
+    if not lookups.commit_held(settlement, held, query):
+        return _refused(lookups)
+    for tp, commit in settlement.commits.items():
+        if commit.offset > held.get(tp, -1):
+            why = f"the log of {tp} does not hold any more what was read of it, up to offset {commit.offset}"
+            return GroupState(False, why, "The next run says what is gone")
+    if settlement.resets:
+        moves = ", ".join(f"{tp} to {offset}" for tp, (offset, _) in sorted(settlement.resets.items()))
+        return GroupState(False, f"somebody has reset it meanwhile: {moves}", "The next run reads from there")
+    return COMMITTED
+
+
+def _refused(lookups: Lookups) -> GroupState:
+    why, remedy = lookups.refusal or ("", "")
+    return GroupState(False, why, f"{remedy}: the table has its rows, and the next run commits")
 
 
 def _numbers(checkpoint: Place, log: str) -> list[int]:

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder, covered
-from odradek.pipelines.checkpoint import PlannedBatch, has_nothing_to_read, planned_batch, settle_group
+from odradek.pipelines.checkpoint import (
+    COMMITTED,
+    GroupState,
+    PlannedBatch,
+    planned_batch,
+    settle_group,
+    state_with_nothing_to_read,
+)
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
 from odradek.pipelines.lake import Added, ParquetTable, check_spark_sees, query_id
@@ -113,7 +120,8 @@ class Ingested:
     """``rows`` went into the table in ``batches`` micro-batches, ``bad`` of them with a value that could not be read;
     it took ``seconds``, without the start of Spark. ``files`` of the table hold them, of ``size`` bytes. ``slowest``:
     the partition that took the workers the most time. What is not known is None: ``slowest`` where Spark writes,
-    ``files`` and ``size`` where a batch came again that a version before these counts had added."""
+    ``files`` and ``size`` where a batch came again that a version before these counts had added. ``group``: whether its
+    offsets are those of the table."""
 
     rows: int
     batches: int
@@ -122,6 +130,7 @@ class Ingested:
     files: int | None = 0
     size: int | None = 0
     slowest: PartitionTime | None = None
+    group: GroupState = COMMITTED
 
 
 class Table:
@@ -357,31 +366,41 @@ def run_ingest(
     with contextlib.ExitStack() as stack:
         table, started_spark = stack.enter_context(opened(job.target, get_spark))
         table.check_checkpoint()
-        if job.trigger is None and has_nothing_to_read(job.source, table.checkpoint):
-            return Ingested(rows=0, batches=0, bad=0, seconds=time.monotonic() - started)
-        spark = started_spark()
-        seen: list[Added] = []
-        times = PartitionTimes()
-
-        def add(batch: DataFrame, batch_id: int) -> None:
-            planned = planned_batch(table.checkpoint, batch_id)
-            if job.target.writer == "workers":
-                added = table.add_ranges(batch.sparkSession, options, planned, batch_id, heard=times.add)
-            else:
-                added = table.add(batch, batch_id, planned=planned)
-            seen.append(added)
-            advance(added)
-            if watch is not None:
-                watch.added(added, sum(item.size for item in planned.ranges), lag.beyond(planned.ends))
-
-        source = job.source
-        if job.target.values.headers:
-            source = dataclasses.replace(source, options=dict(source.options) | {"includeHeaders": "true"})
-        if LIMIT.lower() not in {name.lower() for name in source.options}:
-            source = dataclasses.replace(source, options=dict(source.options) | {LIMIT: job.batch_size})
+        group = state_with_nothing_to_read(job.source, table.checkpoint) if job.trigger is None else None
+        if group is None:
+            done = _run_query(job, table, started_spark(), stop, (advance, watch))
+        else:
+            done = Ingested(rows=0, batches=0, bad=0, seconds=time.monotonic() - started, group=group)
         if watch is not None:
-            told_to = stack.enter_context(told(spark, watch.passed))
-            source = dataclasses.replace(source, options=dict(source.options) | told_to)
+            watch.ended(done.group)
+        return done
+
+
+def _run_query(
+    job: Ingest,
+    table: Table,
+    spark: SparkSession,
+    stop: threading.Event | None,
+    hearers: tuple[Callable[[Added], None], Watch | None],
+) -> Ingested:
+    advance, watch = hearers
+    seen: list[Added] = []
+    times = PartitionTimes()
+
+    def add(batch: DataFrame, batch_id: int) -> None:
+        planned = planned_batch(table.checkpoint, batch_id)
+        if job.target.writer == "workers":
+            added = table.add_ranges(batch.sparkSession, options, planned, batch_id, heard=times.add)
+        else:
+            added = table.add(batch, batch_id, planned=planned)
+        seen.append(added)
+        advance(added)
+        if watch is not None:
+            watch.added(added, sum(item.size for item in planned.ranges), lag.beyond(planned.ends))
+
+    with contextlib.ExitStack() as stack:
+        telling = {} if watch is None else stack.enter_context(told(spark, watch.passed))
+        source = _bounded(job, telling)
         options = parse_options(source.all_options(), streaming=True)
         lag = stack.enter_context(contextlib.closing(TopicLag(options)))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
@@ -390,18 +409,29 @@ def run_ingest(
         table.begin(stream)
         table.bind()
         run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop)
-        if trigger is not None:
-            settle_group(source, table.checkpoint)
-        added = sum_of(seen)
-        return Ingested(
-            rows=added.rows,
-            batches=len(seen),
-            bad=added.bad,
-            seconds=time.monotonic() - started,
-            files=added.files,
-            size=added.size,
-            slowest=times.slowest,
-        )
+        # Who plans has committed each batch, or could not, in another process: so the group is looked at here.
+        group = settle_group(source, table.checkpoint)
+    added = sum_of(seen)
+    return Ingested(
+        rows=added.rows,
+        batches=len(seen),
+        bad=added.bad,
+        seconds=time.monotonic() - started,
+        files=added.files,
+        size=added.size,
+        slowest=times.slowest,
+        group=group,
+    )
+
+
+def _bounded(job: Ingest, more: Mapping[str, str]) -> Source:
+    """The source of a job with ``more`` options, the headers that the table has, and the bound of a batch."""
+    options = dict(job.source.options)
+    if job.target.values.headers:
+        options["includeHeaders"] = "true"
+    if LIMIT.lower() not in {name.lower() for name in options}:
+        options[LIMIT] = job.batch_size
+    return dataclasses.replace(job.source, options=options | dict(more))
 
 
 @contextlib.contextmanager

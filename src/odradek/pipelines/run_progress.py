@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.core.ids import TopicPartition
+from odradek.pipelines.checkpoint import GroupState
 from odradek.pipelines.lake import Added
 from odradek.pipelines.task_reports import TaskReport
 
@@ -29,12 +30,17 @@ class Watch(Protocol):
         """A batch of so many offsets is in the table; ``lag``: how many more the topics hold, where that was asked."""
         ...
 
+    def ended(self, group: GroupState) -> None:
+        """The run is over, and its group is in this state."""
+        ...
+
 
 @dataclass(frozen=True)
 class Snapshot:
     """``batch``: how many are in the table. ``records``: rows in the table, and what the batch that runs has read.
     ``lag``: offsets of the topics that are not read yet. ``eta_s``: seconds to the end of a run that has one. ``files``
-    and ``bytes``: those of the table that this run has written. What is not known is None.
+    and ``bytes``: those of the table that this run has written. ``committed``: whether the group is where the table is,
+    once the run is over. What is not known is None.
     """
 
     batch: int
@@ -46,6 +52,7 @@ class Snapshot:
     bytes: int | None
     unreadable: int
     seconds: float
+    committed: bool | None = None
 
 
 class RunProgress:
@@ -61,6 +68,7 @@ class RunProgress:
         self._batches = 0
         self._total = Added(0, 0, 0, 0)
         self._samples: deque[tuple[float, int]] = deque()
+        self._group: GroupState | None = None
 
     def passed(self, offsets: int) -> None:
         """As ``Watch``."""
@@ -78,6 +86,11 @@ class RunProgress:
             self._reading = 0
             self._sample()
 
+    def ended(self, group: GroupState) -> None:
+        """As ``Watch``."""
+        with self._lock:
+            self._group = group
+
     def snapshot(self) -> Snapshot:
         """The counts as they are now."""
         with self._lock:
@@ -94,6 +107,7 @@ class RunProgress:
                 bytes=self._total.size,
                 unreadable=self._total.bad,
                 seconds=now - self._begun_s,
+                committed=None if self._group is None else self._group.is_committed,
             )
 
     @property

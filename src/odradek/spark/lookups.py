@@ -38,6 +38,13 @@ class _Question(NamedTuple):
     reigning: int
 
 
+class Refusal(NamedTuple):
+    """Why offsets could not be committed, and what helps."""
+
+    why: str
+    remedy: str
+
+
 class Lookups:
     """The questions of one read, over one connection pool. Calls raise what ``Admin`` raises."""
 
@@ -51,6 +58,8 @@ class Lookups:
         self._other_queries: set[str] = set()  # those that a warning has named
         self._overwritten: set[TopicPartition] = set()  # likewise, for commits of others than queries
         self._cause: tuple[type[Exception], object] | None = None  # why the last commit could not be made
+        self.refusal: Refusal | None = None
+        """The same in words; None where the last commit was made."""
 
     @property
     def admin(self) -> Admin:
@@ -255,7 +264,7 @@ class Lookups:
             return False
         if self._cause is not None:
             log.info("offsets are committed to group %s again", self.group_id)
-        self._cause = None
+        self._cause = self.refusal = None
         return True
 
     def failed(self, error: Exception) -> None:
@@ -264,18 +273,20 @@ class Lookups:
         if cause == self._cause:
             return
         self._cause = cause
-        why = str(error)
-        if isinstance(error, GroupNotEmpty):
-            named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
-            why = (
-                f"it has live members, and only they may commit: {named or 'unknown, or gone by now'}. Stop them, or "
-                "give the query a kafka.group.id of its own, or set commitOffsets=false"
-            )
+        self.refusal = self._refusal_of(error)
         log.warning(
-            "the offsets of finished batches are not committed to group %s yet: %s. The query goes on, and commits "
-            "when it can",
+            "the offsets of finished batches are not committed to group %s yet: %s. %s. The next commit has them, too",
             self.group_id,
-            why,
+            *self.refusal,
+        )
+
+    def _refusal_of(self, error: Exception) -> Refusal:
+        if not isinstance(error, GroupNotEmpty):
+            return Refusal(str(error), "Once that is mended, run it again")
+        named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
+        return Refusal(
+            f"it has live members, and only they may commit: {named or 'unknown, or gone by now'}",
+            "Stop them, or give the query a kafka.group.id of its own, or set commitOffsets=false",
         )
 
     @property
