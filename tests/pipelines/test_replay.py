@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import RunningBroker, unique
-from ingest_runs import delta, parquet, places
+from brokers import RunningBroker, eventually, unique
+from ingest_runs import delta, ends, parquet, places
 from publish import commit, committed, create_topic, publish
 from rich.console import Console
 from test_ingest_values import encoded
@@ -22,7 +22,7 @@ from odradek.cli.pipeline_options import PipelineOptions
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import UnknownTopic
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, ingest, replay
 from odradek.pipelines.ingesting import Target, make_target
@@ -197,6 +197,67 @@ def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Pat
     nothing = replay(bootstrap, topics=topic, start="2100-01-01", output=tmp_path / "none", spark=spark)
     assert isinstance(nothing, Replayed)
     assert nothing.rows == 0
+
+
+def _made_again(admin: Admin, bootstrap: str, topic: str, count: int) -> None:
+    """The topic is another one of the same name, with so many records in partition 0."""
+    admin.delete_topics([topic])
+    eventually(lambda: topic not in admin.topics(), what="the topic's deletion")
+    create_topic(bootstrap, topic, 2, retention_ms="-1")
+    publish(bootstrap, topic, [b"new"] * count, partition=0)
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_another_topic_of_the_same_name_is_another_replay(
+    table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"offsets": f'{{"{topic}":{{"0":[1,3]}}}}', "output": tmp_path / "t", "spark": spark}
+    given["table_format"] = table_format
+    assert replay(bootstrap, **given).already is False  # type: ignore[union-attr]
+    _made_again(admin, bootstrap, topic, 3)
+    assert replay(bootstrap, **given).already is False  # type: ignore[union-attr]
+    assert replay(bootstrap, **given).already is True  # type: ignore[union-attr]
+    values = (parquet if table_format == "parquet" else delta)(tmp_path / "t")["value"].to_pylist()
+    assert sorted(values) == [b"1", b"2", b"new", b"new"]
+
+
+def test_a_replay_that_knew_topics_by_name_alone_counts_as_done(
+    spark: Any,
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Versions before topic ids wrote these."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Found, "digest", Found.digest_of_names)
+        replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
+    done = replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
+    assert isinstance(done, Replayed)
+    assert (done.rows, done.already, done.by_names) == (25, True, True)
+    line = ["pipeline", "replay", "-b", bootstrap, "--topics", topic, "--output", str(tmp_path / "t")]
+    assert run(line) == 0
+    assert "noted the names of topics alone" in capsys.readouterr().out
+    again = replay(bootstrap, topics=topic, output=tmp_path / "t", again=True, spark=spark)
+    assert isinstance(again, Replayed)
+    assert (again.rows, again.already, again.by_names) == (25, False, False)
+
+
+@pytest.mark.parametrize("into", ["workers", "spark", "topic"])
+def test_a_topic_made_again_before_it_is_read_is_refused(
+    into: str, spark: Any, admin: Admin, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    found = find(ClientConfig(bootstrap), Selection((topic,)))
+    _made_again(admin, bootstrap, topic, 30)
+    publish(bootstrap, topic, [b"new"] * 30, partition=1)
+    other = unique("again")
+    create_topic(bootstrap, other, 1)
+    target = Topic(other) if into == "topic" else Target(str(tmp_path / "t"), writer=into)
+    with pytest.raises(OdradekError, match="deleted and created again"):
+        run_replay(Replay(bootstrap, found, target), lambda: spark)
+    assert not list((tmp_path / "t").glob("*.parquet"))
+    assert sum(ends(admin, other).values()) == 0
 
 
 NEW = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "long"}]}

@@ -131,6 +131,11 @@ def _tell(asked: ReplayOptions, done: Replayed) -> None:
         return
     if done.already:
         note(f"Nothing was added: {where} holds this replay's {done.rows:,} records already (--again adds them again).")
+        if done.by_names:
+            note(
+                "An earlier version of odradek added them, which noted the names of topics alone: where one was deleted"
+                " and created again since then, its new records are not in the table."
+            )
         return
     note(f"{done.rows:,} records into {where} ({done.seconds:.1f} s).")
     if done.bad:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
@@ -100,11 +101,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class Found:
-    """The ranges of a replay. ``gone``: what is missing, where that is allowed; ``read``: of a group, by partition."""
+    """The ranges of a replay. ``gone``: what is missing, where that is allowed; ``read``: of a group, by partition;
+    ``ids``: of the topics, where the cluster has ids.
+    """
 
     ranges: tuple[Range, ...]
     gone: tuple[str, ...] = ()
     read: Mapping[TopicPartition, ReadByGroup] = field(default_factory=dict)
+    ids: Mapping[str, UUID] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
@@ -112,6 +116,13 @@ class Found:
         return sum(piece.size for piece in self.ranges)
 
     def digest(self, salt: str = "") -> str:
+        """Another one for another topic of the same name. Where there are no ids it is that of the names."""
+        if not self.ids:
+            return self.digest_of_names(salt)
+        return self.digest_of_names(json.dumps({name: str(found) for name, found in sorted(self.ids.items())}) + salt)
+
+    def digest_of_names(self, salt: str = "") -> str:
+        """By which earlier versions knew a replay."""
         text = json.dumps([[*piece.partition, piece.start, piece.end] for piece in self.ranges]) + salt
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -147,19 +158,24 @@ class Topic:
 
 @dataclass(frozen=True)
 class Replayed:
-    """``rows`` of ``offsets`` were written, ``bad`` of them unreadable; ``already``: an earlier run had done it all."""
+    """``rows`` of ``offsets`` were written, ``bad`` of them unreadable; ``already``: an earlier run had done it all.
+    ``by_names``: that run was of a version that noted the topics' names alone; they may have been created again since.
+    """
 
     offsets: int
     rows: int
     bad: int
     already: bool
     seconds: float
+    by_names: bool = False
 
 
 def find(config: ClientConfig, chosen: Selection) -> Found:
     """Looks the ranges up. Raises ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
     chosen.check()
     with Admin(quick(config)) as admin:
+        # Before the offsets: those of a topic that is created again from here on are refused when they are read.
+        ids = {name: topic.topic_id for name, topic in admin.describe_topics().items() if topic.topic_id}
         read: dict[TopicPartition, ReadByGroup] = {}
         missing: list[str] = []
         if chosen.read_by is not None:
@@ -174,7 +190,8 @@ def find(config: ClientConfig, chosen: Selection) -> Found:
     missing += gone
     if missing and not chosen.allow_missing:
         raise RangeGone("; ".join(missing))
-    return Found(tuple(held), tuple(missing), read)
+    names = {piece.partition.topic for piece in held}
+    return Found(tuple(held), tuple(missing), read, {name: ids[name] for name in sorted(names & ids.keys())})
 
 
 def _read_by(
@@ -306,7 +323,7 @@ class Replay:
         lookups = Lookups(options)
         try:
             lookups.ends(wanted)
-            ids = lookups.topic_ids({tp.topic for tp in wanted})
+            ids = lookups.topic_ids({tp.topic for tp in wanted}) | dict(self.found.ids)
             epochs = {tp: lookups.leader_epoch(tp) for tp in wanted}
         finally:
             lookups.close()
@@ -328,6 +345,7 @@ class Replay:
             "startingOffsets": json.dumps(starts),
             "endingOffsets": json.dumps(ends),
             "includeHeaders": str(headers).lower(),
+            "topicIds": json.dumps({name: str(found) for name, found in self.found.ids.items()}),
         }
 
 
@@ -366,13 +384,15 @@ def _into_table(
     job: Replay, into: Target, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
 ) -> Replayed:
     into.check()
-    query = f"replay-{job.found.digest(uuid.uuid4().hex if job.again else '')}"
+    salt = uuid.uuid4().hex if job.again else ""
+    query, by_names = (f"replay-{digest(salt)}" for digest in (job.found.digest, job.found.digest_of_names))
     started = time.monotonic()
     with opened(into, get_spark) as (table, started_spark):
-        before = table.told(query)
-        if before is not None:
-            seconds = time.monotonic() - started
-            return Replayed(job.found.offsets, before.rows, before.bad, already=True, seconds=seconds)
+        for known_as in dict.fromkeys((query, by_names)):
+            before = table.told(known_as)
+            if before is not None:
+                seconds, is_older = time.monotonic() - started, known_as != query
+                return Replayed(job.found.offsets, before.rows, before.bad, True, seconds, is_older)
         spark = started_spark()
         started = time.monotonic()
         with failures_told("the replay stopped"), plain_timestamps(spark), told(spark, advance) as telling:

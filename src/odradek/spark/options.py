@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ConfigError
@@ -45,6 +46,7 @@ OTHERS = (
     "maxBytesPerTrigger",
     "strictOptions",
     "progressTo",  # of the pipelines: see progress.py
+    "topicIds",  # likewise: topics to be read, and none that was created again under its name since
 )
 KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS)}
 
@@ -126,6 +128,7 @@ class ReadOptions:
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 10
     progress_to: str | None = None
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
@@ -170,7 +173,16 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         fetch_offset_retries=_or(_number(options, "fetchOffset.numRetries", 0), 3),
         fetch_offset_retry_interval_ms=_or(_number(options, "fetchOffset.retryIntervalMs", 0), 10),
         progress_to=options.get("progressto"),
+        topic_ids=_topic_ids(options.get("topicids")),
     )
+
+
+def _topic_ids(text: str | None) -> dict[str, UUID]:
+    example = '{"topicA":"0190a3b2-7c1d-7e2f-8a3b-4c5d6e7f8091"}'
+    try:
+        return {} if text is None else {name: UUID(given) for name, given in _json("topicIds", text, example).items()}
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"topicIds: expected for example {example}, got {shortened(text or '')}") from error
 
 
 _ISOLATION = ("read_uncommitted", "read_committed")

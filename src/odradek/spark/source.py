@@ -227,7 +227,8 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
         lookups = Lookups(self.options)
         try:
             wanted = narrowed(lookups, batch_ranges(lookups), self.pushed)
-            return _tasks(wanted, lookups, {}, {one.partition: lookups.leader_epoch(one.partition) for one in wanted})
+            epochs = {one.partition: lookups.leader_epoch(one.partition) for one in wanted}
+            return _tasks(wanted, lookups, self.options.topic_ids, epochs)
         finally:
             lookups.close()
 
