@@ -183,6 +183,20 @@ def test_a_hundred_small_partitions_make_one_file_and_a_batch_is_bounded(
     assert one.batches == len(list((tmp_path / "one").glob("*.parquet"))) == 1
 
 
+def test_a_few_large_records_are_cut_by_their_bytes(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
+    """However few offsets a batch has, a task reads about as much as --task-size says; small records share one."""
+    large, few, small = unique("large"), unique("few"), unique("small")
+    for name, sizes in ((large, [50_000] * 400), (few, [900_000] * 12), (small, [1000] * 400)):
+        create_topic(bootstrap, name, 1)
+        for at in range(0, len(sizes), 10):  # batches of half a megabyte, and what no codec makes smaller
+            publish(bootstrap, name, [os.urandom(size) for size in sizes[at : at + 10]], partition=0)
+    for name, files in ((large, range(18, 25)), (few, range(9, 14)), (small, range(1, 2))):
+        output = tmp_path / name
+        ingest(bootstrap, topics=name, group=unique("g"), output=output, task_size="1m", spark=spark)
+        assert len(list(output.glob("*.parquet"))) in files, name
+        assert places(parquet(output)) == expected(admin, name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 @pytest.mark.parametrize("how", ["fails", "dies", "slow"])

@@ -19,7 +19,7 @@ from odradek.pipelines.table_writer import TableWriter
 from odradek.pipelines.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad
 from odradek.pipelines.values import BadRecords
 from odradek.spark.options import ReadOptions
-from odradek.spark.plan import Piece, Range, split
+from odradek.spark.plan import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.tasks import SMALL_TASK_BYTES, pack
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _READERS = 16
-# So few offsets are one task, whatever they take: to ask for a sample of them would take longer.
-_FEW_OFFSETS = 1000
 
 
 class BatchRows(Protocol):
@@ -126,7 +124,7 @@ class RangeRows:
             cut = split(self.planned, options.min_partitions, options.max_records_per_partition)
             return [[piece(item)] for item in cut]
         slots = self.spark.sparkContext.defaultParallelism
-        sizes = bytes_per_offset(self.options, self.planned, SMALL_TASK_BYTES)
+        sizes = bytes_per_offset(self.options, self.planned, self.task_bytes)
         packed = pack(self.planned, sizes, self.task_bytes, slots, self.most)
         return [[piece(item) for item in task] for task in packed]
 
@@ -150,15 +148,18 @@ def check_covers(table: str, batch_id: int, held: str | None, planned: str | Non
         )
 
 
-def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], budget: int) -> Mapping[TopicPartition, float]:
-    """What an offset of each range takes as stored, by samples; nothing is asked for where all are few."""
-    if sum(item.size for item in planned) <= _FEW_OFFSETS:
+def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], task_bytes: int) -> Mapping[TopicPartition, float]:
+    """What an offset of each range takes as stored, by samples. So few that they fit into a task, however large
+    they are, are not looked at: a sample would take longer than a second task gains.
+    """
+    count = sum(item.size for item in planned)
+    if count <= FEW_OFFSETS and count * UNKNOWN_BYTES <= task_bytes:
         return {}
     from odradek.spark.lookups import Lookups
 
     lookups = Lookups(options)
     try:
-        return lookups.bytes_per_offset(planned, budget)
+        return lookups.bytes_per_offset(planned, min(task_bytes, SMALL_TASK_BYTES))
     finally:
         lookups.close()
 
