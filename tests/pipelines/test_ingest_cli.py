@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from brokers import eventually, unique
 from ingest_runs import committed, ends, expected, parquet, places
-from publish import create_topic, numbers, publish
+from publish import commit, create_topic, numbers, publish
 
 from odradek.cli.main import run
+from odradek.cli.termination import Terminated, terminable
 from odradek.client.admin import Admin
+from odradek.pipelines.ingesting import Table, Target
 
 Captured = pytest.CaptureFixture[str]
 
@@ -117,10 +120,22 @@ def test_examples_stand_in_the_help(capsys: Captured) -> None:
         assert f"odradek pipeline {command} --" in capsys.readouterr().out
 
 
+ENDS = {signal.SIGINT: (130, ""), signal.SIGTERM: (143, "odradek: stopped by SIGTERM\n")}
+
+
 @pytest.mark.slow
-def test_one_that_goes_on_ends_with_ctrl_c(bootstrap: str, topic: str, tmp_path: Path, admin: Admin) -> None:
+@pytest.mark.parametrize(
+    ("sent", "code", "says"),
+    [(signal.SIGINT, 0, ""), (signal.SIGTERM, 143, "odradek: stopped by SIGTERM, in good order\n")],
+    ids=["ctrl-c", "sigterm"],
+)
+def test_one_that_goes_on_ends_in_good_order(
+    sent: signal.Signals, code: int, says: str, bootstrap: str, tmp_path: Path, admin: Admin
+) -> None:
     """And what it has read is committed by then, the last batch too."""
-    group, output = unique("group"), tmp_path / "t"
+    topic, group, output = unique("goes-on"), unique("group"), tmp_path / "t"
+    create_topic(bootstrap, topic, 2)
+    publish(bootstrap, topic, numbers(10))
     line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", topic]
     line += ["--group", group, "--output", str(output), "--trigger", "200ms", "--master", "local[1]", "--json"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -129,19 +144,62 @@ def test_one_that_goes_on_ends_with_ctrl_c(bootstrap: str, topic: str, tmp_path:
     publish(bootstrap, topic, numbers(3), partition=1)
     assert json.loads(process.stdout.readline())["rows"] > 0
     eventually(lambda: places(parquet(output)) == expected(admin, topic), within_s=60, what="all rows")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, err) == (code, says)
     summary = json.loads(out.splitlines()[-1])
     assert (summary["rows"], summary["bad"], summary["output"]) == (13, 0, str(output))
+    assert summary["committed"] is True
     assert committed(admin, group) == ends(admin, topic)
+    assert list((output / "_odradek" / "runs").iterdir()) == []
 
 
-def test_one_that_ends_by_itself_is_interrupted_at_once(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", topic]
-    line += ["--group", unique("group"), "--output", str(tmp_path / "t"), "--master", "local[1]"]
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize("command", ["ingest", "replay"])
+def test_one_that_ends_by_itself_is_stopped_at_once(
+    command: str, sent: signal.Signals, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """Its run is over for other machines, too, which cannot look for its process."""
+    output = tmp_path / "t"
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", command, "-b", bootstrap, "--topics", topic]
+    line += ["--output", str(output), "--master", "local[1]"]
+    line += ["--group", unique("group")] if command == "ingest" else []
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    eventually((tmp_path / "t" / "_odradek").exists, within_s=60, what="the table")
-    process.send_signal(signal.SIGINT)
+    eventually(lambda: any(_runs(output)), within_s=60, what="the run's record")
+    process.send_signal(sent)
     out, err = process.communicate(timeout=120)
-    assert (process.returncode, out, err) == (130, "", "")
+    assert (process.returncode, err) == ENDS[sent]
+    assert command == "replay" or out == ""
+    assert [(found["holds"], found["process"]) for found in _runs(output)] == [(False, "")]
+    Table(Target(str(output)), None).close()
+
+
+def _runs(output: Path) -> list[dict[str, object]]:
+    """Records of runs that have begun, or are over."""
+    found = [json.loads(path.read_text()) for path in (output / "_odradek" / "runs").glob("*.json")]
+    return [record for record in found if record["holds"] or not record["process"]]
+
+
+@pytest.mark.slow
+def test_history_is_stopped_by_sigterm(bootstrap: str, topic: str, group: str, tmp_path: Path) -> None:
+    commit(bootstrap, group, {(topic, 0): 1})
+    output = tmp_path / "tables"
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "history", "-b", bootstrap, "--output", str(output)]
+    process = subprocess.Popen([*line, "--master", "local[1]"], stderr=subprocess.PIPE, text=True)
+    eventually(output.exists, within_s=60, what="the folder, which Spark's start comes before")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == ENDS[signal.SIGTERM]
+    assert run(line[3:]) == 0
+    assert {path.suffix for path in output.iterdir() if not path.name.startswith(".")} == {".parquet"}
+
+
+def test_sigterm_is_ours_only_within_a_command() -> None:
+    def wait_for_it() -> None:
+        with terminable():
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(10)
+
+    with pytest.raises(Terminated):
+        wait_for_it()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from odradek._version import __version__
+from odradek.cli.termination import EXIT_TERMINATED, Terminated
 from odradek.core.log_lines import set_last_resort
 
 # The class every usage error derives from; typer keeps click's classes in a private place.
@@ -269,26 +270,43 @@ def _usage_line(error: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``odradek`` command; ends the process with an exit code."""
-    code = run(arguments)
-    if code == _INTERRUPTED:
+    end = _end_of(arguments)
+    if end.at_once:
         # At once: threads that still work for an interrupted command would hold up the exit, and say so loudly.
         # Whatever it wrote survives kill -9, so it survives this.
         with contextlib.suppress(OSError):  # a full disk, a reader that has gone: it was to end anyway
             sys.stdout.flush()
-        os._exit(code)
-    sys.exit(code)
+        os._exit(end.code)
+    sys.exit(end.code)
+
+
+class _End(NamedTuple):
+    """The exit code of a command line, and whether the process is to end without waiting for anything."""
+
+    code: int
+    at_once: bool = False
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: the process's own) and returns its exit code, errors already printed."""
+    return _end_of(arguments).code
+
+
+def _end_of(arguments: Sequence[str] | None) -> _End:
     given = list(sys.argv[1:] if arguments is None else arguments)
     set_last_resort()
     try:
         code = typer.main.get_command(app).main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # here, where it is handled that nobody reads on
     except (Exception, KeyboardInterrupt) as error:
-        return _report(error)
-    return code if isinstance(code, int) else 0
+        code = _report(error)
+    except Terminated as error:
+        from odradek.cli import terminal
+
+        terminal.error_line(str(error))
+        return _End(EXIT_TERMINATED, at_once=True)
+    code = code if isinstance(code, int) else 0
+    return _End(code, at_once=code == _INTERRUPTED)
 
 
 def _report(error: BaseException) -> int:

@@ -8,6 +8,7 @@ from odradek.cli.command_config import without_values
 from odradek.cli.options import CONTEXT
 from odradek.cli.pipeline_history import EPILOG, SUMMARY, history
 from odradek.cli.pipeline_options import IngestOptions, ReplayOptions, of_fields
+from odradek.cli.termination import terminable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,11 +42,12 @@ app.command(short_help=SUMMARY, epilog=EPILOG)(history)
 def ingest(asked: IngestOptions) -> None:
     """Read what a group has not read of its topics into a table of Parquet files or a Delta table, each record once.
 
-    A run that was killed anywhere is completed by the next one. The group's offsets are committed after the table.
+    A run that was killed anywhere is completed by the next one. With --trigger it ends after the batch that runs when
+    Ctrl-C or SIGTERM comes, else at once. The group's offsets are committed after the table.
     """
     from odradek.cli.pipeline_ingest import run_ingest_command
 
-    with without_values(asked.command_config):
+    with terminable(), without_values(asked.command_config):
         code = run_ingest_command(asked)
     raise typer.Exit(code)
 
@@ -66,6 +68,6 @@ def replay(asked: ReplayOptions) -> None:
     """
     from odradek.cli.pipeline_replay import run_replay_command
 
-    with without_values(asked.command_config):
+    with terminable(), without_values(asked.command_config):
         code = run_replay_command(asked)
     raise typer.Exit(code)

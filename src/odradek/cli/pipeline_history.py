@@ -18,6 +18,7 @@ from odradek.cli.command_config import without_values
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config, named_values
 from odradek.cli.pipeline_options import SparkConf, spark_client_options
 from odradek.cli.terminal import CommandError, heading, note, print_json, progress
+from odradek.cli.termination import terminable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,14 +104,15 @@ def history(
         from odradek.cli.pipeline_history_spark import run_history_on_spark
 
         options = spark_client_options(command_config)
-        with without_values(command_config):
+        with terminable(), without_values(command_config):
             run_history_on_spark(
                 asked, config, expires_within_ms, Spark(master or "local[*]", named_values(conf, "--conf"), options)
             )
         return
     if output is not None and "://" in output:
         raise CommandError(f"--output {output}: a URI is for --master: without Spark tables go to this machine")
-    run_history(asked, config, expires_within_ms)
+    with terminable():
+        run_history(asked, config, expires_within_ms)
 
 
 def span_ms(option: str, text: str) -> int:

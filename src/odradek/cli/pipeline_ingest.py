@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.options import named_values
 from odradek.cli.pipeline_options import IngestOptions, check_pyspark, names
-from odradek.cli.terminal import EXIT_OK, CommandError, counted, note, print_json, waiting
+from odradek.cli.terminal import EXIT_OK, CommandError, counted, error_line, note, print_json, waiting
+from odradek.cli.termination import EXIT_TERMINATED, Terminated
+from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,22 +46,30 @@ def run_ingest_command(asked: IngestOptions) -> int:
 
     try:
         with shown(asked.progress, unread, has_end=asked.trigger is None) as watch:
-            done = _finished(workers.submit(run_ingest, job, get_spark, stop, advance, watch), stop, job)
+            done, code = _finished(workers.submit(run_ingest, job, get_spark, stop, advance, watch), stop, job)
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
     _tell(asked, done)
-    return EXIT_OK
+    if code == EXIT_TERMINATED:
+        error_line("stopped by SIGTERM, in good order")
+    return code
 
 
-def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> T:
-    """What the job returns; Ctrl-C ends one that would go on for ever in good order, any other at once."""
+def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> tuple[T, int]:
+    """What the job returns, and the exit code. Ctrl-C and SIGTERM end one that would go on for ever in good order, any
+    other at once."""
     try:
-        return running.result()
-    except KeyboardInterrupt:
+        return running.result(), EXIT_OK
+    except (KeyboardInterrupt, Terminated) as signal:
         if job.trigger is None:
             raise
         stop.set()
-        return running.result()
+        if isinstance(signal, KeyboardInterrupt):
+            return running.result(), EXIT_OK
+    try:
+        return running.result(), EXIT_TERMINATED
+    except OdradekError as error:  # Spark's Java has had the signal, too
+        raise Terminated(f"stopped by SIGTERM: {error}") from error
 
 
 def _job(asked: IngestOptions) -> Ingest:

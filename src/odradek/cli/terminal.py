@@ -1,7 +1,8 @@
 """What every command shares at the terminal: error lines, headings, tables of progress.
 
 Errors are one line on stderr, ``odradek: what is wrong, and what to do``. Exit codes: 0 done, 1 the work failed or a
-check did not hold, 2 the input was wrong (an option, a directory, an address, a topic), 130 interrupted.
+check did not hold, 2 the input was wrong (an option, a directory, an address, a topic), 130 interrupted, 143 ended by
+SIGTERM (pipelines).
 Nothing here imports rich before something is drawn, so that ``odradek serve`` starts without it.
 
 Every line that a command prints passes through here or through ``options.columns``: names and messages of a cluster

@@ -77,6 +77,7 @@ class Run:
             self._runs.delete(f"{self.id}.json")
             raise
         self._write(holds=True)
+        _living.add(self)
         self.dead = frozenset(one.run for one in others if self._is_over(one))
         self._renewing = threading.Thread(target=self._renew, name="odradek-run", daemon=True)
         self._renewing.start()
@@ -89,16 +90,25 @@ class Run:
 
     def end(self) -> None:
         """Removes the record, unless a task of this run may still be writing (``is_left``)."""
+        if self.is_left:
+            self.leave()
+            return
+        self._stop_renewing()
+        with contextlib.suppress(OdradekError, OSError):
+            self._runs.delete(f"{self.id}.json")
+
+    def leave(self) -> None:
+        """Says that the run is over, and that what it has left is a dead run's."""
+        self._stop_renewing()
+        self._record = self._record._replace(process="")
+        with contextlib.suppress(OdradekError, OSError):
+            self._write(holds=False)
+
+    def _stop_renewing(self) -> None:
+        _living.discard(self)
         self._ended.set()
         if self._renewing is not None:
             self._renewing.join()
-        if self.is_left:
-            self._record = self._record._replace(process="")
-            with contextlib.suppress(OdradekError, OSError):
-                self._write(holds=False)
-            return
-        with contextlib.suppress(OdradekError, OSError):
-            self._runs.delete(f"{self.id}.json")
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_S):
@@ -114,6 +124,16 @@ class Run:
 
     def _is_over(self, other: Record) -> bool:
         return not _lives(other) and (_is_here(other) or time.time() - other.seen_s > DAY_S)
+
+
+_living: set[Run] = set()
+"""Those of this process that have begun and not ended."""
+
+
+def leave_all() -> None:
+    """For a process that is about to end in the midst of its runs: they are over, as other machines see at once."""
+    for run in list(_living):
+        run.leave()
 
 
 def _records(runs: Place) -> list[Record]:
