@@ -183,6 +183,28 @@ def test_a_hundred_small_partitions_make_one_file_and_a_batch_is_bounded(
     assert one.batches == len(list((tmp_path / "one").glob("*.parquet"))) == 1
 
 
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_one_file_for_each_batch(
+    table_format: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
+) -> None:
+    """Of many partitions, and however small a task is to be: --files-per-batch wins. Folders are files of their own."""
+    topic = unique("few")
+    create_topic(bootstrap, topic, 8)
+    for partition in range(8):
+        publish(bootstrap, topic, [os.urandom(1000) for _ in range(300)], partition=partition)
+    given: dict[str, Any] = {"topics": topic, "task_size": "100k", "files_per_batch": 1, "table_format": table_format}
+    given["options"] = {"maxOffsetsPerTrigger": "800"}
+    read = parquet if table_format == "parquet" else delta
+    done = ingest(bootstrap, **given, group=group, output=tmp_path / "t", spark=spark)
+    assert (done.rows, done.batches, done.files) == (2400, 3, 3)
+    assert places(read(tmp_path / "t")) == expected(admin, topic)
+    folders = ingest(
+        bootstrap, **given, group=unique("g"), output=tmp_path / "p", partition_by=["partition"], spark=spark
+    )
+    assert (folders.rows, folders.batches, folders.files) == (2400, 3, 24)
+    assert places(read(tmp_path / "p")) == expected(admin, topic)
+
+
 def test_a_few_large_records_are_cut_by_their_bytes(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
     """However few offsets a batch has, a task reads about as much as --task-size says; small records share one."""
     large, few, small = unique("large"), unique("few"), unique("small")

@@ -1,0 +1,124 @@
+"""Records that are removed under an ingest: named, and nothing of their batch in the table, or passed over where that
+is asked for. Whoever writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import unique
+from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, parquet, places
+from publish import create_topic, numbers, publish
+
+from odradek.client.admin import Admin
+from odradek.core.ids import TopicPartition
+from odradek.pipelines import Ingested, ingest, ingesting
+from odradek.pipelines.ingesting import WRITERS
+from odradek.pipelines.lake import Added
+from odradek.pipelines.queries import QueryFailed
+
+GOES_ON = {"failOnDataLoss": "false"}
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """40 records in partition 0, 5 in partition 1."""
+    name = unique("loss")
+    create_topic(bootstrap, name, 2, retention_ms="-1")
+    publish(bootstrap, name, numbers(40))
+    publish(bootstrap, name, numbers(5), partition=1)
+    return name
+
+
+class Runs:
+    """Runs of one table, whose topic loses the records of partition 0 before an offset."""
+
+    def __init__(self, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, output: Path) -> None:
+        self._spark, self._admin, self._bootstrap = spark, admin, bootstrap
+        self.topic, self.group, self.output = topic, group, output
+
+    def lose(self, before: int) -> None:
+        self._admin.delete_records({TopicPartition(self.topic, 0): before})
+
+    def run(self, options: dict[str, str], **more: Any) -> Ingested:
+        given: dict[str, Any] = {"topics": self.topic, "group": self.group, "output": self.output}
+        return ingest(self._bootstrap, **given, options=options, spark=self._spark, **more)
+
+    def check(self, first: range, second: range, table_format: str = "parquet") -> None:
+        """The table holds these offsets of the partitions and no others, and the group is at the checkpoint's end."""
+        found = parquet(self.output) if table_format == "parquet" else delta(self.output)
+        wanted = [(self.topic, number, offset) for number, held in ((0, first), (1, second)) for offset in held]
+        assert places(found) == dict.fromkeys(wanted, 1)
+        assert duckdb_count(self.output) == len(wanted), "no file is left that the table does not have"
+        assert committed(self._admin, self.group) == checkpoint_end(self.output / "_odradek" / "checkpoint")
+
+    def is_empty(self) -> bool:
+        return not list(self.output.glob("**/*.parquet")) and committed(self._admin, self.group) == {}
+
+
+@pytest.fixture
+def runs(spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path) -> Runs:
+    return Runs(spark, admin, bootstrap, topic, group, tmp_path / "t")
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_records_removed_between_two_batches(writer: str, runs: Runs, admin: Admin) -> None:
+    bounded = {"maxOffsetsPerTrigger": "9"}  # 8 of partition 0 and 1 of partition 1
+
+    def lose(added: Added) -> None:
+        runs.lose(25)
+
+    gone = f"{runs.topic}-0: offsets 8 to 24 are gone .its log starts at 25., removed by DeleteRecords"
+    with pytest.raises(QueryFailed, match=gone):
+        runs.run(bounded, writer=writer, advance=lose)
+    places_read = places(parquet(runs.output))
+    assert places_read == {(runs.topic, 0, n): 1 for n in range(8)} | {(runs.topic, 1, 0): 1}
+    assert committed(admin, runs.group) == {TopicPartition(runs.topic, 0): 8, TopicPartition(runs.topic, 1): 1}
+    with pytest.raises(QueryFailed, match=gone):
+        runs.run(bounded, writer=writer)
+    assert places(parquet(runs.output)) == places_read
+
+    done = runs.run(bounded | GOES_ON, writer=writer)
+    assert done.rows == 15 + 4
+    assert done.group.is_committed
+    assert committed(admin, runs.group) == ends(admin, runs.topic)
+
+
+@pytest.mark.parametrize(
+    ("writer", "table_format"), [("workers", "parquet"), ("spark", "parquet"), ("workers", "delta")]
+)
+def test_records_removed_after_their_batch_was_planned(
+    writer: str, table_format: str, runs: Runs, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned_batch = ingesting.planned_batch
+
+    def lose(checkpoint: Any, batch_id: int) -> Any:
+        planned = planned_batch(checkpoint, batch_id)
+        runs.lose(25)
+        return planned
+
+    given = {"writer": writer, "table_format": table_format, "partition_by": ["partition"]}
+    with monkeypatch.context() as patched:
+        patched.setattr(ingesting, "planned_batch", lose)
+        with pytest.raises(QueryFailed, match=f"{runs.topic}-0: offsets 0 to 24 are gone"):
+            runs.run({}, **given)
+        assert runs.is_empty()
+    done = runs.run(GOES_ON, **given)
+    assert (done.rows, done.batches) == (20, 1)
+    runs.check(range(25, 40), range(5), table_format)
+    assert committed(admin, runs.group) == ends(admin, runs.topic)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_batch_of_which_all_is_removed(writer: str, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned_batch = ingesting.planned_batch
+
+    def lose(checkpoint: Any, batch_id: int) -> Any:
+        runs.lose(40)
+        return planned_batch(checkpoint, batch_id)
+
+    monkeypatch.setattr(ingesting, "planned_batch", lose)
+    done = runs.run(GOES_ON | {"maxOffsetsPerTrigger": "16"}, writer=writer)
+    assert done.rows == 5
+    runs.check(range(0), range(5))
