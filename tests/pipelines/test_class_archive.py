@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from brokers import unique
+from publish import create_topic, numbers, publish
 
+from odradek.pipelines import ingest, replay
+from odradek.spark import session as sessions
 from odradek.spark.class_archive import SETTING, ClassArchive, default_path
 
 
@@ -149,3 +155,61 @@ def test_java_takes_what_it_has_written(tmp_path: Path) -> None:
     run("-Xshare:on")
     assert path.stat().st_mtime_ns == made.st_mtime_ns
     assert [file.name for file in path.parent.iterdir()] == ["spark.jsa"]
+
+
+class Asked(Exception):
+    """Raised in place of a start of Spark."""
+
+
+@pytest.mark.parametrize(("writer", "is_quick"), [("workers", True), ("spark", False)])
+def test_the_functions_start_java_as_the_commands_do(
+    writer: str, is_quick: bool, bootstrap: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = unique("quick")
+    create_topic(bootstrap, topic, 1)
+    publish(bootstrap, topic, numbers(1))
+    asked: list[tuple[str, Any, bool]] = []
+
+    def refuse(name: str, master: str, config: Any, *, quick_start: bool) -> None:
+        asked.append((master, config, quick_start))
+        raise Asked
+
+    monkeypatch.setattr(sessions, "session", refuse)
+    given: dict[str, Any] = {"topics": topic, "output": tmp_path / "t", "writer": writer}
+    given |= {"master": "local[1]", "conf": {SETTING: "none"}}
+    with pytest.raises(Asked):
+        ingest(bootstrap, group=group, **given)
+    with pytest.raises(Asked):
+        replay(bootstrap, **given)
+    assert asked == [("local[1]", {SETTING: "none"}, is_quick)] * 2
+
+
+@pytest.mark.slow
+def test_the_function_keeps_javas_classes(bootstrap: str, tmp_path: Path) -> None:
+    topic, path = unique("quick"), tmp_path / "cache" / "spark.jsa"
+    create_topic(bootstrap, topic, 1)
+    publish(bootstrap, topic, numbers(1))
+    code = (
+        "import json, sys\n"
+        "from odradek.pipelines import ingest\n"
+        "bootstrap, topic, output, archive = sys.argv[1:]\n"
+        "conf = {'spark.odradek.class.archive': archive}\n"
+        "ingest(bootstrap, topics=topic, group=output, output=output, master='local[1]', conf=conf)\n"
+        "from pyspark import SparkContext\n"
+        "beans = SparkContext._jvm.java.lang.management.ManagementFactory\n"
+        "print(json.dumps(list(beans.getRuntimeMXBean().getInputArguments())))"
+    )
+    own = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
+
+    def run(output: str) -> list[str]:
+        line = [sys.executable, "-c", code, bootstrap, topic, str(tmp_path / output), str(path)]
+        ended = subprocess.run(line, capture_output=True, text=True, check=False, env=own)
+        assert ended.returncode == 0, ended.stderr
+        found: list[str] = json.loads(ended.stdout)
+        return found
+
+    first = run("first")
+    assert "-XX:TieredStopAtLevel=1" in first
+    assert any(option.startswith(f"-XX:ArchiveClassesAtExit={path}.") for option in first)
+    assert path.stat().st_size > 10 << 20
+    assert f"-XX:SharedArchiveFile={path}" in run("second")

@@ -294,6 +294,7 @@ def ingest(
     storage_options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     advance: Callable[[Added], None] = lambda added: None,
 ) -> Ingested:
@@ -303,7 +304,8 @@ def ingest(
     at the present end of the topics. ``schema`` is text or a file: DDL for json, an Avro schema for avro. ``options``
     are further ones of ``format("odradek")``. ``writer``: ``workers`` has Spark's workers write the table, ``spark``
     Spark itself; ``batch_size`` and ``task_size`` (``"256m"``) bound what a batch and a task read. ``advance`` hears of
-    each batch. ``spark``: the session to use; else one is had for ``master``.
+    each batch. ``spark``: the session to use; else one is had for ``master`` with the settings ``conf``, and Java is
+    started as the command starts it (docs/pipelines.md, how long a start takes).
 
     Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable; QueryFailed once Spark runs.
     """
@@ -328,7 +330,7 @@ def ingest(
         task_size=task_size,
     )
     job = Ingest(source, target, trigger, batch_size)
-    return run_ingest(job, lambda: spark or start_spark(master, target=target), stop, advance)
+    return run_ingest(job, lambda: spark or start_spark(master, conf, target), stop, advance)
 
 
 @dataclass(frozen=True)

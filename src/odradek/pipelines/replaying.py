@@ -482,12 +482,14 @@ def replay(
     dry_run: bool = False,
     spark: SparkSession | None = None,
     master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
 ) -> Found | Replayed:
     """Reads ranges of topics once more, into the table ``output`` or the topic ``to_topic``.
 
     How the table is written is said as for ``ingest``, and has to be said in the same way for a table that is there.
     ``options`` are further ones of ``format("odradek")``; those of the connection hold for sending, too, and
     ``producer_options`` (``{"compression.type": "zstd"}``) for sending alone. ``dry_run`` returns what would be read.
+    ``spark``, ``master`` and ``conf`` as for ``ingest``.
 
     Raises ConfigError, StorageError, UnknownTopic, RangeGone, BadRecords, QueryFailed.
     """
@@ -512,4 +514,4 @@ def replay(
         )  # fmt: skip
     job = Replay(bootstrap_servers, found, into, options or {}, again)
     table = into if isinstance(into, Target) else None
-    return run_replay(job, lambda: spark or start_spark(master, target=table))
+    return run_replay(job, lambda: spark or start_spark(master, conf, table))
