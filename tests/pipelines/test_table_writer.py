@@ -409,3 +409,36 @@ def test_statistics_are_those_of_delta(tmp_path: Path) -> None:
     assert found["maxValues"]["at"] == "1970-01-01T00:00:00.002Z"
     assert found["maxValues"]["v"] == {"id": 3}
     assert not {"b", "l"} & (found["minValues"].keys() | found["nullCount"].keys() & {"l"})
+
+
+_YEAR_1_US, _YEAR_9999_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds"),
+    [
+        ([_YEAR_1_US, 0], ("0001-01-01T00:00:00.000Z", "1970-01-01T00:00:00.000Z")),
+        ([_YEAR_1_US + 1, 0], ("0001-01-01T00:00:00.000Z", "1970-01-01T00:00:00.000Z")),
+        ([0, _YEAR_9999_US], (None, None)),
+        ([0, _YEAR_9999_US - 999], ("1970-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")),
+        ([0, _YEAR_9999_US + 1], (None, None)),
+        ([_YEAR_1_US - 1, 0], (None, None)),
+        ([-(2**63), 2**63 - 1], (None, None)),
+    ],
+)
+def test_statistics_of_times_that_python_does_not_have(
+    values: list[int], bounds: tuple[str | None, str | None], tmp_path: Path
+) -> None:
+    """A record's time is whatever its producer has sent."""
+    rows = pa.table({"at": pa.array(values, pa.timestamp("us", "UTC")), "n": [1, 2]})
+    pq.write_table(rows, tmp_path / "x.parquet", store_schema=False)
+    found = file_statistics(pq.read_metadata(tmp_path / "x.parquet"))
+    assert (found["minValues"].get("at"), found["maxValues"].get("at")) == bounds
+    assert (found["minValues"]["n"], found["nullCount"]["at"]) == (1, 0)
+
+
+def test_statistics_of_dates_that_python_does_not_have(tmp_path: Path) -> None:
+    rows = pa.table({"day": pa.array([0, 2_932_897], pa.date32()), "n": [1, 2]})
+    pq.write_table(rows, tmp_path / "x.parquet", store_schema=False)
+    found = file_statistics(pq.read_metadata(tmp_path / "x.parquet"))
+    assert found["minValues"] == {"n": 1}

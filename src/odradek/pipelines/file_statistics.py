@@ -1,7 +1,7 @@
 """What a Parquet file's footer says of its columns, in the form that Delta's log keeps: minima, maxima, null counts.
 
 Bounds are left out where Delta has none (bytes, booleans) or where the footer's would not hold: for numbers of which
-one is NaN, and for texts that are cut. Lists and maps have no statistics.
+one is NaN, for texts that are cut, and for times that Python does not have. Lists and maps have no statistics.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _bounds(groups: list[Any]) -> tuple[Any, Any]:
         return None, None
     try:
         pairs = [(one.min, one.max) for one in groups]
-    except pa.ArrowException:  # a type that pyarrow does not read from statistics
+    except (pa.ArrowException, OverflowError, ValueError):
+        # A type that pyarrow does not read from statistics, or a time that Python has none of: before the year 1, after
+        # the year 9999.
         return None, None
     if any(isinstance(value, bool | bytes | dt.time) for value in itertools.chain(*pairs)):
         return None, None
@@ -76,10 +78,12 @@ def _high(value: Any) -> Any:
         case str():
             return value if len(value) <= _LONGEST_TEXT else None
         case dt.datetime() if value.microsecond % 1000:  # Delta keeps milliseconds: the bound is above the value
-            return _time(value + dt.timedelta(milliseconds=1))
+            last = dt.datetime.max.replace(microsecond=999_000, tzinfo=value.tzinfo)
+            return _time(value + dt.timedelta(milliseconds=1)) if value < last else None
         case _:
             return _low(value)
 
 
 def _time(value: dt.datetime) -> str:
-    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03}" + ("Z" if value.tzinfo else "")
+    """With four digits of the year, which ``strftime`` does not write of early ones."""
+    return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")
