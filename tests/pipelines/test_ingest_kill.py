@@ -160,7 +160,8 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
             last = rounds.run()
             assert (last.code, last.err) == (0, ""), (seed, number, first, last)
         rounds.check(spark)
-        print(f"seed {seed} round {number}: {first.killed or 'nobody (too late)'}, then code {first.code}", flush=True)
+        victim_is = first.killed or f"nobody (too late) {first.err.strip()}"
+        print(f"seed {seed} round {number}: {victim_is}, then code {first.code}", flush=True)
     return killed
 
 

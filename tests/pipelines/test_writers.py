@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from brokers import unique
 from confluent_kafka import Producer
 from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, places
 from publish import create_topic, publish
 from spark_cluster import standalone
+from writer_shapes import shape
 
 from odradek.client.admin import Admin
 from odradek.pipelines import ingest, replay
@@ -50,14 +53,19 @@ def random_record(chance: random.Random) -> dict[str, Any]:
 
 def send_random(bootstrap: str, topic: str, count: int, seed: int) -> None:
     chance = random.Random(seed)
+    send(bootstrap, topic, (random_record(chance) for _ in range(count)))
+
+
+def send(bootstrap: str, topic: str, records: Iterable[dict[str, Any]]) -> None:
+    """Into three partitions in turn."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
     failed: list[str] = []
 
     def delivered(error: object, message: object) -> None:
         failed.extend([str(error)] if error is not None else [])
 
-    for number in range(count):
-        producer.produce(topic, partition=number % 3, on_delivery=delivered, **random_record(chance))
+    for number, record in enumerate(records):
+        producer.produce(topic, partition=number % 3, on_delivery=delivered, **record)
         if number % 500 == 0:
             producer.poll(0)
     assert (producer.flush(60), failed[:1]) == (0, [])
@@ -133,6 +141,64 @@ def test_folders_of_times_are_in_utc_whatever_zone_the_session_has(
         assert sorted(folders(output)) == [f"timestamp={at}/day=2024-03-10" for at in wanted], output.name
     found = delta(tmp_path / "delta-spark").sort_by("offset")["timestamp"].cast("timestamp[ms]").cast("int64")
     assert found.to_pylist() == times
+
+
+def check_by_chance(spark: Any, bootstrap: str, place: Path, seeds: Iterable[int], count: int) -> dict[str, int]:
+    """A table for each seed, of ``count`` records, written by both. Returns how often each kind of table was met."""
+    met: dict[str, int] = {}
+    for seed in seeds:
+        chance = random.Random(seed)
+        chosen = shape(chance)
+        topic, where = unique("chance"), f"seed {seed}: {chosen.form} {chosen.options}"
+        create_topic(bootstrap, topic, 3, message_timestamp_after_max_ms=str(2**63 - 1))
+        records = [random_record(chance) | {"value": chosen.value(chance)} for _ in range(count)]
+        records[0]["timestamp"] = chance.choice([0, 253_402_300_800_000])  # the year 10000, which Python does not have
+        send(bootstrap, topic, records)
+        done = {
+            writer: ingest(
+                bootstrap, topics=topic, group=unique("g"), output=place / str(seed) / writer, writer=writer,
+                spark=spark, **chosen.options,
+            )
+            for writer in WRITERS
+        }  # fmt: skip
+        assert {(one.rows, one.bad) for one in done.values()} == {(count, done["spark"].bad)}, where
+        paths = [place / str(seed) / writer for writer in WRITERS]
+        assert folders(paths[0]) == folders(paths[1]), where
+        is_delta = chosen.options["table_format"] == "delta"
+        ours, theirs = ((delta if is_delta else parquet)(path) for path in paths)
+        assert ours.schema.equals(theirs.schema), where
+        order = [(name, "ascending") for name in ("topic", "partition", "offset")]
+        assert ours.sort_by(order).equals(theirs.sort_by(order)), where
+        assert ours.num_rows == len(set(places(ours))) == count, where
+        if is_delta:
+            assert partition_values(paths[0]) == partition_values(paths[1]), where
+        for kind in (chosen.form, chosen.options["table_format"], "folders" if chosen.options["partition_by"] else ""):
+            met[kind] = met.get(kind, 0) + 1
+        shutil.rmtree(place / str(seed))
+    return met
+
+
+def partition_values(output: Path) -> set[str]:
+    """As the log has them."""
+    from deltalake import DeltaTable
+
+    actions = pa.table(DeltaTable(output).get_add_actions(flatten=True))
+    names = [name for name in actions.schema.names if name.startswith("partition.")]
+    return {str(row) for row in zip(*(actions[name].cast(pa.string()).to_pylist() for name in names), strict=True)}
+
+
+def test_tables_by_chance_are_equal(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    """JSON and Avro, Parquet and Delta, folders by columns of any type."""
+    check_by_chance(spark, bootstrap, tmp_path, [5, 6, 7, 13], 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_ten_thousand_records_in_tables_by_chance_are_equal(
+    part: int, spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    met = check_by_chance(spark, bootstrap, tmp_path, range(100 + 10 * part, 110 + 10 * part), 100)
+    print(f"part {part}: 1,000 records, tables {met}")
 
 
 @pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
