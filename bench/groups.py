@@ -19,8 +19,8 @@ from bench.load import CommitConnection, commit_request, create_topic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
 from odradek.wire import frames
+from odradek.wire.api_keys import HEARTBEAT, JOIN_GROUP, OFFSET_COMMIT, OFFSET_FETCH, SYNC_GROUP
 
-OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 8, 9, 11, 12, 14
 COMMIT_VERSION, FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 8, 8, 5, 3, 3
 OFFSETS_PARTITIONS = 50
 PER_REQUEST = 100

@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from bench import raw
 from odradek.core.errors import ErrorCode
 from odradek.wire import frames
+from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_COMMIT
 
-OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
 COMMIT_VERSION = 8
 CHUNK = 100
 WINDOW = 1000

@@ -17,8 +17,8 @@ from pathlib import Path
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
 from odradek.wire import frames
+from odradek.wire.api_keys import FETCH, LIST_OFFSETS, PRODUCE
 
-PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 _FILL_WINDOW = 4
 _FILL_BATCHES = 64
 _FETCH_BYTES = 1 << 20

@@ -25,8 +25,8 @@ from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
 from odradek.testing.cluster import BrokerProcess
 from odradek.wire import frames
+from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, OFFSET_COMMIT
 
-_FETCH, _METADATA, _COMMIT, _FIND_COORDINATOR, _API_VERSIONS = 1, 3, 8, 10, 18
 _TOPIC = "pairs"
 _PARTITIONS = 100
 _WARM_UP = 3
@@ -62,7 +62,7 @@ def _fetch(offset: int, partitions: Sequence[int], most_bytes: int) -> bytes:
         "isolation_level": 0,
         "topics": [{"topic": _TOPIC, "partitions": parts}],
     }
-    return frames.encode_request(_FETCH, 4, 0, "bench", message)
+    return frames.encode_request(FETCH, 4, 0, "bench", message)
 
 
 def _commit(group: str, offset: int) -> bytes:
@@ -74,7 +74,7 @@ def _commit(group: str, offset: int) -> bytes:
         "retention_time_ms": -1,
         "topics": [{"name": _TOPIC, "partitions": [part]}],
     }
-    return frames.encode_request(_COMMIT, 2, 0, "bench", message)
+    return frames.encode_request(OFFSET_COMMIT, 2, 0, "bench", message)
 
 
 def _no_error(reply: bytes) -> None:
@@ -127,7 +127,7 @@ def loads() -> dict[str, Load]:
 
     produces = [produce_request(_TOPIC, n % _PARTITIONS, one) for n in range(_PARTITIONS)]
     commits = [_commit(f"group-{n % _GROUPS}", n) for n in range(64)]
-    versions = frames.encode_request(_API_VERSIONS, 0, 0, "bench", {})
+    versions = frames.encode_request(API_VERSIONS, 0, 0, "bench", {})
     names = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": False}
     return {
         "produce 1 record": Load(produces, produced, 600),
@@ -141,7 +141,7 @@ def loads() -> dict[str, Load]:
         "commit": Load(commits, _no_error, 600),
         "commit, 8 connections": Load(commits, _no_error, 1600, connections=8),
         "commit, 8 connections, 8 under way": Load(commits, _no_error, 1600, 8, 8),
-        "metadata": Load([frames.encode_request(_METADATA, 4, 0, "bench", names)], _accept, 100),
+        "metadata": Load([frames.encode_request(METADATA, 4, 0, "bench", names)], _accept, 100),
         "api versions": Load([versions], _accept, 600),
     }
 
@@ -151,11 +151,11 @@ def _prepare(broker: Revision) -> None:
     one = encode_batch([Record(b"", b"x" * 100)], now_ms=int(time.time() * 1000))
     made = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True}
     connection = Connection(broker.bootstrap_servers)
-    connection.call(frames.encode_request(_METADATA, 4, 0, "bench", made))
+    connection.call(frames.encode_request(METADATA, 4, 0, "bench", made))
     _until_taken(connection, produce_request(_TOPIC, 1, one), lambda reply: check_produced(_TOPIC, reply))
     for data in batches(10, 1000, 100):
         check_produced(_TOPIC, connection.call(produce_request(_TOPIC, 0, data)))
-    connection.call(frames.encode_request(_FIND_COORDINATOR, 0, 0, "bench", {"key": "group-0"}))
+    connection.call(frames.encode_request(FIND_COORDINATOR, 0, 0, "bench", {"key": "group-0"}))
     for number in range(_GROUPS):
         _until_taken(connection, _commit(f"group-{number}", 0), _no_error)
 

@@ -13,9 +13,9 @@ from bench.apache import ApacheBroker, free_port
 from odradek import __version__
 from odradek.testing.cluster import BrokerProcess
 from odradek.wire import frames
+from odradek.wire.api_keys import METADATA
 
 CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0", "log.cleaner.backoff.ms": "1000"}
-METADATA = 3
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

@@ -19,6 +19,7 @@ import pytest
 from odradek.broker.scheduler import finish
 from odradek.catalog.shard import AlterConfigs, DeleteTopic
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import API_VERSIONS
 
 if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
@@ -189,7 +190,7 @@ class Wire:
 
     def versions(self) -> dict[int, tuple[int, int]]:
         """What ApiVersions advertises."""
-        reply = self.call(frames.API_VERSIONS, 3, {"client_software_name": "t", "client_software_version": "1"})
+        reply = self.call(API_VERSIONS, 3, {"client_software_name": "t", "client_software_version": "1"})
         return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in reply.api_keys}
 
     def newest(self, api_key: int) -> int:

@@ -25,9 +25,18 @@ from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import (
+    API_VERSIONS,
+    FETCH,
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+)
 from odradek.wire.schemas import Kind
 
-FETCH, LIST_OFFSETS, METADATA, COMMIT, COMMITTED, COORDINATOR, API_VERSIONS, EPOCHS = 1, 2, 3, 8, 9, 10, 18, 23
 NODES = (1, 2, 3)
 ABORT, DONE = 0, 1
 _PASSING = (
@@ -286,7 +295,16 @@ class ChanceCluster:
         self.on_commit: Callable[[TopicPartition, int], None] = lambda tp, offset: None
         self.ranges = {
             key: (schemas.known_versions(key)[0], min(schemas.known_versions(key)[1], versions.get(key, 99)))
-            for key in (FETCH, LIST_OFFSETS, METADATA, COMMIT, COMMITTED, COORDINATOR, EPOCHS, API_VERSIONS)
+            for key in (
+                FETCH,
+                LIST_OFFSETS,
+                METADATA,
+                OFFSET_COMMIT,
+                OFFSET_FETCH,
+                FIND_COORDINATOR,
+                OFFSET_FOR_LEADER_EPOCH,
+                API_VERSIONS,
+            )
         }
         self.topics: dict[str, Topic] = {}
         self.history: dict[tuple[TopicPartition, int], list[Written]] = {}

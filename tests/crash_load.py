@@ -20,9 +20,15 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import CRC_OFFSET
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
+from odradek.wire.api_keys import (
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    INIT_PRODUCER_ID,
+    OFFSET_COMMIT,
+    PRODUCE,
+)
 
-PRODUCE, METADATA, OFFSET_COMMIT, CREATE_TOPICS, DELETE_TOPICS = 0, 3, 8, 19, 20
-DELETE_RECORDS, INIT_PRODUCER_ID = 21, 22
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 WINDOW = 4
 """Requests a raw worker has under way: fewer than the five batches a broker remembers of each producer."""

@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.core.errors import ErrorCode
+from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
 
 T = TypeVar("T")
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 # What a coordinator answers while it starts.
 STARTING = (
     ErrorCode.coordinator_load_in_progress,

@@ -16,10 +16,9 @@ from publish import commit, committed, create_topic, numbers, publish
 from odradek.core.errors import ErrorCode
 from odradek.testing.cluster import BrokerProcess
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import API_VERSIONS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, PRODUCE
 from odradek.wire.schemas import Kind
 
-PRODUCE, API_VERSIONS = 0, 18
-DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31
 TOKENS = (38, 39, 40)
 """CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken."""
 NOT_ALLOWED = ErrorCode.delegation_token_request_not_allowed.to_bytes(2, "big")

@@ -18,10 +18,17 @@ from publish import STARTING, create_topic, publish
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import (
+    API_VERSIONS,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+)
 from odradek.wire.schemas import Kind
-
-METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 3, 8, 9, 10
-JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, API_VERSIONS = 11, 12, 13, 14, 18
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from brokers import RunningBroker, Wire, eventually, unique
 from publish import create_topic
 
 from odradek.core.errors import ErrorCode
+from odradek.wire.api_keys import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
 from odradek.wire.schemas import milliseconds
 
-HEARTBEAT, DESCRIBE = 68, 69
 GROUP_RESOURCE, SET = 32, 0
 
 
@@ -35,7 +35,7 @@ class Member:
         }  # fmt: skip
         if self.epoch == 0:
             asked |= {"rebalance_timeout": 30_000, **self.joins_with}
-        reply = self.wire.call(HEARTBEAT, 1, asked)
+        reply = self.wire.call(CONSUMER_GROUP_HEARTBEAT, 1, asked)
         if reply.error_code is ErrorCode.none:
             self.epoch = reply.member_epoch
             if reply.assignment is not None:
@@ -49,7 +49,9 @@ class Member:
 
 
 def described(wire: Wire, group: str) -> Any:
-    return wire.call(DESCRIBE, 1, {"group_ids": [group], "include_authorized_operations": False}).groups[0]
+    return wire.call(CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": [group], "include_authorized_operations": False}).groups[
+        0
+    ]
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def find(wire: Wire, group: str) -> None:
 
 def test_what_is_advertised(wire: Wire) -> None:
     versions = wire.versions()
-    assert (versions[HEARTBEAT], versions[DESCRIBE]) == ((0, 1), (0, 1))
+    assert (versions[CONSUMER_GROUP_HEARTBEAT], versions[CONSUMER_GROUP_DESCRIBE]) == ((0, 1), (0, 1))
     told = wire.call(18, 4, {"client_software_name": "t", "client_software_version": "1"})
     finalized = {row.name: (row.min_version_level, row.max_version_level) for row in told.finalized_features}
     assert finalized["group.version"] == (1, 1)

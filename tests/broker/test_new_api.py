@@ -16,8 +16,8 @@ from odradek.broker import handlers
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames
+from odradek.wire.api_keys import API_VERSIONS, LIST_TRANSACTIONS
 
-LIST_TRANSACTIONS, API_VERSIONS = 66, 18
 HANDLER = '''
 """ListTransactions 0: none."""
 

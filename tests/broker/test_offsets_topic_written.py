@@ -11,8 +11,7 @@ from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
 from odradek.core.ids import partition_for_group
 from odradek.core.records import OffsetCommitValue, group_key, offset_key, offset_value
-
-PRODUCE, OFFSET_FETCH, FIND_COORDINATOR = 0, 9, 10
+from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_FETCH, PRODUCE
 
 
 def test_what_cannot_be_read_is_skipped_with_a_counted_warning(group: str) -> None:

@@ -13,8 +13,13 @@ import pytest
 from brokers import RunningBroker, Wire, eventually
 
 from odradek.batches.rows import iter_records
+from odradek.wire.api_keys import (
+    ALTER_USER_SCRAM_CREDENTIALS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    UPDATE_FEATURES,
+)
 
-DESCRIBE_USERS, ALTER_USERS, UPDATE_FEATURES, DESCRIBE_CONFIGS = 50, 51, 57, 32
 SHA_256, SHA_512 = 1, 2
 SAFE = 2
 
@@ -28,20 +33,20 @@ def wire(running: RunningBroker) -> Iterator[Wire]:
 def put(running: RunningBroker, user: str, mechanism: int, iterations: int, password: bytes = b"x" * 32) -> str:
     row = {"name": user, "mechanism": mechanism, "iterations": iterations, "salt": b"salt", "salted_password": password}
     with wire(running) as connected:
-        (result,) = connected.call(ALTER_USERS, 0, {"deletions": [], "upsertions": [row]}).results
+        (result,) = connected.call(ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [], "upsertions": [row]}).results
     return str(result.error_code.name)
 
 
 def take_back(running: RunningBroker, user: str, mechanism: int) -> str:
     row = {"name": user, "mechanism": mechanism}
     with wire(running) as connected:
-        (result,) = connected.call(ALTER_USERS, 0, {"deletions": [row], "upsertions": []}).results
+        (result,) = connected.call(ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [row], "upsertions": []}).results
     return str(result.error_code.name)
 
 
 def users(running: RunningBroker) -> set[tuple[str, int, int]]:
     with wire(running) as connected:
-        reply = connected.call(DESCRIBE_USERS, 0, {"users": None})
+        reply = connected.call(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None})
     return {(row.user, kept.mechanism, kept.iterations) for row in reply.results for kept in row.credential_infos}
 
 

@@ -14,7 +14,7 @@ from odradek.cli.ingest_progress import Lines, check_kind, shown
 from odradek.cli.pipeline_options import IngestOptions
 from odradek.cli.terminal import CommandError, note
 from odradek.pipelines.checkpoint import GroupState
-from odradek.pipelines.ingesting import Ingested
+from odradek.pipelines.ingest_job import Ingested
 from odradek.pipelines.lake import Added
 from odradek.pipelines.run_progress import RunProgress
 

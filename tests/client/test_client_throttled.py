@@ -20,10 +20,10 @@ from odradek.client.config import as_config, parse_addresses
 from odradek.client.errors import ConnectionLost
 from odradek.core.effects import Record
 from odradek.net.connection import BrokerConnection
+from odradek.wire.api_keys import PRODUCE
 
 T0 = TopicPartition("t", 0)
 REST_S = 0.3
-PRODUCE = 0
 NOBODY = {"error_code": 0, "groups": []}
 NOTHING_ASKED = {"states_filter": [], "types_filter": []}
 

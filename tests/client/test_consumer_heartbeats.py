@@ -13,8 +13,8 @@ from scripted import LIST_OFFSETS, METADATA, ScriptedBroker, ScriptedCluster, sc
 from odradek import Consumer, TopicPartition
 from odradek.client.errors import UnsupportedVersion
 from odradek.core.errors import ErrorCode
+from odradek.wire.api_keys import CONSUMER_GROUP_HEARTBEAT
 
-HEARTBEAT = 68
 T0, T_ID, LATE_ID = TopicPartition("t", 0), UUID(int=7), UUID(int=9)
 HOUR_MS = 3_600_000
 Make = Callable[..., Consumer]
@@ -30,8 +30,8 @@ class Group:
         self.beats: list[Any] = []
         self.refusals: list[ErrorCode] = []
         self._told: dict[UUID, list[int]] | None = None
-        broker.ranges[HEARTBEAT] = (0, 1)
-        broker.answers[HEARTBEAT] = self.answer
+        broker.ranges[CONSUMER_GROUP_HEARTBEAT] = (0, 1)
+        broker.answers[CONSUMER_GROUP_HEARTBEAT] = self.answer
 
     def answer(self, message: Any, version: int) -> Any:
         self.beats.append(message)
@@ -177,7 +177,7 @@ def test_a_cluster_without_the_protocol_is_told(consumer: Make) -> None:
 
 
 def test_a_cluster_without_patterns_is_told(cluster: ScriptedCluster, consumer: Make, group: Group) -> None:
-    cluster.brokers[1].ranges[HEARTBEAT] = (0, 0)
+    cluster.brokers[1].ranges[CONSUMER_GROUP_HEARTBEAT] = (0, 0)
     one = consumer()
     one.subscribe(pattern="t.*")
     with pytest.raises(UnsupportedVersion, match="compiled"):

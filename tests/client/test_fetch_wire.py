@@ -14,9 +14,10 @@ from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
 from odradek.net.fetch_wire import FetchPartition, FetchRequest, Limits
 from odradek.wire import schemas
+from odradek.wire.api_keys import FETCH
 from odradek.wire.schemas import Kind
 
-VERSIONS = range(4, schemas.known_versions(fetch_wire.FETCH)[1] + 1)
+VERSIONS = range(4, schemas.known_versions(FETCH)[1] + 1)
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 IDS = {name: UUID(int=number << 90) for number, name in enumerate(("a", "b", "ü" * 100), 1)}
@@ -70,7 +71,7 @@ def test_a_packed_request_is_what_the_schema_makes_of_it(
 ) -> None:
     wanted = {tp: FetchPartition(IDS[tp.topic], *row) for tp, row in rows.items()}
     asked = FetchRequest(wanted, [(tp, IDS[tp.topic]) for tp in forgotten], *session)
-    encoded = schemas.encode(fetch_wire.FETCH, version, Kind.REQUEST, message(limits, asked))
+    encoded = schemas.encode(FETCH, version, Kind.REQUEST, message(limits, asked))
     assert fetch_wire.pack(version, limits, asked) == encoded
 
 
@@ -83,12 +84,10 @@ def test_more_topics_and_partitions_than_one_byte_counts(version: int) -> None:
     }
     limits, asked = Limits(500, 1, 1 << 20, 0), FetchRequest(wanted)
     assert asked.session_epoch == -1
-    encoded = schemas.encode(fetch_wire.FETCH, version, Kind.REQUEST, message(limits, asked))
+    encoded = schemas.encode(FETCH, version, Kind.REQUEST, message(limits, asked))
     assert fetch_wire.pack(version, limits, asked) == encoded
 
 
 def test_a_topic_without_an_id_is_sent_without() -> None:
     limits, asked = Limits(500, 1, 1 << 20, 0), FetchRequest({TopicPartition("t", 0): FetchPartition(None, 5, 1, 9)})
-    assert fetch_wire.pack(17, limits, asked) == schemas.encode(
-        fetch_wire.FETCH, 17, Kind.REQUEST, message(limits, asked)
-    )
+    assert fetch_wire.pack(17, limits, asked) == schemas.encode(FETCH, 17, Kind.REQUEST, message(limits, asked))

@@ -19,6 +19,7 @@ from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
 from odradek.net.fetch_wire import FetchPartition
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import FETCH
 from odradek.wire.schemas import Kind
 
 T0 = TopicPartition("t", 0)
@@ -55,9 +56,7 @@ class Line:
 
 def reply(error: ErrorCode = ErrorCode.none, session_id: int = 5, throttle_ms: int = 0) -> memoryview:
     message = {"throttle_time": throttle_ms, "error_code": error.value, "session_id": session_id, "responses": []}
-    return memoryview(
-        frames.response_head(fetch_wire.FETCH, 17, 1) + schemas.encode(fetch_wire.FETCH, 17, Kind.RESPONSE, message)
-    )
+    return memoryview(frames.response_head(FETCH, 17, 1) + schemas.encode(FETCH, 17, Kind.RESPONSE, message))
 
 
 class Rig:
@@ -129,7 +128,7 @@ def run(story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
 
 
 def session_of(packed: bytes) -> tuple[int, int]:
-    found, _ = schemas.decode(fetch_wire.FETCH, 17, Kind.REQUEST, packed)
+    found, _ = schemas.decode(FETCH, 17, Kind.REQUEST, packed)
     return found.session_id, found.session_epoch
 
 

@@ -22,10 +22,9 @@ from odradek.client.producer.accumulator import ProducerBatch
 from odradek.client.producer.engine import split_settings
 from odradek.client.producer.partitioner import partition_for_key
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
+from odradek.wire.api_keys import PRODUCE
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-PRODUCE = 0
 
 
 @pytest.fixture

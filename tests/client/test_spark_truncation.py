@@ -29,11 +29,11 @@ from odradek.client.errors import BrokerUnreachable
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.spark.loss import DataLoss
+from odradek.spark.data_loss import DataLoss
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.plan import Piece
+from odradek.spark.read_task import read_task
 from odradek.spark.source import OdradekReader, OdradekStreamReader
-from odradek.spark.worker import read_task
 
 T0 = TopicPartition("t", 0)
 Offset = dict[str, Any]

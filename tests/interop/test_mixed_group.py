@@ -22,11 +22,11 @@ from jvm import compile_java, kafka_command
 from publish import committed, create_topic, publish
 
 from odradek.core.consumer_protocol import decode_assignment
+from odradek.wire.api_keys import DESCRIBE_GROUPS
 
 HERE = Path(__file__).parent
 PARTITIONS = 12
 BUILD_S = 300
-DESCRIBE_GROUPS = 15
 EVERYBODY = ("confluent-kafka", "kafka-python", "aiokafka", "java", "franz-go", "odradek")
 SPEAKERS = {
     "range": EVERYBODY,

@@ -19,11 +19,25 @@ from odradek.batches.compression import ZSTD
 from odradek.batches.encode import seal_records, varint
 from odradek.core.varints import uvarint
 from odradek.wire import frames
+from odradek.wire.api_keys import (
+    API_VERSIONS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_GROUPS,
+    FETCH,
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    SYNC_GROUP,
+)
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
-JOIN_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 11, 14, 15, 18, 19, 20
 DESCRIBE_CONFIGS, ALTER_CONFIGS, ALTER_QUOTAS, DESCRIBE_PRODUCERS = 32, 44, 49, 61
-HEARTBEAT, DESCRIBE_CONSUMER_GROUPS = 68, 69
 TOPIC, BROKER, GROUP = 2, 4, 32
 LONGEST = 32_767
 
@@ -141,7 +155,7 @@ def nested_groups(target: Target, _: Any) -> None:
             "rack_id": None, "rebalance_timeout": 10_000, "subscribed_topic_names": None,
             "subscribed_topic_regex": "(" * depth + "a" + ")" * depth, "server_assignor": None, "topic_partitions": [],
         }  # fmt: skip
-        target.ask(HEARTBEAT, 1, message)
+        target.ask(CONSUMER_GROUP_HEARTBEAT, 1, message)
 
 
 def unknown_topics(target: Target, _: Any) -> None:
@@ -273,9 +287,9 @@ def one_consumer_group_described_often(target: Target, _: Any) -> None:
         "rebalance_timeout": 300_000, "subscribed_topic_names": names, "subscribed_topic_regex": None,
         "server_assignor": None, "topic_partitions": [],
     }  # fmt: skip
-    until(target, HEARTBEAT, 1, message, lambda reply: reply.error_code == 0)
+    until(target, CONSUMER_GROUP_HEARTBEAT, 1, message, lambda reply: reply.error_code == 0)
     flags = {"include_authorized_operations": False}
-    target.ask(DESCRIBE_CONSUMER_GROUPS, 1, {"group_ids": [group] * 300, **flags})
+    target.ask(CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": [group] * 300, **flags})
 
 
 def long_names(target: Target, topic: str) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from attacks import (
-    DESCRIBE_CONSUMER_GROUPS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
-    HEARTBEAT,
     JOIN_GROUP,
     SYNC_GROUP,
     Attack,
@@ -21,7 +21,8 @@ from attacks import (
 from brokers import unique
 from target import Peer, Target, encoded
 
-LEAVE_GROUP = 13
+from odradek.wire.api_keys import LEAVE_GROUP
+
 MEMBERS = 4_000
 PEERS = 16
 METADATA_BYTES = 2_000
@@ -134,8 +135,8 @@ def many_sessions_end(target: Target, group: Group) -> None:
 def one_newcomer(target: Target, group: Group) -> None:
     """A KIP-848 member joins, so that the group becomes one of its kind, and leaves again, so that it goes back."""
     member = str(uuid.uuid4())
-    target.ask(HEARTBEAT, 1, _beat(group.name, member, 0, "topic000", {}))
-    target.ask(HEARTBEAT, 1, _beat(group.name, member, -1, "topic000", {member: None}))
+    target.ask(CONSUMER_GROUP_HEARTBEAT, 1, _beat(group.name, member, 0, "topic000", {}))
+    target.ask(CONSUMER_GROUP_HEARTBEAT, 1, _beat(group.name, member, -1, "topic000", {member: None}))
 
 
 class _Consumer(NamedTuple):
@@ -161,7 +162,7 @@ def silent_consumers(target: Target, topic: str) -> None:
     owned: dict[str, Any] = dict.fromkeys(epochs, ())
     rounds(group, topic, consumers, epochs, owned, time.monotonic() + 4)
     message = {"group_ids": [group], "include_authorized_operations": False}
-    until(target, DESCRIBE_CONSUMER_GROUPS, 1, message, lambda reply: reply.groups[0].group_state == "Empty")
+    until(target, CONSUMER_GROUP_DESCRIBE, 1, message, lambda reply: reply.groups[0].group_state == "Empty")
 
 
 def rounds(
@@ -177,13 +178,15 @@ def rounds(
     while time.monotonic() < deadline:
         for peer in peers:
             requests = [
-                peer.packed(HEARTBEAT, 1, _beat(group, consumer.member, epochs[consumer.member], topic, owned))
+                peer.packed(
+                    CONSUMER_GROUP_HEARTBEAT, 1, _beat(group, consumer.member, epochs[consumer.member], topic, owned)
+                )
                 for consumer in consumers
                 if consumer.peer is peer
             ]
             peer.send_raw(b"".join(requests))
         for consumer in consumers:
-            reply = consumer.peer.receive(HEARTBEAT, 1)
+            reply = consumer.peer.receive(CONSUMER_GROUP_HEARTBEAT, 1)
             assert reply is not None, "every heartbeat is answered"
             epochs[consumer.member] = max(reply.member_epoch, 0)
             if reply.assignment is not None:

@@ -26,6 +26,7 @@ from witness import ran_ms
 
 from odradek.broker.heap import TRIM_BYTES
 from odradek.wire import frames
+from odradek.wire.api_keys import API_VERSIONS, FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP
 
 WAYS = ("pipelined", "parked", "half-sent", "connections", "unread")
 SETTINGS = {
@@ -37,8 +38,7 @@ KEPT_HALVES = 8
 TIDY_EVERY = 250
 _AGES_MS = (600_000, 600_000, 600_000, 8 * 86_400_000)
 """Moves the broker's clock past every rebalance, then every session that began with its end, groups and producers."""
-_PRODUCE, _FETCH, _JOIN_GROUP, _SYNC_GROUP = 0, 1, 11, 14
-_MAY_WAIT = {_FETCH, _JOIN_GROUP, _SYNC_GROUP}
+_MAY_WAIT = {FETCH, JOIN_GROUP, SYNC_GROUP}
 _CONFIGURED = (16, 32)
 """Resources that exist by their settings alone: subscriptions to clients' metrics, and groups."""
 _TOPICS = ("known-a", "known-b", "known-c")
@@ -172,14 +172,14 @@ class Load:
     def _parked(self) -> str:
         """Requests that wait, on one connection; a record wakes those that wait for one. Then the connection closes."""
         dice = self.generator.dice
-        request = self.generator.request(api_key=dice.choice((_FETCH, _FETCH, _JOIN_GROUP)), extreme="parked")
+        request = self.generator.request(api_key=dice.choice((FETCH, FETCH, JOIN_GROUP)), extreme="parked")
         count = dice.choice((10, 200, 1000))
         told = f"{count} parked × {request}"
         with self._connected() as connection:
             self._send(connection, b"".join(packed(request, n) for n in range(count)), told)
             self._observe(told)
             if dice.random() < 0.5:
-                woken = self.generator.request(api_key=_PRODUCE, extreme="plain")
+                woken = self.generator.request(api_key=PRODUCE, extreme="plain")
                 with self._connected() as producer:
                     self._send(producer, packed(woken, 1), told)
                     self._await(Replies(producer), 1, told, may_wait=False)
@@ -270,7 +270,7 @@ class Load:
     def _observe(self, told: str) -> None:
         """One question on the other connection."""
         started, ran = time.perf_counter(), ran_ms(self.pid)
-        self._witness.sendall(frames.encode_request(frames.API_VERSIONS, 0, 0, "witness", {}))
+        self._witness.sendall(frames.encode_request(API_VERSIONS, 0, 0, "witness", {}))
         left = 4
         size = b""
         while left:

@@ -42,8 +42,8 @@ from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
 from odradek.wire import frames
+from odradek.wire.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, LIST_OFFSETS, PRODUCE
 
-PRODUCE, LIST_OFFSETS, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 2, 18, 19, 20
 MIB = 1 << 20
 MANY = 60_000
 """Records of a dense batch: half a megabyte."""

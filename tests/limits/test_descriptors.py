@@ -27,8 +27,8 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage import descriptors
 from odradek.storage.descriptors import Descriptors
 from odradek.storage.files import OsFiles
+from odradek.wire.api_keys import FETCH, PRODUCE
 
-FETCH, PRODUCE = 1, 0
 LIMIT, TOPICS = 600, 800
 
 

@@ -26,12 +26,26 @@ from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.groups.shard import GroupShard
 from odradek.wire import offset_replies, schemas
+from odradek.wire.api_keys import (
+    ALTER_REPLICA_LOG_DIRS,
+    DELETE_GROUPS,
+    DELETE_RECORDS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
+    DESCRIBE_LOG_DIRS,
+    ELECT_LEADERS,
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+)
 from odradek.wire.elements import PIECE_BYTES, Elements
 from odradek.wire.schemas import Kind
 
-LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 2, 3, 8, 9, 10
-JOIN_GROUP, LEAVE_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_RECORDS, LEADER_EPOCH = 11, 13, 15, 16, 21, 23
-DESCRIBE_CONFIGS, ALTER_LOG_DIRS, DESCRIBE_LOG_DIRS, DELETE_GROUPS, ELECT_LEADERS = 32, 34, 35, 42, 43
 REASSIGN, OFFSET_DELETE, CLIENT_QUOTAS, QUORUM, PRODUCERS, HEARTBEAT_848 = 45, 47, 48, 55, 61, 68
 DESCRIBE_848, CONFIG_RESOURCES, TOPIC_PARTITIONS = 69, 74, 75
 TOPIC, BROKER = 2, 4
@@ -252,7 +266,7 @@ def test_partitions_named_twice_are_answered_as_kafka_answers_them(tmp_path: Pat
         assert rows_of(reply, "topics", "name", "partitions", "partition_index", "error_code") == [("t", [(0, NONE)])]
 
         dirs = [{"path": path, "topics": [{"name": "t", "partitions": [0, 0]}]} for path in ("/x", "/y")]
-        reply = await peer.ask(ALTER_LOG_DIRS, 2, {"dirs": dirs})
+        reply = await peer.ask(ALTER_REPLICA_LOG_DIRS, 2, {"dirs": dirs})
         assert rows_of(reply, "results", "topic_name", "partitions", "partition_index", "error_code") == [
             ("t", [(0, NO_DIR)])
         ]
@@ -320,7 +334,7 @@ WIDE: dict[str, tuple[int, int, dict[str, Any]]] = {
         {"name": f"t{number}", "partition_indexes": [0]} for number in range(MANY)]}),
     "producers": (PRODUCERS, 0, {"topics": [{"name": "none", "partition_indexes": list(range(MANY))}]}),
     "coordinators": (FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [f"g{n}" for n in range(MANY)]}),
-    "epochs": (LEADER_EPOCH, 4, {"replica_id": -1, "topics": [{"topic": "t", "partitions": [
+    "epochs": (OFFSET_FOR_LEADER_EPOCH, 4, {"replica_id": -1, "topics": [{"topic": "t", "partitions": [
         {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}] * MANY}]}),
     "list offsets": (LIST_OFFSETS, 7, {"replica_id": -1, "isolation_level": 0, "topics": [
         {"name": "none", "partitions": offsets(*range(MANY))}]}),
@@ -334,7 +348,8 @@ WIDE: dict[str, tuple[int, int, dict[str, Any]]] = {
     "reassign": (REASSIGN, 1, {"timeout": 1000, "topics": [
         {"name": "none", "partitions": [row | {"replicas": [1]} for row in ROWS]}]}),
     "log dirs": (DESCRIBE_LOG_DIRS, 4, {"topics": [{"topic": "none", "partitions": list(range(MANY))}]}),
-    "move": (ALTER_LOG_DIRS, 2, {"dirs": [{"path": "/x", "topics": [{"name": "t", "partitions": list(range(MANY))}]}]}),
+    "move": (ALTER_REPLICA_LOG_DIRS, 2, {"dirs": [
+        {"path": "/x", "topics": [{"name": "t", "partitions": list(range(MANY))}]}]}),
     "leave": (LEAVE_GROUP, 4, {"group_id": "g", "members": [
         {"member_id": f"m{number}", "group_instance_id": None} for number in range(MANY)]}),
     "quorum": (QUORUM, 1, {"topics": [{"topic_name": "t", "partitions": ROWS}]}),

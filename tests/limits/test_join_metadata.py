@@ -7,8 +7,7 @@ from typing import Any
 from group_rig import Rig
 
 from odradek.core.errors import ErrorCode
-
-JOIN_GROUP = 11
+from odradek.wire.api_keys import JOIN_GROUP
 
 
 def join(rig: Rig, group: str, *sizes: int) -> Any:

@@ -13,11 +13,11 @@ from peers import Peer, serving, until
 
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import API_VERSIONS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
 from odradek.wire.long_requests import BYTES_PER_STEP
 from odradek.wire.request_limits import ELEMENTS_AT_ONCE
 from odradek.wire.schemas import Kind
 
-PRODUCE, METADATA, OFFSET_COMMIT, OFFSET_FETCH, API_VERSIONS = 0, 3, 8, 9, 18
 MANY = 20_000
 
 

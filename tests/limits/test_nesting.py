@@ -138,23 +138,23 @@ def read_checkpoint(place: Path, text: str) -> object:
 
 
 def read_query_id(place: Path, text: str) -> object:
+    from odradek.pipelines.filesystems import LocalPlace
     from odradek.pipelines.lake import query_id
-    from odradek.pipelines.places import LocalPlace
 
     (place / "metadata").write_text(text)
     return query_id(LocalPlace(place))
 
 
 def read_manifest(place: Path, text: str) -> object:
+    from odradek.pipelines.filesystems import LocalPlace
     from odradek.pipelines.lake import ParquetTable
-    from odradek.pipelines.places import LocalPlace
 
     (place / "0.json").write_text(text)
     return ParquetTable(LocalPlace(place), LocalPlace(place), LocalPlace(place))._read("0.json")
 
 
 def read_table_state(place: Path, text: str) -> object:
-    from odradek.pipelines.places import LocalPlace
+    from odradek.pipelines.filesystems import LocalPlace
     from odradek.pipelines.table_state import _understood
 
     return _understood(LocalPlace(place), text)

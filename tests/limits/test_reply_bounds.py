@@ -37,9 +37,17 @@ from odradek.client.model import PartitionDescription
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import (
+    CONSUMER_GROUP_HEARTBEAT,
+    DELETE_GROUPS,
+    HEARTBEAT,
+    INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    PRODUCE,
+    SYNC_GROUP,
+)
 from odradek.wire.schemas import Kind
 
-PRODUCE, JOIN_GROUP, HEARTBEAT, SYNC_GROUP, DELETE_GROUPS, INIT_PRODUCER_ID, GROUP_HEARTBEAT = 0, 11, 12, 14, 42, 22, 68
 QUICK: dict[str, Any] = {
     "default_api_timeout_ms": 20_000, "request_timeout_ms": 10_000, "retry_backoff_ms": 10, "retry_backoff_max_ms": 20,
     "bootstrap_timeout_ms": 0,
@@ -113,11 +121,11 @@ def test_a_consumers_poll_tells_of_a_fetch_beyond_the_bound(cluster: ScriptedClu
 
 
 @pytest.mark.parametrize(
-    ("protocol", "key"), [("classic", JOIN_GROUP), ("classic", SYNC_GROUP), ("consumer", GROUP_HEARTBEAT)]
+    ("protocol", "key"), [("classic", JOIN_GROUP), ("classic", SYNC_GROUP), ("consumer", CONSUMER_GROUP_HEARTBEAT)]
 )
 def test_a_consumers_poll_tells_of_a_join_beyond_the_bound(cluster: ScriptedCluster, protocol: str, key: int) -> None:
     broker = cluster.brokers[1]
-    broker.ranges[GROUP_HEARTBEAT] = schemas.known_versions(GROUP_HEARTBEAT)
+    broker.ranges[CONSUMER_GROUP_HEARTBEAT] = schemas.known_versions(CONSUMER_GROUP_HEARTBEAT)
     broker.answers[JOIN_GROUP] = joined("range")
     broker.answers[key] = announced(broker)
     with consumer(cluster, group_id="g", group_protocol=protocol) as reading:
@@ -563,14 +571,14 @@ def test_a_topic_without_partitions_is_a_named_error(cluster: ScriptedCluster) -
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_partition_below_zero_is_a_named_error(cluster: ScriptedCluster, protocol: str) -> None:
     broker = cluster.brokers[1]
-    broker.ranges[GROUP_HEARTBEAT] = schemas.known_versions(GROUP_HEARTBEAT)
+    broker.ranges[CONSUMER_GROUP_HEARTBEAT] = schemas.known_versions(CONSUMER_GROUP_HEARTBEAT)
     broker.answers[JOIN_GROUP] = joined("range")
     assignment = b"\0\0\0\0\0\1\0\1t\0\0\0\1\xff\xff\xff\xfb\xff\xff\xff\xff"
     broker.answers[SYNC_GROUP] = lambda message, version: {
         "throttle_time": 0, "error_code": 0, "protocol_type": "consumer", "protocol_name": "range",
         "assignment": assignment,
     }  # fmt: skip
-    broker.answers[GROUP_HEARTBEAT] = lambda message, version: {
+    broker.answers[CONSUMER_GROUP_HEARTBEAT] = lambda message, version: {
         "throttle_time": 0, "error_code": 0, "error_message": None, "member_id": "m", "member_epoch": 1,
         "heartbeat_interval": 1_000,
         "assignment": {"topic_partitions": [{"topic_id": cluster.topic_id, "partitions": [0, -5]}]},

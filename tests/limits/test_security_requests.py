@@ -14,8 +14,14 @@ from odradek.broker.metadata_log import MAX_CHANGE_RECORDS
 from odradek.broker.server import BrokerServer
 from odradek.catalog.credentials import MAX_SECRET_BYTES
 from odradek.wire import frames
+from odradek.wire.api_keys import (
+    ALTER_USER_SCRAM_CREDENTIALS,
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    UPDATE_FEATURES,
+)
 
-CREATE_ACLS, DELETE_ACLS, DESCRIBE_USERS, ALTER_USERS, UPDATE_FEATURES = 30, 31, 50, 51, 57
 STEPS_BETWEEN = 40
 """A turn has 17 steps of 0.3 ms by the scheduler's clock; the other client's request comes with one of the next."""
 
@@ -44,8 +50,8 @@ def updates(count: int) -> dict[str, Any]:
 
 COUNT = 3000
 LONG: Mapping[str, tuple[int, int, dict[str, Any], int]] = {  # with the steps of each element
-    "users set": (ALTER_USERS, 0, users(*(f"u{n}" for n in range(COUNT))), 3),
-    "users described": (DESCRIBE_USERS, 0, {"users": [{"name": f"u{n}"} for n in range(COUNT)]}, 2),
+    "users set": (ALTER_USER_SCRAM_CREDENTIALS, 0, users(*(f"u{n}" for n in range(COUNT))), 3),
+    "users described": (DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": [{"name": f"u{n}"} for n in range(COUNT)]}, 2),
     "ACLs made": (CREATE_ACLS, 3, acls(COUNT), 1),
     "ACLs removed": (DELETE_ACLS, 3, filters(COUNT), 1),
     "features": (UPDATE_FEATURES, 1, updates(COUNT), 2),
@@ -75,9 +81,9 @@ def test_a_long_request_holds_nobody_up(tmp_path: Path, name: str) -> None:
 
 def test_users_of_one_request_are_one_sync(tmp_path: Path) -> None:
     async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
-        await client.ask(ALTER_USERS, 0, users("first"))  # the log's first epoch has a file of its own
+        await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users("first"))  # the log's first epoch has a file of its own
         files.syncs.clear()
-        reply = await client.ask(ALTER_USERS, 0, users(*(f"u{n}" for n in range(COUNT))))
+        reply = await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users(*(f"u{n}" for n in range(COUNT))))
         assert codes(reply.results) == {"none": COUNT}
         assert files.syncs["metadata log"] == files.syncs.total() == 1
         assert len(broker.catalog.users()) == COUNT + 1
@@ -89,11 +95,11 @@ def test_more_users_than_a_batch_of_the_controller_holds_are_refused_together(tm
     async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         end = broker.catalog.log_end_offset
         names = [f"u{n}" for n in range(MAX_CHANGE_RECORDS + 1)]
-        reply = await client.ask(ALTER_USERS, 0, users(*names))
+        reply = await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users(*names))
         assert codes(reply.results) == {"policy_violation": len(names)}
         assert broker.catalog.log_end_offset == end
         assert not broker.catalog.users()
-        reply = await client.ask(ALTER_USERS, 0, users(*names[1:]))
+        reply = await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users(*names[1:]))
         assert codes(reply.results) == {"none": MAX_CHANGE_RECORDS}
 
     tell(tmp_path, story)
@@ -102,10 +108,12 @@ def test_more_users_than_a_batch_of_the_controller_holds_are_refused_together(tm
 @pytest.mark.parametrize("name", ["salt", "salted_password"])
 def test_secrets_are_bounded(tmp_path: Path, name: str) -> None:
     async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
-        reply = await client.ask(ALTER_USERS, 0, users("long", **{name: b"x" * (MAX_SECRET_BYTES + 1)}))
+        reply = await client.ask(
+            ALTER_USER_SCRAM_CREDENTIALS, 0, users("long", **{name: b"x" * (MAX_SECRET_BYTES + 1)})
+        )
         assert codes(reply.results) == {"unacceptable_credential": 1}
         assert not broker.catalog.users()
-        reply = await client.ask(ALTER_USERS, 0, users("long", **{name: b"x" * MAX_SECRET_BYTES}))
+        reply = await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users("long", **{name: b"x" * MAX_SECRET_BYTES}))
         assert codes(reply.results) == {"none": 1}
 
     tell(tmp_path, story)

@@ -19,10 +19,10 @@ from odradek.core.ids import partition_for_group
 from odradek.core.record_schemas import RECORD_TYPES, encode_key, encode_value
 from odradek.core.records import GroupKey, GroupMetadata, GroupRecord, OffsetCommitRecord, OffsetCommitValue, OffsetKey
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import JOIN_GROUP, LIST_GROUPS, OFFSET_COMMIT
 from odradek.wire.schemas import Kind
 
 Path = tuple[str, ...]
-OFFSET_COMMIT, JOIN_GROUP, LIST_GROUPS = 8, 11, 16
 
 
 class Small(Instances):

@@ -20,13 +20,13 @@ from peers import Peer, serving
 from odradek.broker.scheduler import finish
 from odradek.core.varints import read_uvarint, uvarint
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA
 from odradek.wire.request_limits import MAX_ELEMENTS
 from odradek.wire.schemas import Kind
 
 Path_ = tuple[str, ...]
 
 UNKNOWN = {40: b"", 41: b"x", 99: b"\xff" * 3, 12_345: b"y" * 200}
-FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS = 1, 3, 10, 18
 
 
 class Filled(Instances):

@@ -18,9 +18,16 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.storage.files import OsFile, OsFiles
 from odradek.wire import frames
+from odradek.wire.api_keys import (
+    ALTER_CLIENT_QUOTAS,
+    API_VERSIONS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    INCREMENTAL_ALTER_CONFIGS,
+    METADATA,
+)
 
-METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 3, 18, 19, 20, 37
-INCREMENTAL_ALTER_CONFIGS, ALTER_CLIENT_QUOTAS = 44, 49
 TOPIC, GROUP = 2, 32
 STEPS_A_TURN = 20
 """At most in a turn, if each step takes 0.3 ms by the scheduler's clock. Then the loop looks at its sockets."""

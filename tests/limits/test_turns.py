@@ -18,8 +18,8 @@ from odradek.broker.connection import HELD_S, MAX_PARKED_PARTITIONS, SHARE_BYTES
 from odradek.broker.request_memory import RequestMemory
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames
+from odradek.wire.api_keys import API_VERSIONS, FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, PRODUCE
 
-PRODUCE, FETCH, METADATA, OFFSET_COMMIT, HEARTBEAT, API_VERSIONS = 0, 1, 3, 8, 12, 18
 MIB = 1 << 20
 
 

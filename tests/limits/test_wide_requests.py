@@ -18,13 +18,13 @@ from odradek.broker.handlers import served
 from odradek.broker.scheduler import Task
 from odradek.broker.server import BrokerServer
 from odradek.wire import schemas
+from odradek.wire.api_keys import JOIN_GROUP, SYNC_GROUP
 from odradek.wire.schemas import Kind
 
 WIDTH = 3000
 BLOCKS_PER_STEP = 6000
 """Of memory, made or freed. Nearly all of the widest requests are of 15,000 and more."""
-_JOIN_GROUP, _SYNC_GROUP = 11, 14
-_ELSEWHERE = {_JOIN_GROUP, _SYNC_GROUP}
+_ELSEWHERE = {JOIN_GROUP, SYNC_GROUP}
 """What groups do with thousands of members is counted in `test_group_steps`."""
 
 

@@ -18,8 +18,8 @@ from odradek.core.ids import partition_for_group
 from odradek.core.record_schemas import RECORD_TYPES, decode_value, encode_value
 from odradek.core.records import GroupRecord, decode, group_value
 from odradek.groups.metadata_hash import TopicFacts, group_hash
+from odradek.wire.api_keys import FETCH, LIST_OFFSETS
 
-FETCH, LIST_OFFSETS = 1, 2
 COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 9, 10, 11, 12, 13, 14, 15, 16
 DELETE_TOPICS, DESCRIBE_CONFIGS, ADD_PARTITIONS, DELETE, ALTER_CONFIGS, OFFSET_DELETE = 20, 32, 37, 42, 44, 47
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69

@@ -27,6 +27,7 @@ from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
 from odradek.core.records import OffsetCommitValue, group_key, offset_key, offset_value
+from odradek.wire.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 
 CONFIG = {
     "num.partitions": "4",
@@ -34,7 +35,6 @@ CONFIG = {
     "group.consumer.assignment.interval.ms": "0",
 }
 RESTARTS = True
-PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 TOPIC_RESOURCE = 2
 
 

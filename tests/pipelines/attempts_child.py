@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
-from odradek.pipelines import batch_rows, ingesting
+from odradek.pipelines import batch_rows, ingest_job
 from odradek.pipelines.table_writer import TableWriter
 from odradek.pipelines.task_reports import TaskReport
 from odradek.spark.plan import Piece
@@ -55,7 +55,7 @@ spark = session("attempts", master, config | speculate if how == "slow" else con
 reports: list[TaskReport] = []
 wrap = batch_rows.check_ranges
 batch_rows.check_ranges = lambda planned, found: (reports.extend(found), wrap(planned, found))
-done = ingesting.ingest(
+done = ingest_job.ingest(
     bootstrap,
     topics=topic,
     group=f"{topic}-group",

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.pipelines import reporting
+from odradek.pipelines import history_report
+from odradek.pipelines.filesystems import LocalPlace, Place
 from odradek.pipelines.history import HistoryFrames
-from odradek.pipelines.places import LocalPlace, Place
-from odradek.pipelines.reporting import write_tables
+from odradek.pipelines.history_report import write_tables
 from odradek.pipelines.runs import Run
 
 STAGED = ".history-"
@@ -37,7 +37,7 @@ def write(output: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert [path.name for path in (output / "_odradek" / "runs").iterdir()] != []
         into.remove()
 
-    monkeypatch.setattr(reporting, "_write", wrote)
+    monkeypatch.setattr(history_report, "_write", wrote)
     write_tables(cast(Any, None), cast(HistoryFrames, None), LocalPlace(output), None)
     return staged
 

@@ -11,7 +11,7 @@ import pytest
 from odradek.history import stream_offset_history
 from odradek.history.coverage import Coverage
 from odradek.pipelines.history import offset_coverage
-from odradek.pipelines.ranked import at_ranks
+from odradek.pipelines.quantiles import at_ranks
 
 
 @pytest.mark.parametrize("parts", [256, 1 << 16])

@@ -31,14 +31,14 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import GroupState, settle_group, state_with_nothing_to_read
-from odradek.pipelines.ingesting import Ingest, Table, Target, parse_trigger, run_ingest
+from odradek.pipelines.filesystems import place_of
+from odradek.pipelines.ingest_job import Ingest, Table, Target, parse_trigger, run_ingest
 from odradek.pipelines.lake import Added
-from odradek.pipelines.places import place_of
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.sources import Source
 from odradek.pipelines.table_state import begin_table, bind
 from odradek.pipelines.values import ValueFormat, Values
-from odradek.spark import settling
+from odradek.spark import batch_commits
 
 SCHEMA = "id bigint, name string"
 
@@ -295,7 +295,7 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
     output = tmp_path / "t"
     ingest(bootstrap, topics=topic, group=group, output=output, spark=spark)
     # The driver commits once more when Spark reports the query's end.
-    eventually(lambda: not any(one._runs for one in settling._listeners.values()), what="the end of the query")
+    eventually(lambda: not any(one._runs for one in batch_commits._listeners.values()), what="the end of the query")
     done = committed(admin, group)
     admin.delete_groups([group])
     member = consumer(bootstrap, group, client_id="the-newcomer")

@@ -19,7 +19,7 @@ from publish import commit, create_topic, numbers, publish
 from odradek.cli.main import run
 from odradek.cli.termination import Terminated, terminable
 from odradek.client.admin import Admin
-from odradek.pipelines.ingesting import Table, Target
+from odradek.pipelines.ingest_job import Table, Target
 
 Captured = pytest.CaptureFixture[str]
 

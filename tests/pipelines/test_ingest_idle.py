@@ -21,8 +21,8 @@ from publish import create_topic, numbers, publish
 from odradek.client.admin import Admin
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
-from odradek.pipelines import Ingested, ingest, ingesting, runs
-from odradek.pipelines.ingesting import Table, Target
+from odradek.pipelines import Ingested, ingest, ingest_job, runs
+from odradek.pipelines.ingest_job import Table, Target
 from odradek.pipelines.table_state import begin_table
 from odradek.spark.plan import SourceOffset
 
@@ -49,7 +49,7 @@ def run(bootstrap: str, topic: str, group: str, tmp_path: Path, monkeypatch: pyt
     def refuse(*given: Any, **more: Any) -> None:
         raise SparkAsked
 
-    monkeypatch.setattr(ingesting, "start_spark", refuse)
+    monkeypatch.setattr(ingest_job, "start_spark", refuse)
 
     def run(**more: Any) -> Ingested:
         return ingest(bootstrap, **({"topics": topic, "group": group, "output": tmp_path / "t"} | more))

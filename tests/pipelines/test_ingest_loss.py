@@ -13,8 +13,8 @@ from publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
-from odradek.pipelines import Ingested, ingest, ingesting
-from odradek.pipelines.ingesting import WRITERS
+from odradek.pipelines import Ingested, ingest, ingest_job
+from odradek.pipelines.ingest_job import WRITERS
 from odradek.pipelines.lake import Added
 from odradek.pipelines.queries import QueryFailed
 
@@ -91,7 +91,7 @@ def test_records_removed_between_two_batches(writer: str, runs: Runs, admin: Adm
 def test_records_removed_after_their_batch_was_planned(
     writer: str, table_format: str, runs: Runs, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned_batch = ingesting.planned_batch
+    planned_batch = ingest_job.planned_batch
 
     def lose(checkpoint: Any, batch_id: int) -> Any:
         planned = planned_batch(checkpoint, batch_id)
@@ -100,7 +100,7 @@ def test_records_removed_after_their_batch_was_planned(
 
     given = {"writer": writer, "table_format": table_format, "partition_by": ["partition"]}
     with monkeypatch.context() as patched:
-        patched.setattr(ingesting, "planned_batch", lose)
+        patched.setattr(ingest_job, "planned_batch", lose)
         with pytest.raises(QueryFailed, match=f"{runs.topic}-0: offsets 0 to 24 are gone"):
             runs.run({}, **given)
         assert runs.is_empty()
@@ -112,13 +112,13 @@ def test_records_removed_after_their_batch_was_planned(
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_batch_of_which_all_is_removed(writer: str, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned_batch = ingesting.planned_batch
+    planned_batch = ingest_job.planned_batch
 
     def lose(checkpoint: Any, batch_id: int) -> Any:
         runs.lose(40)
         return planned_batch(checkpoint, batch_id)
 
-    monkeypatch.setattr(ingesting, "planned_batch", lose)
+    monkeypatch.setattr(ingest_job, "planned_batch", lose)
     done = runs.run(GOES_ON | {"maxOffsetsPerTrigger": "16"}, writer=writer)
     assert done.rows == 5
     runs.check(range(0), range(5))

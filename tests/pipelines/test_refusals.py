@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.ingesting import Target, opened
+from odradek.pipelines.ingest_job import Target, opened
 from odradek.pipelines.table_state import begin_table
 
 

@@ -25,9 +25,9 @@ from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, ingest, replay
-from odradek.pipelines.ingesting import Target, make_target
+from odradek.pipelines.ingest_job import Target, make_target
 from odradek.pipelines.ranges import Commit, Range, RangeGone, commits_of, legs, merge, parse_ranges, read_between
-from odradek.pipelines.replaying import Found, Replay, Selection, Topic, find, run_replay
+from odradek.pipelines.replay_job import Found, Replay, Selection, Topic, find, run_replay
 from odradek.pipelines.values import BadRecords
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

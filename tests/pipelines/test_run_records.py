@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.pipelines.ingesting import Target, opened
+from odradek.pipelines.ingest_job import Target, opened
 from odradek.pipelines.staging import has_other_attempts, tagged_jobs
 
 

@@ -25,8 +25,8 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines import lake, runs
 from odradek.pipelines.batch_rows import covered
 from odradek.pipelines.delta import DeltaTable
+from odradek.pipelines.filesystems import LocalPlace, Place
 from odradek.pipelines.lake import Added, ParquetTable
-from odradek.pipelines.places import LocalPlace, Place
 from odradek.pipelines.runs import Run
 from odradek.pipelines.staging import StagedFile, staged_file
 from odradek.spark.plan import Range

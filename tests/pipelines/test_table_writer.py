@@ -23,14 +23,14 @@ from odradek.pipelines.batch_rows import found_files
 from odradek.pipelines.decoders import decoder_for
 from odradek.pipelines.file_settings import different_values
 from odradek.pipelines.file_statistics import file_statistics
+from odradek.pipelines.filesystems import LocalPlace
 from odradek.pipelines.partition_folders import by_folder
-from odradek.pipelines.places import LocalPlace
 from odradek.pipelines.staging import FilesNotSeen
 from odradek.pipelines.table_folders import TableFolder, folder_of
 from odradek.pipelines.table_writer import OPEN_FILES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, TableWriter
 from odradek.pipelines.task_reports import FileReport, RangesNotRead, TaskReport, check_ranges
 from odradek.pipelines.values import Values
-from odradek.spark import worker
+from odradek.spark import read_task
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.passage import Passage
 from odradek.spark.plan import Piece, Range
@@ -301,9 +301,9 @@ def read_by(
         if error is not None:
             raise error
 
-    monkeypatch.setattr(worker, "read_range", read_range)
-    monkeypatch.setattr(worker, "_forget_another_topic", lambda *given: None)
-    monkeypatch.setattr(worker, "_what_is_gone", lambda *given: "gone")
+    monkeypatch.setattr(read_task, "read_range", read_range)
+    monkeypatch.setattr(read_task, "_forget_another_topic", lambda *given: None)
+    monkeypatch.setattr(read_task, "_what_is_gone", lambda *given: "gone")
     given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "failOnDataLoss": str(fail).lower()}
     writer = TableWriter(
         parse_options(given, streaming=True), decoder_for(Values()), folder_of(LocalPlace(place)), "batch-000000-ab"

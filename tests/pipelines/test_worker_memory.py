@@ -23,7 +23,7 @@ import json, pickle, sys
 from pathlib import Path
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.decoders import decoder_for
-from odradek.pipelines.places import LocalPlace
+from odradek.pipelines.filesystems import LocalPlace
 from odradek.pipelines.table_folders import folder_of
 from odradek.pipelines.table_writer import TableWriter
 from odradek.pipelines.values import Values

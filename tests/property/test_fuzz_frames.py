@@ -30,13 +30,13 @@ from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic,
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import API_VERSIONS, OFFSET_COMMIT, OFFSET_FETCH
 from odradek.wire.schemas import Kind
 
 MAX_GROWTH_MIB = 48
 CYCLE = 5000
 """Inputs one broker gets; then it is stopped, as it must let itself be, and its leftovers are counted."""
 FRAME_LIMIT = 100_000
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 TOPICS = ("t", "g-topic", "other")
 
 
@@ -388,7 +388,7 @@ async def settled_group(stage: Stage, asked: dict[str, Any]) -> Any:
 
 
 async def still_serves(stage: Stage) -> None:
-    reply = await stage.ask(frames.API_VERSIONS, 0, {})
+    reply = await stage.ask(API_VERSIONS, 0, {})
     assert reply.error_code == 0
     reply = await stage.ask(OFFSET_COMMIT, 7, commit("sound", 5))
     assert reply.topics[0].partitions[0].error_code == 0, reply

@@ -15,7 +15,7 @@ from brokers import eventually
 from publish import consumer, create_topic, numbers, publish
 from spark_runs import StreamingRun, rows_of, span
 
-from odradek.spark import settling
+from odradek.spark import batch_commits
 from odradek.spark.lookups import Lookups
 from odradek.spark.plan import Commits
 
@@ -56,11 +56,11 @@ class Running:
 
         eventually(is_done, within_s=60, every_s=0.01, what=f"batch {batch}")
 
-    def watched(self) -> list[settling._Run]:
+    def watched(self) -> list[batch_commits._Run]:
         """What the driver knows of it. Other modules' queries may be there still."""
         return [
             run
-            for listener in settling._listeners.values()
+            for listener in batch_commits._listeners.values()
             for run in list(listener._runs.values())
             if any(lookups.group_id == self.run.group for lookups in run.sources.values())
         ]
@@ -102,7 +102,7 @@ def test_a_batch_that_runs_is_not_committed(running: Running) -> None:
         assert begun.wait(60)
         running.wait_for_commit(10)
         # longer than a commit after a finished batch ever waits
-        assert not go_on.wait(settling._SOON_S + settling._LATER_S + 0.5)
+        assert not go_on.wait(batch_commits._SOON_S + batch_commits._LATER_S + 0.5)
         assert running.run.committed() == {0: 10}
     finally:
         go_on.set()
@@ -158,8 +158,8 @@ def test_a_query_that_ends_while_its_commit_is_due_hurts_nobody(running: Running
     running.wait_for_the_end()
     eventually(lambda: run.is_over, what="its connections closed")
     run.settled.clear()
-    assert settling._ends_of_last_batch(run), "there is something to settle"
-    settling._settle(run)
+    assert batch_commits._ends_of_last_batch(run), "there is something to settle"
+    batch_commits._settle(run)
     assert [lookups._admin for lookups in run.sources.values()] == [None], "its connections stay closed"
     assert not run.settled
 
@@ -219,9 +219,9 @@ def test_members_of_the_group_are_named_and_the_next_commit_is_made(
 def test_without_commits_nobody_listens_and_a_second_register_adds_no_listener(running: Running) -> None:
     from odradek.spark import register
 
-    before = list(settling._listeners)
+    before = list(batch_commits._listeners)
     register(running.run.spark)
-    assert list(settling._listeners) == before
+    assert list(batch_commits._listeners) == before
     running.start(TEN_MINUTES, commitOffsets="false")
     running.wait_for_batch(0)
     assert running.watched() == []

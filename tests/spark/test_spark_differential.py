@@ -17,11 +17,11 @@ from confluent_kafka import Producer
 from publish import create_topic
 
 from bench.apache import Unavailable, spark_connector
+from odradek.wire.api_keys import ADD_PARTITIONS_TO_TXN
 
 pytestmark = pytest.mark.slow
 T0 = 1_700_000_000_000
 CODECS = ("none", "gzip", "lz4", "zstd")
-ADD_PARTITIONS_TO_TXN = 24
 Options = dict[str, str]
 
 

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter
 from spark_runs import rows_of, span
 
 from odradek.client.admin import Admin
-from odradek.spark.active import active
 from odradek.spark.options import parse_options
+from odradek.spark.session_activation import active
 from odradek.spark.source import OdradekReader, register
 
 T0 = 1_700_000_000_000

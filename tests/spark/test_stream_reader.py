@@ -26,7 +26,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.lag.reset_mark import mark_reset
 from odradek.spark import lookups
-from odradek.spark.loss import DataLoss
+from odradek.spark.data_loss import DataLoss
 from odradek.spark.options import parse_options
 from odradek.spark.plan import mark_commit
 from odradek.spark.source import OdradekStreamReader, source_schema

@@ -17,10 +17,11 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import FETCH
 from odradek.wire.schemas import Kind
 
 TOPIC_ID = UUID("0a0b0c0d-0000-0000-0000-00000000000f")
-VERSIONS = range(4, schemas.known_versions(fetch_wire.FETCH)[1] + 1)
+VERSIONS = range(4, schemas.known_versions(FETCH)[1] + 1)
 
 partitions = st.fixed_dictionaries(
     {
@@ -59,8 +60,8 @@ replies = st.fixed_dictionaries(
 
 
 def encoded(version: int, message: dict[str, Any]) -> bytes:
-    head = frames.response_head(fetch_wire.FETCH, version, 5)
-    return head + schemas.encode(fetch_wire.FETCH, version, Kind.RESPONSE, message)
+    head = frames.response_head(FETCH, version, 5)
+    return head + schemas.encode(FETCH, version, Kind.RESPONSE, message)
 
 
 @given(st.sampled_from(VERSIONS), replies)

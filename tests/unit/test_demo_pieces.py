@@ -20,9 +20,9 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import lake as lake_module
 from odradek.pipelines.checks import CheckReport, Count, count_rows, judge, read_rows
 from odradek.pipelines.demo_state import DemoState, PendingRewind
+from odradek.pipelines.filesystems import LocalPlace
 from odradek.pipelines.flights import Feed, Flights
 from odradek.pipelines.lake import Lake, query_id
-from odradek.pipelines.places import LocalPlace
 from odradek.pipelines.publish import event_number, missing_events
 from odradek.pipelines.queries import cause_of
 from odradek.pipelines.reset_once import Query, Reset, reset_once

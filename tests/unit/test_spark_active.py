@@ -10,20 +10,20 @@ import pytest
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from odradek.spark import active
+from odradek.spark import session_activation
 
 
 @pytest.mark.parametrize("writer", [DataFrameWriter, DataStreamWriter])
 def test_format_may_be_told_its_source_by_name(monkeypatch: pytest.MonkeyPatch, writer: Any) -> None:
     activated: list[Any] = []
     sessions = SimpleNamespace(setActiveSession=activated.append)
-    monkeypatch.setattr(active, "_sessions", lambda spark: sessions)
+    monkeypatch.setattr(session_activation, "_sessions", lambda spark: sessions)
     (name,) = list(inspect.signature(inspect.unwrap(writer.format)).parameters)[1:]
 
     def choose(self: Any, source: str) -> str:
         return source
 
-    chosen = active._activating(choose, "odradek")
+    chosen = session_activation._activating(choose, "odradek")
     frame = SimpleNamespace(_spark=SimpleNamespace(_jsparkSession="its session"))
     assert chosen(frame, **{name: "parquet"}) == "parquet"
     assert activated == []

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark import plan
-from odradek.spark.loss import DataLoss
+from odradek.spark.data_loss import DataLoss
 from odradek.spark.options import OnGroupReset, Position, Start
 from odradek.spark.plan import INITIAL, LogRange, Range, SourceOffset
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import mark_reset
-from odradek.spark import loss, plan
-from odradek.spark.loss import DataLoss
+from odradek.spark import data_loss, plan
+from odradek.spark.data_loss import DataLoss
 from odradek.spark.options import OnGroupReset, Position, Start
 from odradek.spark.plan import INITIAL, LogRange, Range, SourceOffset, mark_commit, mark_of
 
@@ -719,7 +719,7 @@ class Knows:
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
 
     def removed_by(self, topic: str) -> str:
-        return loss.removed_by(self.settings)
+        return data_loss.removed_by(self.settings)
 
     def is_there(self, topic: str) -> bool:
         return self.there

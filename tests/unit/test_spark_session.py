@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.ingesting import Target, start_spark
+from odradek.pipelines.ingest_job import Target, start_spark
 from odradek.spark import session as spark_session
 from odradek.spark.session import SessionError, find_java
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark import settling
+from odradek.spark import batch_commits
+from odradek.spark.batch_commits import GroupCommits, settle_finished
 from odradek.spark.options import OnGroupReset
 from odradek.spark.plan import Commits, Settlement, SourceOffset, mark_commit, settle
-from odradek.spark.settling import GroupCommits, settle_finished
 
 P0 = TopicPartition("t", 0)
 END = '{"t": {"0": 5}}'
@@ -101,12 +101,12 @@ def ends(run_id: str) -> Any:
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCommits]]:
     """A listener whose queries are the given ones, by their names; they end with the test."""
-    monkeypatch.setattr(settling, "_SOON_S", 0.001)
-    monkeypatch.setattr(settling, "_LATER_S", 0.001)
-    monkeypatch.setattr(settling, "_run_of", lambda run: run)
+    monkeypatch.setattr(batch_commits, "_SOON_S", 0.001)
+    monkeypatch.setattr(batch_commits, "_LATER_S", 0.001)
+    monkeypatch.setattr(batch_commits, "_run_of", lambda run: run)
     made: list[GroupCommits] = []
 
-    def make(**runs: settling._Run) -> GroupCommits:
+    def make(**runs: batch_commits._Run) -> GroupCommits:
         manager = SimpleNamespace(get=lambda name: runs[name])
         one = GroupCommits(SimpleNamespace(streams=SimpleNamespace(_jsqm=manager)))
         for name in runs:
@@ -120,8 +120,8 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCom
             one.onQueryTerminated(ends(name))
 
 
-def run_of(query: Query, group: Group) -> settling._Run:
-    return settling._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # what is asked of Lookups, it has
+def run_of(query: Query, group: Group) -> batch_commits._Run:
+    return batch_commits._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # what is asked of Lookups, it has
 
 
 def test_nothing_is_asked_between_the_look_at_the_group_and_the_commit() -> None:
@@ -137,10 +137,10 @@ def test_a_query_that_went_on_meanwhile_is_left_to_its_planner(moved: str) -> No
         query.in_trigger = iter([True])
     group = Group()
     run = run_of(query, group)
-    settling._settle(run)
+    batch_commits._settle(run)
     assert group.asked[-1] == "committed"
     assert not run.settled
-    settling._settle(run)
+    batch_commits._settle(run)
     assert group.asked[-1] == "commit"
 
 
@@ -156,7 +156,7 @@ def test_the_driver_waits_for_as_long_as_a_trigger_is_active(listener: Callable[
 def test_a_commit_that_cannot_be_made_is_tried_again_without_another_batch(
     listener: Callable[..., GroupCommits], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "_AGAIN_S", 0.001)
+    monkeypatch.setattr(batch_commits, "_AGAIN_S", 0.001)
     query, group = Query(), Group()
     group.refusals = 3
     one = listener(q=run_of(query, group))
@@ -170,7 +170,7 @@ def test_a_commit_that_cannot_be_made_is_tried_again_without_another_batch(
 def test_a_query_that_has_ended_is_in_no_trigger() -> None:
     query, group = Query(is_active=False), Group()
     query.in_trigger = iter([True])
-    settling._settle(run_of(query, group))
+    batch_commits._settle(run_of(query, group))
     assert group.written.is_set()
 
 
@@ -214,7 +214,7 @@ def test_a_listener_that_cannot_be_added_breaks_nothing_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     listeners: dict[str, Any] = {}
-    monkeypatch.setattr(settling, "_listeners", listeners)
+    monkeypatch.setattr(batch_commits, "_listeners", listeners)
     spark: Any = SimpleNamespace(_jsparkSession=SimpleNamespace(sessionUUID=lambda: "s"))
     tries: list[Any] = []
 
@@ -224,11 +224,11 @@ def test_a_listener_that_cannot_be_added_breaks_nothing_and_is_tried_again(
             raise OSError("no port")
         return "listener"
 
-    monkeypatch.setattr(settling, "_added_listener", add)
-    settling.commit_finished_batches(spark)
+    monkeypatch.setattr(batch_commits, "_added_listener", add)
+    batch_commits.commit_finished_batches(spark)
     assert "no port" in caplog.text
     assert not listeners
-    settling.commit_finished_batches(spark)
-    settling.commit_finished_batches(spark)
+    batch_commits.commit_finished_batches(spark)
+    batch_commits.commit_finished_batches(spark)
     assert listeners == {"s": "listener"}
     assert len(tries) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines import s3_regions
-from odradek.pipelines.places import HadoopPlace, LocalPlace, is_uri, place_of
+from odradek.pipelines.filesystems import HadoopPlace, LocalPlace, is_uri, place_of
 from odradek.pipelines.table_folders import TableFolder, folder_of, log_options
 
 

@@ -18,6 +18,7 @@ from odradek.core.ids import is_longer
 from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
+from odradek.wire.api_keys import OFFSET_COMMIT
 from odradek.wire.frames import read_request_head, response_head
 from odradek.wire.offset_commit_frames import MAX_FRAME_BYTES, Commit, Layout, Same, positions_in
 from odradek.wire.schemas import Kind
@@ -25,7 +26,6 @@ from odradek.wire.schemas import Kind
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices
 
-OFFSET_COMMIT = 8
 MAX_PLAN_BYTES = 10 << 20
 """So many in each of two generations."""
 MAX_LAYOUT_BYTES = 4 << 20

@@ -16,9 +16,9 @@ from kio.serial._introspect import classify_field, get_field_tag, is_optional
 
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
+from odradek.wire.api_keys import FETCH, METADATA
 from odradek.wire.schemas import Kind
 
-FETCH, METADATA = 1, 3
 _IN_ROWS = frozenset({FETCH, METADATA})
 # What a row is known by. One name in the request may be another in the reply.
 _TOPIC = frozenset({"name", "topic", "topic_name"})

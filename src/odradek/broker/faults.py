@@ -29,12 +29,13 @@ from uuid import UUID
 from kio.serial._introspect import classify_field
 
 from odradek.broker.api import Context
-from odradek.broker.error_replies import FETCH, METADATA, has_code, refusal
+from odradek.broker.error_replies import has_code, refusal
 from odradek.broker.handlers.k03_metadata import describe_cluster
 from odradek.broker.scheduler import finish
 from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
+from odradek.wire.api_keys import FETCH, METADATA, PRODUCE
 from odradek.wire.produce_fetch_replies import joined
 from odradek.wire.schemas import Kind
 
@@ -47,7 +48,6 @@ log = logging.getLogger("odradek.broker")
 
 KINDS = ("error", "delay", "disconnect", "drop")
 WHEN = ("before", "after")
-PRODUCE = 0
 FIRED_KEPT = 10_000
 _TOPIC_RESOURCE = 2
 _TEXT = "a fault set on purpose"

@@ -21,7 +21,8 @@ from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire import schemas
-from odradek.wire.frames import API_VERSIONS, FrameError, RequestHead, read_request_head, response_head
+from odradek.wire.api_keys import API_VERSIONS, OFFSET_FETCH
+from odradek.wire.frames import FrameError, RequestHead, read_request_head, response_head
 from odradek.wire.produce_fetch_replies import Chunk, throttled
 from odradek.wire.request_limits import TooManyElements
 from odradek.wire.schemas import Kind
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.broker")
 
-OFFSET_FETCH = 9
 LONG_REPLY_BYTES = 256 << 10
 """Shorter replies are not counted towards the memory for replies."""
 KEPT_FROM_BYTES, KEPT_BYTES_AT_MOST = 2048, 512 << 10

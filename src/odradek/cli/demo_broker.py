@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from odradek.cli.terminal import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
 from odradek.wire import frames
+from odradek.wire.api_keys import API_VERSIONS
 
 _READY_S = 60.0
 _STOP_S = 15.0
@@ -134,7 +135,7 @@ def _holder_answers(refusal: str) -> bool:
     question = {"client_software_name": "odradek", "client_software_version": "demo"}
     try:
         with socket.create_connection((named[1].strip("[]"), int(named[2])), timeout=_ANSWER_S) as asked:
-            asked.sendall(frames.encode_request(frames.API_VERSIONS, 3, 1, "odradek demo", question))
+            asked.sendall(frames.encode_request(API_VERSIONS, 3, 1, "odradek demo", question))
             return len(asked.recv(4)) == 4
     except (OSError, OverflowError):
         return False

@@ -44,9 +44,9 @@ def run_history_on_spark(asked: Asked, config: ClientConfig, expires_within_ms: 
 def _begin(asked: Asked, rules: Rules, spark: Spark, advance: Callable[[int], None]) -> Callable[[], Analysis]:
     """Reads the records into Spark; what is returned does the rest."""
     from odradek.pipelines.history import analyse_on_spark
-    from odradek.pipelines.ingesting import start_spark
+    from odradek.pipelines.history_report import check_group, place_for_tables, write_tables
+    from odradek.pipelines.ingest_job import start_spark
     from odradek.pipelines.queries import failures_told
-    from odradek.pipelines.reporting import check_group, place_for_tables, write_tables
 
     session = start_spark(spark.master, spark.conf)
     place = None if asked.output is None else place_for_tables(session, asked.output)

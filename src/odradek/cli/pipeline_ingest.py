@@ -17,7 +17,7 @@ from odradek.core.errors import OdradekError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from odradek.pipelines.ingesting import Ingest, Ingested
+    from odradek.pipelines.ingest_job import Ingest, Ingested
     from odradek.pipelines.lake import Added
     from odradek.pipelines.run_progress import PartitionTime
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def run_ingest_command(asked: IngestOptions) -> int:
     """Returns the exit code. Raises OdradekError."""
     check_pyspark()
-    from odradek.pipelines.ingesting import run_ingest, start_spark
+    from odradek.pipelines.ingest_job import run_ingest, start_spark
 
     check_kind(asked.progress)
     job = _job(asked)
@@ -73,7 +73,7 @@ def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> tuple[T
 
 
 def _job(asked: IngestOptions) -> Ingest:
-    from odradek.pipelines.ingesting import Ingest
+    from odradek.pipelines.ingest_job import Ingest
     from odradek.pipelines.sources import Source
 
     if asked.available_now and asked.trigger is not None:

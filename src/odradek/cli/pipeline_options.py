@@ -15,7 +15,7 @@ from odradek.cli.options import AsJson, Bootstrap, CommandConfig, named_values
 from odradek.cli.terminal import CommandError
 
 if TYPE_CHECKING:
-    from odradek.pipelines.ingesting import Target
+    from odradek.pipelines.ingest_job import Target
 
 Topics = Annotated[str | None, typer.Option("--topics", metavar="T[,T]", help="What to read, by name.")]
 Output = Annotated[str, typer.Option("--output", metavar="DIR|URI", help="The table's place.")]
@@ -170,7 +170,7 @@ class PipelineOptions:
 
     def target(self, output: str, checkpoint: str | None = None) -> Target:
         """The table. Raises CommandError, ConfigError."""
-        from odradek.pipelines.ingesting import make_target
+        from odradek.pipelines.ingest_job import make_target
 
         return make_target(
             output,

@@ -12,15 +12,15 @@ from odradek.cli.pipeline_options import ReplayOptions, check_pyspark, names
 from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, waiting
 
 if TYPE_CHECKING:
-    from odradek.pipelines.ingesting import Target
-    from odradek.pipelines.replaying import Found, Replayed, Topic
+    from odradek.pipelines.ingest_job import Target
+    from odradek.pipelines.replay_job import Found, Replayed, Topic
 
 
 def run_replay_command(asked: ReplayOptions) -> int:
     """Returns the exit code. Raises OdradekError."""
     check_pyspark()
-    from odradek.pipelines.ingesting import Target, start_spark
-    from odradek.pipelines.replaying import Replay, Selection, find, run_replay
+    from odradek.pipelines.ingest_job import Target, start_spark
+    from odradek.pipelines.replay_job import Replay, Selection, find, run_replay
     from odradek.spark.options import parse_options
 
     options = asked.source_options()
@@ -58,7 +58,7 @@ def run_replay_command(asked: ReplayOptions) -> int:
 
 
 def _into(asked: ReplayOptions, options: Mapping[str, str]) -> Target | Topic | None:
-    from odradek.pipelines.replaying import Topic
+    from odradek.pipelines.replay_job import Topic
 
     if asked.output is not None and asked.to_topic is not None:
         raise CommandError("say where to: either --output (a table) or --to-topic")

@@ -27,12 +27,11 @@ from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.net.endpoint import Address
+from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 
 T = TypeVar("T")
 
-METADATA = 3
 TOPIC_IDS_FROM = 12
-FIND_COORDINATOR = 10
 # How long a topic may be unknown before that is the answer: a new topic takes a moment to reach every broker.
 UNKNOWN_TOPIC_GRACE_MS = 2_000
 # A second bootstrap address is tried beside a silent first one after this long.

@@ -43,6 +43,7 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekErr
 from odradek.core.ids import NO_EPOCH, TopicPartition
 from odradek.net import fetch_wire
 from odradek.net.fetch_wire import FetchReplyPartition
+from odradek.wire.api_keys import FETCH
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -452,7 +453,7 @@ class _Source:
         self._confirmed_epoch = epoch
         connection = await self.cluster.connection(leader if self._follower is None else self._follower)
         ceiling = None if topic_id is not None else fetch_wire.IDS_FROM - 1
-        version = connection.version(fetch_wire.FETCH, ceiling)
+        version = connection.version(FETCH, ceiling)
         limits = fetch_wire.Limits(
             min(self.max_wait_ms, max(deadline.left_ms, 1)),
             min_bytes=1,
@@ -465,14 +466,14 @@ class _Source:
         )
         if (rest_s := connection.rest_s) > 0:
             await asyncio.sleep(rest_s)
-        data = await connection.exchange(fetch_wire.FETCH, version, fetch_wire.pack(version, limits, asked))
+        data = await connection.exchange(FETCH, version, fetch_wire.pack(version, limits, asked))
         try:
             reply = fetch_wire.parse_reply(version, data, 1)
         except ValueError as error:
             connection.close()
             raise unreadable(connection.address, error) from error
         if reply.throttle_ms > 0:
-            connection.throttled(fetch_wire.FETCH, version, reply.throttle_ms)
+            connection.throttled(FETCH, version, reply.throttle_ms)
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"{self.partition}: {connection.address} refused the fetch")
         if not reply.partitions:

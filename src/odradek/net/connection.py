@@ -20,6 +20,7 @@ from odradek.core.refcount import held_by
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
 from odradek.wire import frames, schemas
+from odradek.wire.api_keys import API_VERSIONS
 
 T = TypeVar("T")
 
@@ -244,7 +245,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def _negotiate(self) -> None:
         """ApiVersions; a broker that lacks our newest version answers in v0 and names what it has (KIP-511)."""
-        key = frames.API_VERSIONS
+        key = API_VERSIONS
         version = schemas.known_versions(key)[1]
         for _ in range(2):
             message = {"client_software_name": "odradek", "client_software_version": __version__}

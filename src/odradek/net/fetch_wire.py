@@ -19,7 +19,6 @@ from odradek.core.ids import TopicPartition
 from odradek.core.varints import read_uvarint, uvarint
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
-FETCH = 1
 IDS_FROM = 13
 MORE_ROWS = 1_000
 """So many more rows than twice those asked for are taken from a reply."""

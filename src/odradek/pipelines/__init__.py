@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
-    from odradek.pipelines.ingesting import Ingested, ingest
-    from odradek.pipelines.replaying import Replayed, replay
-    from odradek.pipelines.reporting import report_history
+    from odradek.pipelines.history_report import report_history
+    from odradek.pipelines.ingest_job import Ingested, ingest
+    from odradek.pipelines.replay_job import Replayed, replay
 
 __all__ = ["Ingested", "Replayed", "ingest", "replay", "report_history"]
 
 _HOMES = {
-    "Ingested": "odradek.pipelines.ingesting",
-    "Replayed": "odradek.pipelines.replaying",
-    "ingest": "odradek.pipelines.ingesting",
-    "replay": "odradek.pipelines.replaying",
-    "report_history": "odradek.pipelines.reporting",
+    "Ingested": "odradek.pipelines.ingest_job",
+    "Replayed": "odradek.pipelines.replay_job",
+    "ingest": "odradek.pipelines.ingest_job",
+    "replay": "odradek.pipelines.replay_job",
+    "report_history": "odradek.pipelines.history_report",
 }
 __getattr__ = loader(__name__, _HOMES)

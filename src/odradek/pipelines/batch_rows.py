@@ -12,7 +12,7 @@ from uuid import UUID
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import NO_EPOCH, TopicPartition
 from odradek.pipelines.decoders import Decoder
-from odradek.pipelines.places import Place
+from odradek.pipelines.filesystems import Place
 from odradek.pipelines.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
 from odradek.pipelines.table_folders import UNREADABLE, TableFolder, folder_of
 from odradek.pipelines.table_writer import TableWriter

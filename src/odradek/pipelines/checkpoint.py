@@ -10,7 +10,7 @@ from pathlib import Path
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.places import Place
+from odradek.pipelines.filesystems import Place
 from odradek.pipelines.sources import Source
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import OnGroupReset, parse_options

@@ -17,9 +17,9 @@ import pyarrow.dataset
 
 from odradek.core.errors import OdradekError
 from odradek.pipelines.demo_state import Range
+from odradek.pipelines.filesystems import LocalPlace
 from odradek.pipelines.flights import Feed, Integers
 from odradek.pipelines.lake import Lake
-from odradek.pipelines.places import LocalPlace
 from odradek.pipelines.queries import cause_of
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from urllib.parse import unquote
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.batch_rows import check_covers
 from odradek.pipelines.delta_leftovers import DeltaLeftovers
+from odradek.pipelines.filesystems import File, LocalPlace, Place
 from odradek.pipelines.lake import Added, named_for, prefix_of
-from odradek.pipelines.places import File, LocalPlace, Place
 from odradek.pipelines.staging import StagedFile, Staging
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.json_depth import parse_json
+from odradek.pipelines.filesystems import File, Place
 from odradek.pipelines.lake import prefix_of
-from odradek.pipelines.places import File, Place
 from odradek.pipelines.staging import DAY_S
 from odradek.pipelines.table_state import STATE
 

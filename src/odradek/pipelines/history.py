@@ -40,7 +40,7 @@ from odradek.history.journal import COLUMNS, GROUP_KINDS, busy_ranks, even_momen
 from odradek.history.log_ends import Logs, look_up
 from odradek.history.series import SCHEMA as LAG
 from odradek.history.views import SCHEMAS, check_table
-from odradek.pipelines.ranked import at_ranks
+from odradek.pipelines.quantiles import at_ranks
 from odradek.spark import register
 from odradek.spark.lookups import Lookups
 from odradek.spark.offsets_source import parse_history_options

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
 from odradek.pipelines.batch_rows import BatchRows, SparkRows, check_covers
-from odradek.pipelines.places import LocalPlace, Place
+from odradek.pipelines.filesystems import LocalPlace, Place
 from odradek.pipelines.staging import StagedFile, Staging
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.places import Place
+from odradek.pipelines.filesystems import Place
 from odradek.pipelines.staging import DAY_S
 
 RUNS = "runs"

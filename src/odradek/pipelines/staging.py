@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from odradek.core.errors import OdradekError
 from odradek.pipelines.demo_state import sync_directory
 from odradek.pipelines.file_statistics import file_statistics
-from odradek.pipelines.places import File, HadoopPlace, LocalPlace, Place
+from odradek.pipelines.filesystems import File, HadoopPlace, LocalPlace, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.demo_state import sync_directory
-from odradek.pipelines.places import HadoopPlace, LocalPlace, Place
+from odradek.pipelines.filesystems import HadoopPlace, LocalPlace, Place
 from odradek.pipelines.s3_regions import is_central, region_of
 
 if TYPE_CHECKING:

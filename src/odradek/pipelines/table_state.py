@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.places import Place
+from odradek.pipelines.filesystems import Place
 
 STATE = "_odradek"
 BATCHES = "batches"

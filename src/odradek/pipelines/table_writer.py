@@ -30,7 +30,7 @@ from odradek.pipelines.task_reports import BadValue, FileReport, PieceReport, Ta
 from odradek.spark.options import ReadOptions
 from odradek.spark.passage import Passage
 from odradek.spark.plan import Piece
-from odradek.spark.worker import read_task
+from odradek.spark.read_task import read_task
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000

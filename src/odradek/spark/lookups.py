@@ -14,8 +14,8 @@ from odradek.client.errors import NOT_TOLD, GroupIdNotFound, GroupNotEmpty, Unkn
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, MemberDescription, TopicDescription
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
-from odradek.spark import loss, plan
-from odradek.spark.loss import NOBODY_KNOWS
+from odradek.spark import data_loss, plan
+from odradek.spark.data_loss import NOBODY_KNOWS
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
 from odradek.spark.plan import Commits, LogRange, Offsets, Range, Settlement, SourceOffset, disorder_ms
@@ -188,7 +188,7 @@ class Lookups:
         """Who may have removed records of a topic that is there. Raises nothing, since what was asked for is a cause:
         a query that goes on with what is there goes on without."""
         try:
-            return loss.removed_by(self._settings({topic})[topic])
+            return data_loss.removed_by(self._settings({topic})[topic])
         except OdradekError as error:
             return f"{NOBODY_KNOWS.removed_by(topic)} (why could not be asked: {error})"
 

@@ -175,7 +175,7 @@ def _read_decoded(history: HistoryOptions, task: InputPartition) -> Iterator[pa.
 
     from odradek.history.decode import decode_batch
     from odradek.history.views import view
-    from odradek.spark.worker import read_task
+    from odradek.spark.read_task import read_task
 
     for piece in task.pieces:
         for batch in read_task(history.read, piece):

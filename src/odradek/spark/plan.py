@@ -58,8 +58,8 @@ from uuid import UUID
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import asks_for_reset
-from odradek.spark import loss
-from odradek.spark.loss import NOBODY_KNOWS, Causes, DataLoss, loss_message
+from odradek.spark import data_loss
+from odradek.spark.data_loss import NOBODY_KNOWS, Causes, DataLoss, loss_message
 from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Start
 
 Offsets = Mapping[TopicPartition, int]
@@ -467,12 +467,12 @@ def lost_of_committed(
         offset = committed[partition].offset if partition in committed else held.start
         reach = (reaches or {}).get(partition)
         if offset < held.start:
-            lost.append(loss.removed(partition, offset, held.start, causes))
+            lost.append(data_loss.removed(partition, offset, held.start, causes))
         elif reach is not None:
             if reach < offset:
-                lost.append(loss.parted(partition, offset, reach, held))
+                lost.append(data_loss.parted(partition, offset, reach, held))
         elif offset > held.end:
-            lost.append(loss.truncated(partition, offset, held.end, same_topic=False))
+            lost.append(data_loss.truncated(partition, offset, held.end, same_topic=False))
     return lost
 
 
@@ -592,7 +592,7 @@ def _keep(  # noqa: PLR0917
     for partition, position in start.positions.items():
         held = log.get(partition)
         if held is None:
-            lost.append(loss.missing(partition, position, causes))
+            lost.append(data_loss.missing(partition, position, causes))
         elif partition in resets:
             continue  # whatever happened at the old position, the query leaves it
         elif start.is_of_another_topic(partition.topic, ids):
@@ -602,17 +602,17 @@ def _keep(  # noqa: PLR0917
             )
             kept[partition] = origins[partition] = held.start
         elif position < held.start:
-            lost.append(loss.removed(partition, position, held.start, causes))
+            lost.append(data_loss.removed(partition, position, held.start, causes))
             kept[partition] = origins[partition] = held.start
         elif (reach := reaches.get(partition)) is not None:
             if reach < position:
-                lost.append(loss.parted(partition, position, reach, held))
+                lost.append(data_loss.parted(partition, position, reach, held))
                 kept[partition] = origins[partition] = taken_back(position, reach, held)
             else:  # all of it is there, though a leader elected a moment ago may not know yet how far one can read
                 kept[partition] = position
         elif position > held.end:
             same_topic = start.ids.get(partition.topic) is not None and ids.get(partition.topic) is not None
-            lost.append(loss.truncated(partition, position, held.end, same_topic=same_topic))
+            lost.append(data_loss.truncated(partition, position, held.end, same_topic=same_topic))
             kept[partition] = origins[partition] = held.start
         else:
             kept[partition] = position
@@ -627,7 +627,7 @@ def lost_of_named(
     for partition, held in sorted(log.items()):
         low, high = begin[partition], end[partition]
         if low < held.start and low < high:
-            lost.append(loss.removed(partition, low, held.start, causes, end=high))
+            lost.append(data_loss.removed(partition, low, held.start, causes, end=high))
         if high > held.end:
             lost.append(f"{partition}: offset {high - 1} is not there yet (its log ends at {held.end})")
     return lost

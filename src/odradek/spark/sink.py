@@ -48,6 +48,6 @@ class OdradekStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 def _write(options: WriteOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
-    from odradek.spark.sending import write_task
+    from odradek.spark.write_task import write_task
 
     return Written(write_task(options, iterator))

@@ -39,7 +39,7 @@ from pyspark.sql.types import (
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
-from odradek.spark import loss, plan, pushdown
+from odradek.spark import data_loss, plan, pushdown
 from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
@@ -75,8 +75,8 @@ def register(spark: SparkSession) -> None:
     In the definition of a Declarative Pipeline it does nothing: PySpark 4.3 ends a pipeline in which anything registers
     a data source (``UNKNOWN_RESPONSE … __python_accumulator__``, after the run), and Spark finds these by itself.
     """
-    from odradek.spark.active import activate_when_writing, active, defines_pipeline, is_connect
     from odradek.spark.offsets_source import OffsetsDataSource
+    from odradek.spark.session_activation import activate_when_writing, active, defines_pipeline, is_connect
 
     if is_connect(spark) and defines_pipeline():
         return
@@ -90,7 +90,7 @@ def register(spark: SparkSession) -> None:
                     raise
     activate_when_writing(OdradekDataSource.name())
     if not is_connect(spark):  # there listeners run elsewhere, and see no plans
-        from odradek.spark.settling import commit_finished_batches
+        from odradek.spark.batch_commits import commit_finished_batches
 
         commit_finished_batches(spark)
 
@@ -181,7 +181,7 @@ def _tasks(
 def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Runs in a worker. Spark calls it with an empty partition where a batch read has no task."""
     if isinstance(task, KafkaRanges):
-        from odradek.spark.worker import read_task
+        from odradek.spark.read_task import read_task
 
         for piece in task.pieces:
             yield from read_task(options, piece)
@@ -257,7 +257,7 @@ def planned_ends(
     found = lookups.at_times(plan.wanted_times(options.ending, log))
     end = plan.ending_offsets(options.ending, log, found=found)
     begin = {tp: held.start for tp, held in log.items()} if begin is None else begin
-    loss.fail_or_warn(plan.lost_of_named(begin, end, log, lookups), fail=options.fail_on_data_loss)
+    data_loss.fail_or_warn(plan.lost_of_named(begin, end, log, lookups), fail=options.fail_on_data_loss)
     return {tp: min(end[tp], held.end) for tp, held in log.items()}
 
 
@@ -316,7 +316,7 @@ def _check_committed(
     lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], reaches: plan.Offsets
 ) -> None:
     lost = plan.lost_of_committed(committed, log, lookups, reaches)
-    loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss)
+    data_loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss)
 
 
 class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -381,7 +381,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 self._adopted |= {tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})}
                 break
             follow = False  # not acknowledged, it would be followed twice; it stays in the group until it can be
-        loss.warn(batch.lost)
+        data_loss.warn(batch.lost)
         self._last_batch_s = time.monotonic()
         return batch.end.to_json()
 
@@ -484,7 +484,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """Partitions, resets of them included, that wait for their leader; told when they begin to."""
         waiting = plan.told_by_deposed(done, log, ids)
         for tp in sorted(waiting - self._waited):
-            loss.note(loss.deposed(tp, log[tp], done.epochs[tp]))
+            data_loss.note(data_loss.deposed(tp, log[tp], done.epochs[tp]))
         self._waited = waiting
         return waiting
 
@@ -500,7 +500,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 back = plan.taken_back(offset, reach, held)
                 usable[tp] = plan.usable_offset(tp, back, held, self.options.auto_offset_reset, reach), reset_id
                 if reach is not None and back != offset:
-                    loss.note(loss.reset_that_parted(tp, offset, reach, held))
+                    data_loss.note(data_loss.reset_that_parted(tp, offset, reach, held))
         return usable
 
     def _begin(

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import read_uvarint
 from odradek.wire import schemas
+from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS
 from odradek.wire.schemas import Kind
 
-API_VERSIONS = 18
 CONTROLLED_SHUTDOWN = 7
 _OFFSET_COMMIT = b"\0\x08"
 LONG_FRAME_BYTES = 1 << 20

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from odradek.core.varints import uvarint
+from odradek.wire.api_keys import OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
 
 
 class FilePart(Protocol):
@@ -284,8 +285,6 @@ def _fetched_tags(partition: FetchedPartition) -> bytes:
 
 # --- throttling -------------------------------------------------------------------------------------------------
 
-_PRODUCE, _FETCH, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 8, 9
-
 
 def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
     """A reply that says for how long its client rests: a mapping, one in pieces, or one of those packed by hand.
@@ -295,16 +294,16 @@ def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
     if isinstance(reply, Mapping):
         return {**reply, "throttle_time": throttle_ms}
     told = _I32(throttle_ms)
-    if isinstance(reply, list) and api_key == _PRODUCE:
+    if isinstance(reply, list) and api_key == PRODUCE:
         return [*reply[:-1], _produced_end(version, throttle_ms)]
     if isinstance(reply, list):
         at = _throttle_time_at(api_key, version)
         start = joined(reply[:1])
         return reply if at is None else [start[:at] + told + start[at + 4 :], *reply[1:]]
-    if isinstance(reply, bytes) and api_key == _PRODUCE:
+    if isinstance(reply, bytes) and api_key == PRODUCE:
         end = len(reply) - (1 if version >= 9 else 0)
         return reply[: end - 4] + told + reply[end:]
-    if isinstance(reply, bytes) and api_key in {_OFFSET_COMMIT, _OFFSET_FETCH} and version >= 3:
+    if isinstance(reply, bytes) and api_key in {OFFSET_COMMIT, OFFSET_FETCH} and version >= 3:
         return told + reply[4:]
     return reply
 

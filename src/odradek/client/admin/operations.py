@@ -26,21 +26,23 @@ from odradek.core.consumer_protocol import decode_assignment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.net.connection import BrokerConnection
+from odradek.wire.api_keys import (
+    CONSUMER_GROUP_DESCRIBE,
+    CREATE_TOPICS,
+    DELETE_GROUPS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+)
 
 T = TypeVar("T")
 
-LIST_OFFSETS = 2
-OFFSET_COMMIT = 8
-OFFSET_FETCH = 9
-DESCRIBE_GROUPS = 15
-LIST_GROUPS = 16
-CREATE_TOPICS = 19
-DELETE_TOPICS = 20
-OFFSET_FOR_LEADER_EPOCH = 23
-DESCRIBE_CONFIGS = 32
-DELETE_GROUPS = 42
-OFFSET_DELETE = 47
-CONSUMER_GROUP_DESCRIBE = 69
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1

@@ -14,11 +14,7 @@ from odradek.client.model import ClusterDescription, ConfigEntry
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
-
-DELETE_RECORDS = 21
-DESCRIBE_CONFIGS = 32
-CREATE_PARTITIONS = 37
-INCREMENTAL_ALTER_CONFIGS = 44
+from odradek.wire.api_keys import CREATE_PARTITIONS, DELETE_RECORDS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 _RESOURCES = {"topic": 2, "broker": 4, "group": 32}
 _SET, _DELETE = 0, 1

@@ -22,6 +22,7 @@ from odradek.net.connection import BrokerConnection
 from odradek.net.fetch_session import FetchSession
 from odradek.net.fetch_wire import FetchPartition
 from odradek.net.node_connections import NodeConnections
+from odradek.wire.api_keys import FETCH
 
 logger = logging.getLogger("odradek.consumer")
 REST_STEP_S = 0.5
@@ -128,14 +129,12 @@ class InFlightFetches:
         config = self._config
         try:
             ceiling = fetch_wire.IDS_FROM - 1 if any(one.topic_id is None for one in fetch.wanted.values()) else None
-            version = connection.version(fetch_wire.FETCH, ceiling)
+            version = connection.version(FETCH, ceiling)
             asked = session.request(fetch.wanted, by_id=version >= fetch_wire.IDS_FROM)
             limits = fetch_wire.Limits(
                 fetch.wait_ms, config.fetch_min_bytes, fetch.max_bytes, self._isolation, config.client_rack
             )
-            connection.send(
-                fetch_wire.FETCH, version, fetch_wire.pack(version, limits, asked), _Reply(self, fetch, version)
-            )
+            connection.send(FETCH, version, fetch_wire.pack(version, limits, asked), _Reply(self, fetch, version))
         except Exception as error:
             self.on_failure(fetch, error)
 
@@ -150,7 +149,7 @@ class InFlightFetches:
             self.on_failure(fetch, unreadable(f"broker {fetch.node_id}", error))
             return
         if reply.throttle_ms > 0 and connection is not None:
-            connection.throttled(fetch_wire.FETCH, version, reply.throttle_ms)
+            connection.throttled(FETCH, version, reply.throttle_ms)
         if not session.on_reply(reply.error_code, reply.session_id):
             self.on_failure(fetch, error_for(reply.error_code, f"broker {fetch.node_id} refused the fetch"))
             return

@@ -16,10 +16,9 @@ from odradek.client.group.coordination import Coordination, Identity, now_ms
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.wire.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 
 logger = logging.getLogger("odradek.consumer")
-
-JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 
 
 class _Joined(NamedTuple):

@@ -26,11 +26,11 @@ from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.net.node_connections import NodeConnections
+from odradek.wire.api_keys import OFFSET_COMMIT
 
 logger = logging.getLogger("odradek.consumer")
 LEAVE_TIMEOUT_MS = 5_000
 
-OFFSET_COMMIT = 8
 NAMES_CEILING = 9
 OnPartitions = Callable[[list[TopicPartition]], Any]
 

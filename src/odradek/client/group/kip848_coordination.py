@@ -18,11 +18,11 @@ from odradek.client.group.kip848_membership import NO_PROTOCOL, After, Kip848Mem
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
+from odradek.wire.api_keys import CONSUMER_GROUP_HEARTBEAT
 from odradek.wire.schemas import milliseconds
 
 logger = logging.getLogger("odradek.consumer")
 
-CONSUMER_GROUP_HEARTBEAT = 68
 PATTERNS_FROM = 1
 
 

@@ -25,12 +25,11 @@ from odradek.client.producer.topic_creation import partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
+from odradek.wire.api_keys import INIT_PRODUCER_ID, PRODUCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PRODUCE = 0
-INIT_PRODUCER_ID = 22
 # From version 13 on topics are named by their ids.
 NAMES_CEILING = 12
 # How long one look for leaders or an id may hold up the sender; then it sees what has expired, and asks again.

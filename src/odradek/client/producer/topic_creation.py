@@ -5,8 +5,8 @@ from __future__ import annotations
 from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.wire.api_keys import DESCRIBE_CONFIGS
 
-DESCRIBE_CONFIGS = 32
 AUTO_CREATE = "auto.create.topics.enable"
 _BROKER = 4
 

@@ -24,7 +24,7 @@ from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_OFFSET, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
-from odradek.pipelines.ingesting import DEFAULT_WRITER, TASK_BYTES, Target, make_target, opened, start_spark
+from odradek.pipelines.ingest_job import DEFAULT_WRITER, TASK_BYTES, Target, make_target, opened, start_spark
 from odradek.pipelines.queries import failures_told, plain_timestamps
 from odradek.pipelines.ranges import (
     RangeGone,
@@ -37,7 +37,7 @@ from odradek.pipelines.ranges import (
     time_ms,
 )
 from odradek.pipelines.sources import check_topics, quick
-from odradek.spark import loss
+from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.plan import Range
@@ -273,7 +273,7 @@ def _held(admin: Admin, config: ClientConfig, wanted: Sequence[Range]) -> tuple[
             start, end = starts[tp].offset, ends[tp].offset
             if low < start:
                 assert causes is not None
-                gone.append(loss.removed(tp, low, start, causes, end=high))
+                gone.append(data_loss.removed(tp, low, start, causes, end=high))
             if high > end:
                 gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} are not there (its log ends at {end})")
             held.append(Range(tp, max(low, start), min(high, end)))

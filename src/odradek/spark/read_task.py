@@ -16,7 +16,7 @@ from odradek.client.model import LATEST
 from odradek.client.reader import DEFAULT_COLUMNS, read_range, shared_cluster
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.spark import loss
+from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
 from odradek.spark.passage import Passage
@@ -63,7 +63,7 @@ def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator
             passage.note_lost(passage.position, min(error.log_start_offset, end))
             passage.position = error.log_start_offset
         except LogTruncated as error:
-            _fail_or_warn(options, loss.parted_since(partition, error.divergence_offset, end), error)
+            _fail_or_warn(options, data_loss.parted_since(partition, error.divergence_offset, end), error)
             passage.note_lost(max(passage.position, error.divergence_offset), end)
             end = min(end, error.divergence_offset)  # up to there it is what was planned; planning goes on from there
         except (TopicRecreated, UnknownTopic) as error:
@@ -75,13 +75,13 @@ def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator
             log_end = _log_end(options, partition)
             if log_end >= end:
                 raise
-            _fail_or_warn(options, loss.truncated(partition, end, log_end, same_topic=True), error)
+            _fail_or_warn(options, data_loss.truncated(partition, end, log_end, same_topic=True), error)
             passage.note_lost(passage.position, end)
             return
 
 
 def _fail_or_warn(options: ReadOptions, lost: str, error: OdradekError) -> None:
-    loss.fail_or_warn([lost], fail=options.fail_on_data_loss, cause=error)
+    data_loss.fail_or_warn([lost], fail=options.fail_on_data_loss, cause=error)
 
 
 @functools.cache
@@ -113,9 +113,9 @@ def _log_end(options: ReadOptions, partition: TopicPartition) -> int:
 def _what_is_gone(options: ReadOptions, error: OffsetOutOfRange, end: int) -> str:
     """What of a task that reads up to ``end`` the partition's log does not hold any more, and why."""
     if error.log_start_offset <= error.offset:
-        return loss.truncated(error.partition, end, error.log_end_offset, same_topic=True)
+        return data_loss.truncated(error.partition, end, error.log_end_offset, same_topic=True)
     lookups = Lookups(options)
     try:
-        return loss.removed(error.partition, error.offset, error.log_start_offset, lookups, end=end)
+        return data_loss.removed(error.partition, error.offset, error.log_start_offset, lookups, end=end)
     finally:
         lookups.close()

@@ -14,10 +14,10 @@ from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.findings import Rules
 from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
+from odradek.pipelines.filesystems import LocalPlace, Place, place_of
 from odradek.pipelines.history import HistoryFrames, analyse_on_spark, table_of
-from odradek.pipelines.ingesting import start_spark
+from odradek.pipelines.ingest_job import start_spark
 from odradek.pipelines.lake import check_spark_sees
-from odradek.pipelines.places import LocalPlace, Place, place_of
 from odradek.pipelines.queries import failures_told, plain_timestamps
 from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.staging import DAY_S, StagedFile, write_counted

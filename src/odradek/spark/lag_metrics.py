@@ -24,11 +24,11 @@ from pyspark.sql.streaming import StreamingQueryListener
 from odradek.client.context_managers import Closeable
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.spark.active import is_connect
+from odradek.spark.batch_commits import source_options
 from odradek.spark.lag import Lag, Progress, QueryLag, progress_of, prometheus_text
 from odradek.spark.lookups import Lookups
 from odradek.spark.plan import Offsets
-from odradek.spark.settling import source_options
+from odradek.spark.session_activation import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,9 +29,9 @@ from odradek.pipelines.checkpoint import (
 )
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
+from odradek.pipelines.filesystems import LocalPlace, Place, is_uri, place_of
 from odradek.pipelines.lake import Added, ParquetTable, check_spark_sees, query_id
 from odradek.pipelines.partition_folders import check_partition_columns
-from odradek.pipelines.places import LocalPlace, Place, is_uri, place_of
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.runs import RUNS, Run
