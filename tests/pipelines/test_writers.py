@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from brokers import unique
 from confluent_kafka import Producer
@@ -165,7 +164,8 @@ def check_by_chance(spark: Any, bootstrap: str, place: Path, seeds: Iterable[int
         paths = [place / str(seed) / writer for writer in WRITERS]
         assert folders(paths[0]) == folders(paths[1]), where
         is_delta = chosen.options["table_format"] == "delta"
-        ours, theirs = ((delta if is_delta else parquet)(path) for path in paths)
+        read = delta if is_delta and not chosen.has_folders_of_decimals else parquet
+        ours, theirs = map(read, paths)
         assert ours.schema.equals(theirs.schema), where
         order = [(name, "ascending") for name in ("topic", "partition", "offset")]
         assert ours.sort_by(order).equals(theirs.sort_by(order)), where
@@ -180,11 +180,9 @@ def check_by_chance(spark: Any, bootstrap: str, place: Path, seeds: Iterable[int
 
 def partition_values(output: Path) -> set[str]:
     """As the log has them."""
-    from deltalake import DeltaTable
-
-    actions = pa.table(DeltaTable(output).get_add_actions(flatten=True))
-    names = [name for name in actions.schema.names if name.startswith("partition.")]
-    return {str(row) for row in zip(*(actions[name].cast(pa.string()).to_pylist() for name in names), strict=True)}
+    lines = [line for path in output.glob("_delta_log/*.json") for line in path.read_text().splitlines()]
+    added = [action["add"] for action in map(json.loads, lines) if "add" in action]
+    return {json.dumps(add["partitionValues"], sort_keys=True) for add in added}
 
 
 def test_tables_by_chance_are_equal(spark: Any, bootstrap: str, tmp_path: Path) -> None:
