@@ -1,4 +1,4 @@
-"""Fills the file map in docs/architecture.md from the first line of each module; ``--check`` only compares."""
+"""Fills the file map in docs/files.md from the first line of each module; ``--check`` only compares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "files.md"
 SOURCE = ROOT / "src" / "odradek"
 BEGIN, END = "<!-- file map: python scripts/file_map.py -->\n", "<!-- end of file map -->\n"
 
@@ -41,7 +41,7 @@ def main() -> int:
     if wanted == page:
         return 0
     if "--check" in sys.argv[1:]:
-        print("docs/architecture.md: the file map is out of date (run: python scripts/file_map.py)")
+        print("docs/files.md: the file map is out of date (run: python scripts/file_map.py)")
         return 1
     PAGE.write_text(wanted)
     return 0
