@@ -13,8 +13,8 @@ from odradek.client.admin import Admin
 @pytest.fixture(scope="session")
 def spark(bootstrap: str) -> Iterator[Any]:
     """Depends on the broker, so that the broker, started first, outlives it."""
+    from odradek.spark.registration import register
     from odradek.spark.session import session
-    from odradek.spark.source import register
 
     running = session("odradek tests")
     register(running)

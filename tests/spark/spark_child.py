@@ -17,8 +17,8 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from odradek.spark.registration import register
 from odradek.spark.session import session
-from odradek.spark.source import register
 
 
 class Seven(DataSource):

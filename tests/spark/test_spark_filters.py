@@ -14,8 +14,9 @@ from spark_runs import rows_of, span
 
 from odradek.client.admin import Admin
 from odradek.spark.options import parse_options
+from odradek.spark.registration import register
 from odradek.spark.session_activation import active
-from odradek.spark.source import OdradekReader, register
+from odradek.spark.source import OdradekReader
 
 T0 = 1_700_000_000_000
 CONF = "spark.sql.python.filterPushdown.enabled"

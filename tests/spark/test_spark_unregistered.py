@@ -14,7 +14,7 @@ from pyspark.pipelines.graph_element_registry import graph_element_registration_
 from pyspark.sql.datasource import DataSource
 from spark_runs import StreamingRun, rows_of, span
 
-from odradek.spark.source import register
+from odradek.spark.registration import register
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

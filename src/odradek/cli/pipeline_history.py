@@ -6,18 +6,18 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek.cli.command_config import without_values
+from odradek.cli.history_request import Asked, Spark, check_asked, tell, write_report
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config, named_values
 from odradek.cli.pipeline_options import SparkConf, spark_client_options
-from odradek.cli.terminal import CommandError, heading, note, print_json, progress
+from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from odradek.client.config import ClientConfig
-    from odradek.history.analysis import Analysis
     from odradek.history.journal import Journal
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_SHOWN = 20
 
 SUMMARY = "What the offsets topic tells of groups: a report, tables."
 EPILOG = (
@@ -38,26 +36,6 @@ EPILOG = (
     "  odradek pipeline history -b 127.0.0.1:9092 --group billing --since 7d --output ./history --json\n"
     "  odradek pipeline history -b 127.0.0.1:9092 --report history.html --master spark://127.0.0.1:7077"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line says. Times in microseconds since 1970, spans in milliseconds."""
-
-    group: str | None
-    since_us: int | None
-    output: str | None
-    report: Path | None
-    as_json: bool
-    bootstrap: str
-
-
-class Spark(NamedTuple):
-    """Where to run: ``options`` are those of our formats that reach the cluster."""
-
-    master: str
-    conf: Mapping[str, str]
-    options: Mapping[str, str]
 
 
 def history(
@@ -159,30 +137,6 @@ def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> N
     tell(asked, found)
 
 
-def check_asked(asked: Asked) -> None:
-    """Before an hour of reading, not after it. Raises CommandError."""
-    from odradek.core.errors import StorageError
-    from odradek.history.report import PlotlyMissing, check_page
-
-    if asked.report is not None:
-        try:
-            check_page(asked.report)
-        except (PlotlyMissing, StorageError) as error:
-            raise CommandError(str(error) if isinstance(error, PlotlyMissing) else f"--report {error}") from error
-
-
-def write_report(asked: Asked, found: Analysis) -> None:
-    from odradek.core.errors import StorageError
-    from odradek.history.report import render, write_page
-
-    if asked.report is not None:
-        whose = asked.bootstrap if asked.group is None else f"{asked.group} on {asked.bootstrap}"
-        try:
-            write_page(asked.report, render(found, whose))
-        except StorageError as error:
-            raise CommandError(f"--report {error}") from error
-
-
 def _read(asked: Asked, config: ClientConfig, journal: Journal, writers: Writers) -> None:
     from odradek.client.admin import Admin
     from odradek.history.read import history_ranges, stream_offset_history
@@ -275,54 +229,3 @@ def _tables(directory: Path | None) -> Iterator[Writers]:
         writers.close(keep=False)
         raise
     writers.close(keep=True)
-
-
-# --- telling ----------------------------------------------------------------------------------------------------------
-
-
-def tell(asked: Asked, found: Analysis) -> None:
-    from odradek.history.findings import KINDS
-    from odradek.history.report import TITLES, incompleteness
-
-    rows = found.findings.to_pylist()
-    if asked.as_json:
-        print_json(_as_json(asked, found, rows), indent=2, default=str)
-        return
-    note(
-        f"{len(found.groups):,} groups, {found.commit_count:,} commits in {found.record_count:,} records; "
-        f"{len(rows):,} findings"
-    )
-    for kind in KINDS:
-        of_kind = [row for row in rows if row["kind"] == kind]
-        if of_kind:
-            heading(TITLES[kind])
-        for row in of_kind[:_SHOWN]:
-            note(f"  {row['group']}  {row['text']}{'' if row['certainty'] == 'certain' else ' (likely)'}")
-        if len(of_kind) > _SHOWN:
-            where = "" if asked.output or asked.report else ": see --output, --report"
-            note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
-    if found.incomplete_below:
-        note("", incompleteness(found))
-    if asked.output is not None:
-        note("", f"Tables: {asked.output}")
-    if asked.report is not None:
-        note(*([] if asked.output else [""]), f"Report: {asked.report}")
-
-
-def _as_json(asked: Asked, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    for row in rows:
-        for one in (row, *row["proof"]):
-            for name, value in one.items():
-                if name.endswith("timestamp") and value is not None:
-                    one[name] = value.isoformat()
-    return {
-        "groups": list(found.groups),
-        "records": found.record_count,
-        "commits": found.commit_count,
-        "offsets_retention_ms": found.retention_ms,
-        "incomplete_below": {str(number): offset for number, offset in sorted(found.incomplete_below.items())},
-        "coverage": found.coverage.to_pylist(),
-        "findings": rows,
-        "output": asked.output,
-        "report": None if asked.report is None else str(asked.report),
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from odradek.cli.pipeline_history import Asked, Spark, check_asked, tell, write_report
+from odradek.cli.history_request import Asked, Spark, check_asked, tell, write_report
 from odradek.cli.pipeline_options import check_pyspark
 from odradek.cli.terminal import progress, waiting
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from odradek.core.errors import ConfigError
 from odradek.core.json_depth import NestedTooDeep, parse_json
 from odradek.pipelines.avro_bounds import Shape
-from odradek.pipelines.staging import ERROR
+from odradek.pipelines.value_reader import ERROR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.pipelines.avro import HEADER, Decoder, in_micros
-from odradek.pipelines.decoders import ValueReader
+from odradek.pipelines.value_reader import ValueReader
 
 if TYPE_CHECKING:
     from odradek.pipelines.value_columns import Plan, Texts

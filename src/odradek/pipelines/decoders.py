@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.staging import ERROR
+from odradek.pipelines.value_reader import ERROR, ValueReader
 from odradek.pipelines.values import RAW, RECORD_COLUMNS, ValueFormat, Values
 
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
@@ -72,17 +72,6 @@ class RawDecoder(Decoder):
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(_columns(batch, self.schema), schema=self.schema)
-
-
-class ValueReader(ABC):
-    """Reads the values of a format. Pickled by what it was made from."""
-
-    type: pa.DataType
-
-    @abstractmethod
-    def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        """Values and errors of a column of bytes. Where a value could not be read it is null and its error is not;
-        None where there are no errors at all."""
 
 
 class ValueDecoder(Decoder):

@@ -36,7 +36,7 @@ from odradek.pipelines.queries import run_query
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.sources import Source, TopicLag
-from odradek.pipelines.staging import ERROR, has_other_attempts, tagged_jobs
+from odradek.pipelines.staging import has_other_attempts, tagged_jobs
 from odradek.pipelines.table_folders import folder_of, log_options
 from odradek.pipelines.table_state import (
     BATCHES,
@@ -49,6 +49,7 @@ from odradek.pipelines.table_state import (
     check_table,
 )
 from odradek.pipelines.task_reports import TaskReport
+from odradek.pipelines.value_reader import ERROR
 from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Framing, ValueFormat, Values, read_schema
 from odradek.spark.options import ReadOptions, parse_options, parse_size
 from odradek.spark.progress import told

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines import json_rows
-from odradek.pipelines.decoders import ValueReader
+from odradek.pipelines.value_reader import ValueReader
 from odradek.pipelines.values import json_fields, what_it_should_be
 
 if TYPE_CHECKING:

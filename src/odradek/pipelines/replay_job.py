@@ -309,7 +309,7 @@ class Replay:
     def frame(self, spark: SparkSession, headers: bool, more: Mapping[str, str]) -> DataFrame:
         """The records of the ranges, read with ``more`` options. Several ranges of a partition are read by several
         tasks, in no order."""
-        from odradek.spark.source import register
+        from odradek.spark.registration import register
 
         register(spark)
         reads = [self._leg(leg, headers, more) for leg in legs(self.found.ranges)]

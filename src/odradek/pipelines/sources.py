@@ -54,7 +54,7 @@ class Source:
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """The records from the group's offsets on."""
-        from odradek.spark.source import register
+        from odradek.spark.registration import register
 
         register(spark)
         return spark.readStream.format("odradek").options(**self.all_options()).load()

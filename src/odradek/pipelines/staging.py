@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,14 +25,12 @@ from odradek.core.errors import OdradekError
 from odradek.pipelines.demo_state import sync_directory
 from odradek.pipelines.file_statistics import file_statistics
 from odradek.pipelines.filesystems import File, HadoopPlace, LocalPlace, Place
+from odradek.pipelines.value_reader import ERROR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from odradek.pipelines.batch_rows import BatchRows
 
-ERROR = "error"
-"""The column that says why a record's value could not be read; null where it could."""
 _NUMBER = re.compile(r"part-(\d+)-")
 _MOST_TASKS = 1_000_000
 _READERS = 8
@@ -66,6 +64,13 @@ class StagedFile:
     statistics: Mapping[str, Any] = field(default_factory=dict)
 
 
+class StagedRows(Protocol):
+    """Rows that can be written into a folder."""
+
+    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        """Raises what writing them raises."""
+
+
 class Staging:
     """Where one run of a writer stages its batches."""
 
@@ -92,10 +97,10 @@ class Staging:
         if not self.root.children():
             self.root.remove()
 
-    def stage(self, rows: BatchRows, batch_id: int, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+    def stage(self, rows: StagedRows, batch_id: int, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         """Writes the rows of a batch; returns the files that hold any, durable where the place is this machine's.
 
-        Raises what ``BatchRows.write`` raises.
+        Raises what ``rows.write`` raises.
         """
         return rows.write(self.root.child(self.batch(batch_id)), prefix, partition_by)
 

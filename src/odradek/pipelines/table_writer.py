@@ -24,9 +24,9 @@ from odradek.core.errors import StorageError
 from odradek.pipelines.decoders import Decoder
 from odradek.pipelines.file_settings import settings_for
 from odradek.pipelines.partition_folders import by_folder, check_partition_columns
-from odradek.pipelines.staging import ERROR
 from odradek.pipelines.table_folders import TableFolder
 from odradek.pipelines.task_reports import BadValue, FileReport, PieceReport, TaskReport
+from odradek.pipelines.value_reader import ERROR
 from odradek.spark.options import ReadOptions
 from odradek.spark.passage import Passage
 from odradek.spark.plan import Piece

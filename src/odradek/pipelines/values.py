@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.json_depth import check_depth, parse_json
 from odradek.core.printable import shortened
-from odradek.pipelines.staging import ERROR
+from odradek.pipelines.value_reader import ERROR
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -9,9 +9,9 @@ from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
     from odradek.spark.lag_metrics import watch
-    from odradek.spark.source import register
+    from odradek.spark.registration import register
 
 __all__ = ["register", "watch"]
 
 # PySpark takes a second to import, and Spark's workers import this package without needing it.
-__getattr__ = loader(__name__, {"register": "odradek.spark.source", "watch": "odradek.spark.lag_metrics"})
+__getattr__ = loader(__name__, {"register": "odradek.spark.registration", "watch": "odradek.spark.lag_metrics"})

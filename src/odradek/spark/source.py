@@ -4,7 +4,7 @@ Two processes read. In the first, which Spark starts once per query, a reader pl
 what a batch reads (``plan.py``) and commits what is done. Workers, in the second kind, read one range each. Since the
 first starts anew for each query, this module and ``lookups.py`` import what planning needs, and the rest where it is
 used: no producer, codecs or decoders. A third, the driver, commits what is done when no next batch is asked for at once
-(``settling.py``).
+(``batch_commits.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -47,7 +46,6 @@ from odradek.spark.plan import Commits, LogRange, Piece, Range, SourceOffset
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import Filter
 
     from odradek.spark.sink import OdradekStreamWriter, OdradekWriter
@@ -62,37 +60,9 @@ _COLUMNS = [
     StructField("timestamp", TimestampType()),
     StructField("timestampType", IntegerType()),
 ]
-_THERE_ALREADY = "DATA_SOURCE_ALREADY_EXISTS"
 _HEADERS = StructField(
     "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 )
-
-
-def register(spark: SparkSession) -> None:
-    """Makes ``format("odradek")`` and ``format("odradek-offsets")`` known to a session, for all threads of this
-    process, and has its streams commit each batch when it is finished. It changes no setting of the session.
-
-    In the definition of a Declarative Pipeline it does nothing: PySpark 4.3 ends a pipeline in which anything registers
-    a data source (``UNKNOWN_RESPONSE … __python_accumulator__``, after the run), and Spark finds these by itself.
-    """
-    from odradek.spark.offsets_source import OffsetsDataSource
-    from odradek.spark.session_activation import activate_when_writing, active, defines_pipeline, is_connect
-
-    if is_connect(spark) and defines_pipeline():
-        return
-    with active(spark):
-        for source in (OdradekDataSource, OffsetsDataSource):
-            try:
-                spark.dataSource.register(source)
-            except PySparkException as error:
-                # Spark found the package `pyspark_odradek…` by itself, and lets nothing replace what it found.
-                if error.getCondition() != _THERE_ALREADY:
-                    raise
-    activate_when_writing(OdradekDataSource.name())
-    if not is_connect(spark):  # there listeners run elsewhere, and see no plans
-        from odradek.spark.batch_commits import commit_finished_batches
-
-        commit_finished_batches(spark)
 
 
 def source_schema(include_headers: bool) -> StructType:
