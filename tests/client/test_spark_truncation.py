@@ -30,8 +30,8 @@ from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.spark.data_loss import DataLoss
+from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions, parse_options
-from odradek.spark.plan import Piece
 from odradek.spark.read_task import read_task
 from odradek.spark.source import OdradekReader, OdradekStreamReader
 

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from odradek.pipelines import batch_rows, ingest_job
 from odradek.pipelines.table_writer import TableWriter
 from odradek.pipelines.task_reports import TaskReport
-from odradek.spark.plan import Piece
+from odradek.spark.offset_ranges import Piece
 from odradek.spark.session import session
 
 master, bootstrap, topic, output, table_format, how = sys.argv[1:]

@@ -29,7 +29,7 @@ from odradek.pipelines.filesystems import LocalPlace, Place
 from odradek.pipelines.lake import Added, ParquetTable
 from odradek.pipelines.runs import Run
 from odradek.pipelines.staging import StagedFile, staged_file
-from odradek.spark.plan import Range
+from odradek.spark.offset_ranges import Range
 
 QUERY = "0123456789abcdef"
 COLUMNS = StructType([StructField("n", LongType())])

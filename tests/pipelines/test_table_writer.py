@@ -31,9 +31,9 @@ from odradek.pipelines.table_writer import OPEN_FILES, ROW_GROUP_BYTES, ROW_GROU
 from odradek.pipelines.task_reports import FileReport, RangesNotRead, TaskReport, check_ranges
 from odradek.pipelines.values import Values
 from odradek.spark import read_task
+from odradek.spark.offset_ranges import Piece, Range
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.passage import Passage
-from odradek.spark.plan import Piece, Range
 from odradek.spark.tasks import pack
 
 TP = TopicPartition("t", 0)

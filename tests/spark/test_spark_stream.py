@@ -20,8 +20,8 @@ from spark_runs import StreamingRun, rows_of, span
 from odradek.client.admin import Admin
 from odradek.client.model import NewTopic
 from odradek.core.ids import OffsetAndMetadata
+from odradek.spark.commit_marks import mark_commit, mark_of
 from odradek.spark.errors import reason
-from odradek.spark.plan import mark_commit, mark_of
 
 FIRST_AND_LAST = 2
 

@@ -26,9 +26,9 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.lag.reset_mark import mark_reset
 from odradek.spark import lookups
+from odradek.spark.commit_marks import mark_commit
 from odradek.spark.data_loss import DataLoss
 from odradek.spark.options import parse_options
-from odradek.spark.plan import mark_commit
 from odradek.spark.source import OdradekStreamReader, source_schema
 
 Offset = dict[str, Any]

@@ -8,7 +8,7 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.lake import Added
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, RunProgress, sum_of
 from odradek.pipelines.task_reports import PieceReport, TaskReport
-from odradek.spark.plan import Range
+from odradek.spark.offset_ranges import Range
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

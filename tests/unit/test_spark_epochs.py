@@ -10,8 +10,9 @@ import pytest
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark import plan
 from odradek.spark.data_loss import DataLoss
+from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, Position, Start
-from odradek.spark.plan import INITIAL, LogRange, Range, SourceOffset
+from odradek.spark.plan import INITIAL, SourceOffset
 
 P0, P1 = (TopicPartition("flights", number) for number in range(2))
 LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import mark_reset
-from odradek.spark import data_loss, plan
+from odradek.spark import commit_marks, data_loss, offset_ranges, plan
+from odradek.spark.commit_marks import mark_commit, mark_of
 from odradek.spark.data_loss import DataLoss
+from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, Position, Start
-from odradek.spark.plan import INITIAL, LogRange, Range, SourceOffset, mark_commit, mark_of
+from odradek.spark.plan import INITIAL, SourceOffset
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 FOLLOW, IGNORE, FAIL = OnGroupReset.FOLLOW, OnGroupReset.IGNORE, OnGroupReset.FAIL
@@ -101,10 +103,10 @@ def test_marks_name_their_query_and_those_of_before_are_one_s_own() -> None:
     assert mark_commit(5).metadata == "odradek-spark:1:5", "as releases wrote that knew no queries"
     assert mark_of(mark_commit(5, query="q")) == ""
     assert mark_of(mark_commit(5, "abc", query="q")) == "abc"
-    assert plan.other_query(mark_commit(5, "abc", query="q"), "me") == "q"
+    assert commit_marks.other_query(mark_commit(5, "abc", query="q"), "me") == "q"
     for mine in (None, foreign(5), mark_commit(5), mark_commit(5, query="me"), foreign(4, "odradek-spark:1:5::q")):
-        assert plan.other_query(mine, "me") == ""
-    assert plan.other_query(mark_commit(5, query="q"), "") == "", "a checkpoint without an id"
+        assert commit_marks.other_query(mine, "me") == ""
+    assert commit_marks.other_query(mark_commit(5, query="q"), "") == "", "a checkpoint without an id"
 
 
 def test_a_first_batch_takes_over_from_the_query_before() -> None:
@@ -208,8 +210,10 @@ def test_settle_asked_follows_what_asks_for_it(commit: OffsetAndMetadata, follow
 
 def test_a_range_without_a_sample_counts_as_the_largest() -> None:
     wanted = [Range(P0, 0, 100), Range(P1, 0, 100), Range(P2, 0, 100)]
-    assert plan.share_bytes(wanted, {P0: 10.0, P1: 40.0}, 900) == {P0: 10, P1: 10, P2: 10}
-    assert plan.share_bytes(wanted, {}, 30 * 2**20) == {P0: 10, P1: 10, P2: 10}, "none has one: 1 MiB an offset"
+    assert offset_ranges.share_bytes(wanted, {P0: 10.0, P1: 40.0}, 900) == {P0: 10, P1: 10, P2: 10}
+    assert offset_ranges.share_bytes(wanted, {}, 30 * 2**20) == {P0: 10, P1: 10, P2: 10}, (
+        "none has one: 1 MiB an offset"
+    )
 
 
 @pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
@@ -499,7 +503,7 @@ sizes = st.dictionaries(
 def test_shares_add_up_to_the_limit_and_stay_within_what_is_there(
     available: dict[TopicPartition, int], limit: int
 ) -> None:
-    shares = plan.share(available, limit)
+    shares = offset_ranges.share(available, limit)
     assert shares.keys() == available.keys()
     assert sum(shares.values()) == min(limit, sum(available.values()))
     assert all(0 <= shares[tp] <= available[tp] for tp in available)
@@ -509,7 +513,7 @@ def test_shares_add_up_to_the_limit_and_stay_within_what_is_there(
 def test_every_record_gets_its_turn_under_a_limit(available: dict[TopicPartition, int], limit: int) -> None:
     left = {tp: size % 200 for tp, size in available.items()}
     for _ in range(sum(left.values()) // limit + 1):
-        shares = plan.share(left, limit)
+        shares = offset_ranges.share(left, limit)
         left = {tp: left[tp] - shares[tp] for tp in left}
     assert not any(left.values())
 
@@ -521,7 +525,7 @@ def test_splits_cover_the_ranges_exactly(
     whole = [Range(tp, 5, 5 + size) for tp, size in sorted(available.items()) if size]
     if max_records is not None:
         max_records = max(max_records, sum(available.values()) // 500 + 1)
-    pieces = plan.split(whole, min_partitions, max_records)
+    pieces = offset_ranges.split(whole, min_partitions, max_records)
     for item in whole:
         mine = [piece for piece in pieces if piece.partition == item.partition]
         assert mine[0].start == item.start
@@ -677,11 +681,11 @@ def test_a_kill_between_a_rewound_batch_and_its_commit_does_not_rewind_again() -
 @given(st.lists(st.integers(1, 250), max_size=20))
 def test_small_ranges_share_tasks_and_large_ones_do_not(counts: list[int]) -> None:
     wanted = [Range(TopicPartition("t", number), 5, 5 + size) for number, size in enumerate(counts)]
-    groups = plan.gather(wanted)
+    groups = offset_ranges.gather(wanted)
     assert list(itertools.chain(*groups)) == wanted, "each once, in order"
-    assert all(len(group) == 1 or sum(item.size for item in group) <= plan.FEW_OFFSETS for group in groups)
+    assert all(len(group) == 1 or sum(item.size for item in group) <= offset_ranges.FEW_OFFSETS for group in groups)
     for group, following in itertools.pairwise(groups):
-        assert sum(item.size for item in group) + following[0].size > plan.FEW_OFFSETS
+        assert sum(item.size for item in group) + following[0].size > offset_ranges.FEW_OFFSETS
 
 
 # --- bytes and causes
@@ -696,7 +700,7 @@ def test_shares_of_bytes_stay_within_the_limit_and_always_let_something_through(
 ) -> None:
     ranges = [Range(tp, 5, 5 + size) for tp, (size, _) in wanted.items()]
     each = {tp: per_offset for tp, (_, per_offset) in wanted.items()}
-    shares = plan.share_bytes(ranges, each, limit)
+    shares = offset_ranges.share_bytes(ranges, each, limit)
     assert all(0 <= shares[item.partition] <= item.size for item in ranges)
     taken = sum(count * each[tp] for tp, count in shares.items())
     assert taken <= limit * 1.000001 or sum(shares.values()) == 1

@@ -28,7 +28,8 @@ from pyspark.sql.datasource import (
 )
 
 from odradek.core.ids import TopicPartition
-from odradek.spark.plan import Range, disorder_ms
+from odradek.spark.offset_ranges import Range
+from odradek.spark.plan import disorder_ms
 from odradek.spark.pushdown import Pushed, narrow, push
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -13,8 +13,9 @@ import pytest
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark import batch_commits
 from odradek.spark.batch_commits import GroupCommits, settle_finished
+from odradek.spark.commit_marks import mark_commit
 from odradek.spark.options import OnGroupReset
-from odradek.spark.plan import Commits, Settlement, SourceOffset, mark_commit, settle
+from odradek.spark.plan import Commits, Settlement, SourceOffset, settle
 
 P0 = TopicPartition("t", 0)
 END = '{"t": {"0": 5}}'

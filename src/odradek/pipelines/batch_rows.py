@@ -18,8 +18,8 @@ from odradek.pipelines.table_folders import UNREADABLE, TableFolder, folder_of
 from odradek.pipelines.table_writer import TableWriter
 from odradek.pipelines.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad
 from odradek.pipelines.values import BadRecords
+from odradek.spark.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.options import ReadOptions
-from odradek.spark.plan import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.tasks import SMALL_TASK_BYTES, pack
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from odradek.core.json_depth import parse_json
 from odradek.pipelines.filesystems import Place
 from odradek.pipelines.sources import Source
 from odradek.spark.lookups import Lookups
+from odradek.spark.offset_ranges import Range
 from odradek.spark.options import OnGroupReset, parse_options
-from odradek.spark.plan import INITIAL, Offsets, Range, Settlement, SourceOffset, TopicIds, ranges, settle
+from odradek.spark.plan import INITIAL, Offsets, Settlement, SourceOffset, TopicIds, ranges, settle
 
 NO_BATCH = -1
 _NEXT_RUN = "The next run commits it"

@@ -43,9 +43,9 @@ from odradek.history.views import SCHEMAS, check_table
 from odradek.pipelines.quantiles import at_ranks
 from odradek.spark import register
 from odradek.spark.lookups import Lookups
+from odradek.spark.offset_ranges import Range
 from odradek.spark.offsets_source import parse_history_options
 from odradek.spark.options import Start, client_config
-from odradek.spark.plan import Range
 from odradek.spark.progress import told
 from odradek.spark.source import planned_ends
 

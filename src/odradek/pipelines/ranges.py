@@ -21,7 +21,7 @@ from odradek.core.ids import TopicPartition
 from odradek.core.json_depth import parse_json
 from odradek.core.printable import shortened
 from odradek.lag.reset import datetime_ms
-from odradek.spark.plan import Range
+from odradek.spark.offset_ranges import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa

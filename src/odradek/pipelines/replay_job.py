@@ -39,8 +39,8 @@ from odradek.pipelines.ranges import (
 from odradek.pipelines.sources import check_topics, quick
 from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
+from odradek.spark.offset_ranges import Range
 from odradek.spark.options import ReadOptions, parse_options
-from odradek.spark.plan import Range
 from odradek.spark.progress import told
 from odradek.spark.write_options import connection_options, parse_write_options
 

@@ -27,9 +27,9 @@ from odradek.pipelines.partition_folders import by_folder, check_partition_colum
 from odradek.pipelines.table_folders import TableFolder
 from odradek.pipelines.task_reports import BadValue, FileReport, PieceReport, TaskReport
 from odradek.pipelines.value_reader import ERROR
+from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.passage import Passage
-from odradek.spark.plan import Piece
 from odradek.spark.read_task import read_task
 
 ROW_GROUP_BYTES = 64 << 20

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.ranges import merge
-from odradek.spark.plan import Range
+from odradek.spark.offset_ranges import Range
 
 
 class RangesNotRead(OdradekError):

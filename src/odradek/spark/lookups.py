@@ -16,9 +16,10 @@ from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import data_loss, plan
 from odradek.spark.data_loss import NOBODY_KNOWS
+from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import Commits, LogRange, Offsets, Range, Settlement, SourceOffset, disorder_ms
+from odradek.spark.plan import Commits, Offsets, Settlement, SourceOffset, disorder_ms
 
 log = logging.getLogger("odradek.spark.commits")
 

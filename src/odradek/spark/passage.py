@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek.core.ids import TopicPartition
-from odradek.spark.plan import Range
+from odradek.spark.offset_ranges import Range
 
 
 class Passage:

@@ -48,18 +48,18 @@ Rules
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import asks_for_reset
 from odradek.spark import data_loss
+from odradek.spark.commit_marks import mark_commit, mark_of, other_query
 from odradek.spark.data_loss import NOBODY_KNOWS, Causes, DataLoss, loss_message
+from odradek.spark.offset_ranges import LogRange, Range, share
 from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Start
 
 Offsets = Mapping[TopicPartition, int]
@@ -67,12 +67,7 @@ Commits = Mapping[TopicPartition, OffsetAndMetadata]
 TopicIds = Mapping[str, UUID | None]
 """None where the broker has no ids."""
 
-# A task costs Spark and its Python worker more time than reading so few records does.
-FEW_OFFSETS = 100
-# What an offset counts where no range has a sample: about Kafka's default bound of a batch (max.message.bytes).
-UNKNOWN_BYTES = 1024.0 * 1024
 EXTRA = "$odradek"
-MARK = "odradek-spark:1:"
 
 
 class GroupReset(OdradekError):
@@ -81,38 +76,6 @@ class GroupReset(OdradekError):
 
 class NoCommittedOffset(OdradekError):
     """Nothing usable is committed for a partition, and ``kafka.auto.offset.reset=none`` forbids to choose."""
-
-
-class LogRange(NamedTuple):
-    """What a partition holds: from its log start offset to the end a consumer can read, exclusive; and whose log it
-    is, -1 where the broker does not tell the leader's epoch."""
-
-    start: int
-    end: int
-    leader_epoch: int = NO_EPOCH
-
-
-class Range(NamedTuple):
-    """Offsets of one partition to be read, ``end`` exclusive."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
-
-
-class Piece(NamedTuple):
-    """Offsets ``start`` to ``end`` (exclusive) of one partition, of the topic with this id and as the leader of this
-    epoch had them, where these are known."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-    topic_id: UUID | None
-    leader_epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,43 +154,6 @@ def nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 
 # --- the group's commits --------------------------------------------------------------------------------------------
-
-
-def mark_commit(
-    offset: int,
-    reset_id: str = "",
-    instead_of: OffsetAndMetadata | None = None,
-    *,
-    leader_epoch: int = NO_EPOCH,
-    query: str = "",
-) -> OffsetAndMetadata:
-    """A commit of ours; with a reset id it acknowledges that reset. Another's at the same offset lends its epoch."""
-    if instead_of is not None and instead_of.offset == offset:
-        leader_epoch = instead_of.leader_epoch
-    parts = [str(offset), reset_id, query]
-    return OffsetAndMetadata(offset, leader_epoch, MARK + ":".join(parts).rstrip(":"))
-
-
-def mark_of(commit: OffsetAndMetadata) -> str | None:
-    """None for a commit of somebody else; else the reset id it acknowledges, empty where it acknowledges none."""
-    if not commit.metadata.startswith(MARK):
-        return None
-    offset, reset_id, _ = _parts(commit)
-    # A tool may carry metadata over to another offset: then the mark is a lie.
-    return reset_id if offset == str(commit.offset) else None
-
-
-def other_query(commit: OffsetAndMetadata | None, query: str) -> str:
-    """Which other query's commit this is; empty where it is none's, or either id is not known."""
-    if commit is None or mark_of(commit) is None:
-        return ""
-    found = _parts(commit)[2]
-    return found if query and found != query else ""
-
-
-def _parts(commit: OffsetAndMetadata) -> list[str]:
-    """Of a mark: the offset, the reset id and the query, the last two maybe empty."""
-    return [*commit.metadata.removeprefix(MARK).split(":", 2), "", ""][:3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -651,36 +577,6 @@ def _ends(
     return {tp: offset + shares[tp] for tp, offset in begin.items()}
 
 
-def share(available: Offsets, limit: int | None) -> dict[TopicPartition, int]:
-    """Splits ``limit`` records in proportion to what each partition has; the shares add up to it exactly."""
-    total = sum(available.values())
-    if limit is None or total <= limit:
-        return dict(available)
-    shares = {tp: size * limit // total for tp, size in available.items()}
-    # The largest remainders get one more; among equal ones the larger partition, so that none waits for ever.
-    by_remainder = sorted(available, key=lambda tp: (-(available[tp] * limit % total), -available[tp], tp))
-    for partition in by_remainder[: limit - sum(shares.values())]:
-        shares[partition] += 1
-    return shares
-
-
-def share_bytes(wanted: Iterable[Range], bytes_per_offset: Mapping[TopicPartition, float], limit: int) -> Offsets:
-    """How many offsets of each range fit when all together may take ``limit`` bytes; at least one of the largest.
-
-    In proportion to what each would take, so that all are through after the same number of batches. A range without a
-    sample counts as the largest of those that have one.
-    """
-    sizes = {item.partition: item.size for item in wanted}
-    unknown = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)
-    total = sum(size * bytes_per_offset.get(tp, unknown) for tp, size in sizes.items())
-    if total <= limit:
-        return sizes
-    shares = {tp: int(size * limit / total) for tp, size in sizes.items()}
-    if not any(shares.values()):
-        shares[max(sizes, key=lambda tp: (sizes[tp], tp))] = 1
-    return shares
-
-
 def has_enough(start: SourceOffset, batch: Batch, log: Mapping[TopicPartition, LogRange], least: int) -> bool:
     """Whether at least ``least`` records wait beyond ``start`` (``minOffsetsPerTrigger``). A reset never waits."""
     if batch.end.origins:
@@ -699,34 +595,3 @@ def ranges(start: SourceOffset, end: SourceOffset) -> list[Range]:
         if begin is not None and begin < stop:
             found.append(Range(partition, begin, stop))
     return found
-
-
-def gather(wanted: Iterable[Range], few: int = FEW_OFFSETS) -> list[list[Range]]:
-    """Ranges as tasks: each for itself, but neighbours together while they hold no more than ``few`` offsets."""
-    groups: list[list[Range]] = []
-    room = 0
-    for item in wanted:
-        if groups and item.size <= room:
-            groups[-1].append(item)
-        else:
-            groups.append([item])
-            room = few
-        room -= item.size
-    return groups
-
-
-def split(wanted: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None) -> list[Range]:
-    """Cuts ranges into at least ``min_partitions`` where their sizes allow, and none above ``max_records``."""
-    whole = list(wanted)
-    total = sum(item.size for item in whole)
-    pieces: list[Range] = []
-    for item in whole:
-        count = 1
-        if max_records is not None:
-            count = math.ceil(item.size / max_records)
-        if min_partitions is not None and len(whole) < min_partitions:
-            count = max(count, math.ceil(item.size * min_partitions / total))
-        count = min(count, item.size)
-        cuts = [item.start + item.size * index // count for index in range(count + 1)]
-        pieces += [Range(item.partition, low, high) for low, high in itertools.pairwise(cuts)]
-    return pieces

@@ -45,7 +45,7 @@ from pyspark.sql.datasource import (
 )
 
 from odradek.core.ids import TopicPartition
-from odradek.spark.plan import Range
+from odradek.spark.offset_ranges import Range
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)

@@ -18,9 +18,9 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
+from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.passage import Passage
-from odradek.spark.plan import Piece
 from odradek.spark.progress import telling
 
 if TYPE_CHECKING:

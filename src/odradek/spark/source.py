@@ -38,11 +38,12 @@ from pyspark.sql.types import (
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
-from odradek.spark import data_loss, plan, pushdown
+from odradek.spark import data_loss, offset_ranges, plan, pushdown
 from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
+from odradek.spark.offset_ranges import LogRange, Piece, Range
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
-from odradek.spark.plan import Commits, LogRange, Piece, Range, SourceOffset
+from odradek.spark.plan import Commits, SourceOffset
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,9 +139,11 @@ def _tasks(
     options = lookups.options
     ids = {**lookups.topic_ids({item.partition.topic for item in wanted}), **planned}
     if options.min_partitions is None and options.max_records_per_partition is None:
-        groups = plan.gather(wanted)
+        groups = offset_ranges.gather(wanted)
     else:
-        groups = [[piece] for piece in plan.split(wanted, options.min_partitions, options.max_records_per_partition)]
+        groups = [
+            [piece] for piece in offset_ranges.split(wanted, options.min_partitions, options.max_records_per_partition)
+        ]
 
     def piece(item: Range) -> Piece:
         return Piece(*item, ids[item.partition.topic], epochs.get(item.partition, NO_EPOCH))
@@ -442,7 +445,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         most = None if isinstance(limit, ReadAllAvailable) else options.max_bytes_per_trigger
         if batch is not None and most is not None:
             wanted = plan.ranges(done, batch.end)
-            fitting = plan.share_bytes(wanted, self._lookups.bytes_per_offset(wanted, most), most)
+            fitting = offset_ranges.share_bytes(wanted, self._lookups.bytes_per_offset(wanted, most), most)
             batch = make(max_per_partition=fitting)
         if batch is not None and self._should_wait(done, batch, log, limit):
             return None

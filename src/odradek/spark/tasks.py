@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from odradek.core.ids import TopicPartition
-from odradek.spark.plan import Range
+from odradek.spark.offset_ranges import Range
 
 SMALL_TASK_BYTES = 16 << 20
 """A task that reads less, as stored, costs Spark more than a second core gains."""
