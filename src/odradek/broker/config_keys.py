@@ -1,6 +1,6 @@
 """Kafka's settings by name: type, default and limits of each, and how a value is read.
 
-The tables are ``config_table`` (settings that act) and ``config_inert`` (those that do not).
+The tables are ``config_table`` (settings that act) and ``config_ignored`` (those that do not).
 """
 
 from __future__ import annotations

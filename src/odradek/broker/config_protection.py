@@ -2,7 +2,7 @@
 
 A setting of this kind must not be accepted without effect: its owner would rely on it. So the start refuses it, and
 so do AlterConfigs and IncrementalAlterConfigs, when it has any other value than Kafka's default. The other settings
-of ``config_inert`` change speed, sizes or features that are absent; nothing is less safe without them.
+of ``config_ignored`` change speed, sizes or features that are absent; nothing is less safe without them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A broker's row: ``name | type | default | limits | what it does``; a topic's: ``
 broker settings whose values it takes while unset, first one first, and whose text it shares. A default of ``-``
 means unset. Limits: ``a..b`` (either end may be open, `` or c`` behind it allows that value too), ``in x,y`` for one
 of these, ``list x,y`` for a list of these, ``replicas`` for ``*`` or partition:broker pairs. Broker rows act; what is
-accepted without effect is in ``config_inert`` and ``TOPIC_INERT``, with the reason.
+accepted without effect is in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
 """
 
 BROKER = """

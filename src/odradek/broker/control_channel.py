@@ -1,4 +1,4 @@
-"""The broker's second door, for whoever started it: its clock and its faults.
+"""A channel for the process that started the broker: it moves the broker's clock and sets faults.
 
 One command is one line of JSON, ``{"do": "advance", "by_ms": 1000}``; its answer is one line too, ``{"result": …}``
 or ``{"error": "…"}``. They travel over a Unix socket pair that the broker inherits as its stdin: nobody else can

@@ -1,4 +1,4 @@
-"""What callers hand in, looked at before anything is asked or sent, so that a slip is told by the argument's name."""
+"""Checks of what callers hand in: an error names the argument before anything is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether anybody else holds an object, told by its count of references. Memory that nobody sees can be used again."""
+"""Whether other code holds an object, by its reference count. Memory that no code holds can be used again."""
 
 from __future__ import annotations
 

@@ -85,6 +85,19 @@ class GroupState(Enum):
     STABLE = "Stable"
 
 
+def _count(counter: Counter[str], keys: Iterable[str], by: int) -> None:
+    """``by`` is 1 or -1. Each key is there once. What is counted down to nothing goes."""
+    if by > 0:
+        counter.update(keys)
+        return
+    for key in keys:
+        left = counter[key] - 1
+        if left:
+            counter[key] = left
+        else:
+            del counter[key]
+
+
 class Subscriptions:
     """How many members name each topic and each pattern; what patterns stand for counts too."""
 
@@ -102,24 +115,12 @@ class Subscriptions:
             self.resolved.update(pattern.topics)
 
     def add(self, member: ConsumerMember, by: int = 1) -> None:
-        self._count(self.names, member.topics, by)
+        _count(self.names, member.topics, by)
         if member.pattern:
-            self._count(self.patterns, (member.pattern,), by)
-
-    @staticmethod
-    def _count(counter: Counter[str], keys: Iterable[str], by: int) -> None:
-        if by > 0:
-            counter.update(keys)
-            return
-        for key in keys:
-            left = counter[key] - 1
-            if left:
-                counter[key] = left
-            else:
-                del counter[key]
+            _count(self.patterns, (member.pattern,), by)
 
     def add_resolved(self, topics: Iterable[str], by: int = 1) -> None:
-        self._count(self.resolved, topics, by)
+        _count(self.resolved, topics, by)
 
     def copy(self) -> Subscriptions:
         twin = Subscriptions()
@@ -152,10 +153,7 @@ class ClassicProtocols:
         if side is None:
             return
         self._member_count += by
-        for name in {name for name, _ in side.protocols}:
-            self._supported[name] += by
-            if not self._supported[name]:
-                del self._supported[name]
+        _count(self._supported, {name for name, _ in side.protocols}, by)
 
     def all_support_one_of(self, names: Iterable[str]) -> bool:
         return any(self._supported[name] == self._member_count for name in names)

@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group, and how it gets from what it owns to what it shall own.
+"""A member of a KIP-848 group, and its steps from what it owns to its target.
 
 A member's epoch is the group's epoch up to which it has come. It goes on to the target's epoch once it has given up
 what it must (UNREVOKED_PARTITIONS until it says so); what others have not given up yet comes later

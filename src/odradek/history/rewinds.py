@@ -1,4 +1,4 @@
-"""Rewinds and jumps: where a group's committed offset went back, or forward over records that nobody read.
+"""Rewinds and jumps: a group's committed offset went back, or forward over records that the group has not read.
 
 A commit says how far a group has come, not who moved it there. What tells a reset from reading:
 * The group had members before and has none now: only tools may commit then, as to a group without members. More than

@@ -1,4 +1,4 @@
-"""The tables that the history of ``__consumer_offsets`` is told in: each a selection of its records, in Arrow.
+"""The tables of the history of ``__consumer_offsets``: each is a selection of its records, in Arrow.
 
 A record is in exactly one of commits, generations, tombstones, unknown and others. Members and assignments are what
 generations and others hold inside: a row per member, and per member and topic.

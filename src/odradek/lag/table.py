@@ -1,4 +1,4 @@
-"""Tables in the layout of Kafka's tools, so that whoever reads or parses those reads these."""
+"""Tables in the layout of Kafka's tools, for people and scripts that know those."""
 
 from __future__ import annotations
 

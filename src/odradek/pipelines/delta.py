@@ -165,8 +165,7 @@ class DeltaTable:
         log = self._opened()
         if log is None:
             return None
-        known = log.transaction_version(query_id)
-        return self._committed(log, batch_id, query_id) if known is not None and known >= batch_id else None
+        return self._committed(log, batch_id, query_id) if self._has(log, batch_id, query_id) else None
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
         """Adds a batch as one commit, unless it is in the table; returns what it has brought. Raises StorageError, and
@@ -220,7 +219,7 @@ class DeltaTable:
         for _ in range(_TRIES):
             try:
                 log = self._log(schema) or self._begun(schema)
-                if self._has(log, batch):
+                if self._has(log, batch.number, batch.query_id):
                     return self._settled(log, actions, batch)
             except (DeltaError, OSError) as error:
                 if failed is None:
@@ -250,9 +249,9 @@ class DeltaTable:
         log.create_write_transaction(actions, "append", log.schema(), self._partition_by, commit_properties=properties)
 
     @staticmethod
-    def _has(log: Log, batch: _Batch) -> bool:
-        known = log.transaction_version(batch.query_id)
-        return known is not None and known >= batch.number
+    def _has(log: Log, batch_id: int, query_id: str) -> bool:
+        known = log.transaction_version(query_id)
+        return known is not None and known >= batch_id
 
     def _settled(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
         """What the log has of a batch: by a commit of this run's whose answer was lost, or by another run's. Files that

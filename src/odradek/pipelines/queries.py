@@ -1,4 +1,4 @@
-"""A streaming query that hands each micro-batch to a function, run to its end or until it is told to stop."""
+"""A streaming query that hands each micro-batch to a function. It runs to its end or until it is stopped."""
 
 from __future__ import annotations
 

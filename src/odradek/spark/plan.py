@@ -14,7 +14,7 @@ Rules
   reigns, its leader is asked where the kept one's records end in its log: below the position, the log was truncated,
   and may have grown again since. A checkpoint without them knows a truncated log by its length only.
 * Spark asks for the next batch only when all up to ``start`` is done. So ``start`` is what is committed. The driver
-  does the same when a batch is reported as finished and no next one is asked for yet (``settling.py``).
+  does the same when a batch is reported as finished and no next one is asked for yet (``batch_commits.py``).
 * Our commits carry a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without it (or whose mark names
   another offset) was made by somebody else. If it differs from the position the query has, it is a reset for
   ``onGroupReset=follow``; for ``asked``, the default, only if it asks for that (``lag/reset_mark``). Another is

@@ -1,4 +1,4 @@
-"""How far the tasks of a read have come, told while they run, to whoever draws a bar.
+"""The progress of the tasks of a read, which they report while they run.
 
 Spark knows a task's count of records when the task has ended, and one range is one task (in local mode; on a cluster
 every ten seconds). So workers send the driver a datagram with each batch they have read. Nothing waits for one, and one

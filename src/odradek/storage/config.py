@@ -1,4 +1,4 @@
-"""What a log is told by its topic, with Kafka's names and defaults."""
+"""The settings of a topic that its log uses, with Kafka's names and defaults."""
 
 from __future__ import annotations
 

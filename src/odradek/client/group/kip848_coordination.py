@@ -1,4 +1,4 @@
-"""A consumer as a member of a KIP-848 group: the coordinator plans, heartbeats tell and are told."""
+"""A consumer as a member of a KIP-848 group: the coordinator assigns, and heartbeats carry it."""
 
 from __future__ import annotations
 
