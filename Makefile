@@ -29,7 +29,7 @@ check: setup
 
 # The other core makes what the tests would else make one by one: compiled kernels, and an archive of Spark's classes.
 $(ARCHIVE): $(STAMP)
-	$(BIN)/python tests/caches.py
+	PYTHONPATH=tests $(BIN)/python -m support.caches
 
 test: setup
 	$(MAKE) -j2 check $(ARCHIVE)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, make_broker, unique
 from hypothesis import HealthCheck, settings
-from jvm import spark_java_options
+from support.brokers import RunningBroker, make_broker, unique
+from support.jvm import spark_java_options
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # tests share bench/apache.py
@@ -36,14 +36,14 @@ GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from distribution import BothEnds
+    from support.distribution import BothEnds
 
     return BothEnds(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
-        from distribution import arrange
+        from support.distribution import arrange
 
         arrange(items)
 

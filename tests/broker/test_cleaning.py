@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from brokers import alter_configs, delete_topic
-from cleaning import T0, keyed, marker, pairs
+from support.brokers import alter_configs, delete_topic
+from support.cleaning import T0, keyed, marker, pairs
 
 from odradek.batches.rows import iter_records
 from odradek.broker import log_cleaner

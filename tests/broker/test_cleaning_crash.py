@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, eventually
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from publish import create_topic
+from support.brokers import RunningBroker, eventually
+from support.publish import create_topic
 
 from odradek.testing.cluster import BrokerProcess
 

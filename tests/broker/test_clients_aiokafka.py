@@ -13,9 +13,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka import errors as aiokafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
-from brokers import RunningBroker, eventually, unique
-from member import Member, settled
-from publish import commit, committed, create_topic, numbers, publish
+from support.brokers import RunningBroker, eventually, unique
+from support.member import Member, settled
+from support.publish import commit, committed, create_topic, numbers, publish
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
 

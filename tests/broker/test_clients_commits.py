@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as PythonTopicPartition
-from brokers import eventually, unique
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 from kafka.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError
-from publish import committed, consumer, create_topic, log_end, numbers, publish, read
+from support.brokers import eventually, unique
+from support.publish import committed, consumer, create_topic, log_end, numbers, publish, read
 
 import odradek
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group

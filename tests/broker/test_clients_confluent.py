@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, unique
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -25,8 +24,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import OffsetSpec
-from member import Member, settled
-from publish import (
+from support.brokers import RunningBroker, Wire, eventually, unique
+from support.member import Member, settled
+from support.publish import (
     admin,
     commit,
     commit_on,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import CONFIG, Wire
-from instances import Instances, plain
-from publish import commit, committed, create_topic, numbers, publish
+from support.brokers import CONFIG, Wire
+from support.instances import Instances, plain
+from support.publish import commit, committed, create_topic, numbers, publish
 
 from odradek.core.errors import ErrorCode
 from odradek.testing.cluster import BrokerProcess

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, eventually, unique
 from kafka import (
     KafkaAdminClient,
     KafkaConsumer,
@@ -17,8 +16,9 @@ from kafka import (
 )
 from kafka import errors as kafka_errors
 from kafka.admin import NewTopic
-from member import Member, settled
-from publish import commit, committed, create_topic, numbers, publish
+from support.brokers import RunningBroker, eventually, unique
+from support.member import Member, settled
+from support.publish import commit, committed, create_topic, numbers, publish
 
 
 def consumer(bootstrap: str, group: str | None, *topics: str, **config: Any) -> KafkaConsumer:

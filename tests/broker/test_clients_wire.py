@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from brokers import Wire, eventually, unique
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
-from publish import STARTING, create_topic, publish
+from support.brokers import Wire, eventually, unique
+from support.publish import STARTING, create_topic, publish
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, unique
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from publish import committed, create_topic, publish
+from support.brokers import RunningBroker, Wire, eventually, unique
+from support.publish import committed, create_topic, publish
 
 PARTITIONS = 4
 

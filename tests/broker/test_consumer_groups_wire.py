@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, unique
-from publish import create_topic
+from support.brokers import RunningBroker, Wire, eventually, unique
+from support.publish import create_topic
 
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import CONFIG, Wire, eventually
-from crash_load import NOT_YET, WINDOW, Ledger, Load, Recreation, Where
-from jvm import kafka_command
-from publish import create_topic
+from support.brokers import CONFIG, Wire, eventually
+from support.crash_load import NOT_YET, WINDOW, Ledger, Load, Recreation, Where
+from support.jvm import kafka_command
+from support.publish import create_topic
 
 from odradek.batches.header import CRC_OFFSET, BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import Row, batch_rows

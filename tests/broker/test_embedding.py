@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import Wire, eventually, unique
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from publish import commit, consumer, create_topic, log_end, numbers, publish
-from publish import committed as all_committed
-from publish import read as read_some
+from support.brokers import Wire, eventually, unique
+from support.publish import commit, consumer, create_topic, log_end, numbers, publish
+from support.publish import committed as all_committed
+from support.publish import read as read_some
 
 import odradek
 from odradek.core.errors import ConfigError, ErrorCode, OdradekError

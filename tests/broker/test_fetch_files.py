@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, Wire, eventually
+from support.brokers import RunningBroker, Wire, eventually
 from test_server_frames import create, fetch, produce
 
 from odradek.batches.encode import encode_batch

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, eventually
 from confluent_kafka import Producer
-from publish import committed, create_topic
+from support.brokers import RunningBroker, eventually
+from support.publish import committed, create_topic
 
 import odradek
 from odradek.client import offsets_topic

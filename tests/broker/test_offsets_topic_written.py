@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from brokers import Wire, eventually
+from support.brokers import Wire, eventually
 
 import odradek
 from odradek.batches.encode import encode_batch

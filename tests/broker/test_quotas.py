@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, unique
 from confluent_kafka import Producer, ThrottleEvent
+from support.brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import connect, create, fetch, produce
 
 from odradek.wire import frames

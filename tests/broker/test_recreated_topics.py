@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, Wire, delete_topic, eventually, unique
-from cleaning import T0, keyed
+from support.brokers import RunningBroker, Wire, delete_topic, eventually, unique
+from support.cleaning import T0, keyed
 from test_server_frames import create, produce
 from test_server_life import delete, end_offset, list_offset
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, unique
+from support.brokers import RunningBroker, Wire, eventually, unique
 
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, unique
+from support.brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import create, fetch, produce
 
 from odradek.batches.encode import encode_batch

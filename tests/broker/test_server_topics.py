@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from brokers import RunningBroker, Wire, unique
+from support.brokers import RunningBroker, Wire, unique
 from test_server_frames import create, fetch, produce
 from test_server_life import config_of, delete, describe, list_offset, producer_id
 

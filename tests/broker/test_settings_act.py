@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, unique
+from support.brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import create, fetch, produce
 from test_server_life import config_of, describe, list_offset
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, Wire, eventually
+from support.brokers import RunningBroker, Wire, eventually
 
 from odradek.batches.rows import iter_records
 from odradek.wire.api_keys import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from client.conftest import admin, filled, publish  # noqa: F401  fixtures
-from jvm import kafka_command
+from support.jvm import kafka_command
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

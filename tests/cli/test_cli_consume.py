@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from brokers import eventually, unique
+from support.brokers import eventually, unique
 
 from bench import raw
 from odradek import Producer

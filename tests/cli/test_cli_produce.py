@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from brokers import eventually
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brokers import eventually
 
 from odradek import Producer
 from odradek.batches.rows import Row

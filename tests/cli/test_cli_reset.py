@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from brokers import eventually, unique
 from confluent_kafka import Consumer
+from support.brokers import eventually, unique
 
 from odradek.cli.main import run
 from odradek.client import Admin, NewTopic, OffsetAndMetadata, TopicPartition

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import crc32c
-from scripted import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster, fetch_reply, scripted
+from support.scripted import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster, fetch_reply, scripted
 
 from odradek.core.effects import Record
 from odradek.core.ids import OFFSETS_TOPIC

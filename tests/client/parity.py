@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from jvm import kafka_command
+from support.jvm import kafka_command
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import offsets_topic

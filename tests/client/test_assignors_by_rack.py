@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from brokers import RunningBroker
-from jvm import compile_java, kafka_command
+from support.brokers import RunningBroker
+from support.jvm import compile_java, kafka_command
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.client import NewTopic

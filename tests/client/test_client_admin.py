@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
-from brokers import eventually
 from confluent_kafka import Consumer
+from support.brokers import eventually
 
 import odradek.aio
 from odradek.client import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, NewTopic, OffsetAndMetadata, TopicPartition

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brokers import eventually
+from support.brokers import eventually
 
 from odradek import aio
 from odradek.client import (

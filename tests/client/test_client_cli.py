@@ -8,8 +8,8 @@ import socket
 import subprocess
 
 import pytest
-from brokers import eventually
-from jvm import kafka_command
+from support.brokers import eventually
+from support.jvm import kafka_command
 
 from odradek import Consumer
 from odradek.cli.main import run

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from scripted import (
+from support.scripted import (
     API_VERSIONS,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,

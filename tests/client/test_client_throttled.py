@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from brokers import Wire, unique
-from scripted import FETCH, LIST_GROUPS, ScriptedCluster, fetch_reply, scripted
+from support.brokers import Wire, unique
+from support.scripted import FETCH, LIST_GROUPS, ScriptedCluster, fetch_reply, scripted
 
 from odradek import Consumer, Producer
 from odradek.batches.encode import encode_batch

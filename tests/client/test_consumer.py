@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from brokers import eventually
+from support.brokers import eventually
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic, loop

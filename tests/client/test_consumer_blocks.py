@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import eventually
+from support.brokers import eventually
 
 import odradek.aio
 from odradek import Admin, Consumer, TopicPartition

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
-from chance_cluster import ABORT, DONE, NODES, Chances, Lead, Log, Row, Written, chance_cluster
+from support.chance_cluster import ABORT, DONE, NODES, Chances, Lead, Log, Row, Written, chance_cluster
 
 from odradek import Consumer, OffsetAndMetadata, TopicPartition, aio
 from odradek.batches.columns import COLUMNS

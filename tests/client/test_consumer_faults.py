@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import eventually
-from scripted import (
+from support.brokers import eventually
+from support.scripted import (
     FETCH,
     LIST_OFFSETS,
     METADATA,

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from brokers import eventually
-from scripted import LIST_OFFSETS, METADATA, ScriptedBroker, ScriptedCluster, scripted
+from support.brokers import eventually
+from support.scripted import LIST_OFFSETS, METADATA, ScriptedBroker, ScriptedCluster, scripted
 
 from odradek import Consumer, TopicPartition
 from odradek.client.errors import UnsupportedVersion

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from publish import publish as publish_values
-from scripted import ScriptedCluster, scripted
+from support.publish import publish as publish_values
+from support.scripted import ScriptedCluster, scripted
 
 from odradek import Admin, Consumer, TopicPartition, aio
 from odradek.batches.encode import encode_batch

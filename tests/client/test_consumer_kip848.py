@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, Wire, eventually, make_broker, unique
-from member import Member
-from publish import publish
+from support.brokers import RunningBroker, Wire, eventually, make_broker, unique
+from support.member import Member
+from support.publish import publish
 
 import odradek.aio
 from odradek import Admin, Broker, Consumer, TopicPartition

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from brokers import eventually
 from confluent_kafka import Producer
-from member import Member
+from support.brokers import eventually
+from support.member import Member
 
 import odradek.aio
 from odradek import Admin, Broker, Consumer, OffsetAndMetadata, TopicPartition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers import unique
+from support.brokers import unique
 
 from odradek import Admin, Consumer
 from odradek.client import NewTopic

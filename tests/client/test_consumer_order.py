@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from chance_cluster import NODES, ChanceCluster, chance_cluster
+from support.chance_cluster import NODES, ChanceCluster, chance_cluster
 
 from odradek import Consumer, TopicPartition
 from odradek.batches.columns import COLUMNS

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from brokers import eventually, make_broker, unique
-from jvm import compile_java
 from parity import SOURCE, JavaConsumers, OurConsumers, group_seen, written
-from publish import publish
+from support.brokers import eventually, make_broker, unique
+from support.jvm import compile_java
+from support.publish import publish
 
 from odradek import Admin
 from odradek.client import NewTopic

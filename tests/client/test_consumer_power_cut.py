@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, begins_epochs, cut_back
-from publish import publish
+from support.brokers import RunningBroker, begins_epochs, cut_back
+from support.publish import publish
 
 from odradek import Consumer, TopicPartition
 from odradek.client import LogTruncated

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from brokers import eventually
 from confluent_kafka import Producer
+from support.brokers import eventually
 
 from odradek import Admin, Broker, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic

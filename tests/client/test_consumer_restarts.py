@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, eventually
-from publish import publish
+from support.brokers import RunningBroker, eventually
+from support.publish import publish
 
 from odradek import Admin, Consumer, Producer, TopicPartition
 from odradek.client import NewTopic, PartitionReader

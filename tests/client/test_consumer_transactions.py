@@ -14,8 +14,8 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from brokers import eventually, kafka_with_transactions, unique
-from scripted import FETCH, ScriptedCluster, fetch_reply, scripted
+from support.brokers import eventually, kafka_with_transactions, unique
+from support.scripted import FETCH, ScriptedCluster, fetch_reply, scripted
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from brokers import eventually
-from publish import publish
-from scripted import (
+from support.brokers import eventually
+from support.publish import publish
+from support.scripted import (
     FIND_COORDINATOR,
     LIST_OFFSETS,
     METADATA,

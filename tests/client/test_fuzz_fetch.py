@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
-from brokers import eventually
-from fuzzing import Mutator, resident_mib, watched
-from scripted import FETCH, ScriptedBroker, ScriptedCluster, scripted
+from support.brokers import eventually
+from support.fuzzing import Mutator, resident_mib, watched
+from support.scripted import FETCH, ScriptedBroker, ScriptedCluster, scripted
 
 from odradek import Consumer, TopicPartition
 from odradek.batches.columns import COLUMNS

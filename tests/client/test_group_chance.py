@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from brokers import RunningBroker
+from support.brokers import RunningBroker
 
 from odradek import Consumer, aio
 from odradek.client import CommitFailed, NewTopic, TopicPartition, Wakeup, loop

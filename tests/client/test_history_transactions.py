@@ -10,9 +10,9 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from brokers import eventually, kafka_with_transactions, unique
 from offsets_log import COMPACTED, TRANSACTIONS, Batch, Log, commit, serving
-from scripted import ScriptedCluster
+from support.brokers import eventually, kafka_with_transactions, unique
+from support.scripted import ScriptedCluster
 
 from odradek import Admin, TopicPartition
 from odradek.cli.main import run

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import eventually
-from scripted import ScriptedCluster, scripted
+from support.brokers import eventually
+from support.scripted import ScriptedCluster, scripted
 
 from odradek.batches.compression import NAMES
 from odradek.client import Admin, NewTopic, PartitionReader, TopicPartition

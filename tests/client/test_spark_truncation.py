@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from scripted import (
+from support.scripted import (
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
     FETCH,

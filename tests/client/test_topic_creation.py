@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from scripted import METADATA, ScriptedCluster, scripted
+from support.scripted import METADATA, ScriptedCluster, scripted
 
 import odradek.aio
 from odradek.cli.main import run

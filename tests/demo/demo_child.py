@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from demo_runs import log_bytes
-from processes import kill_tree
+from support.processes import kill_tree
 
 from odradek.cli import main
 from odradek.pipelines import lake, publish, reset_once

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.dataset as ds
-from processes import kill_tree
+from support.processes import kill_tree
 
 RUN_S = 480.0  # a busy machine; a first run takes some 20 s on an idle one
 

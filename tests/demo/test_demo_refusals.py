@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from brokers import eventually
+from support.brokers import eventually
 
 from odradek.cli import demo_broker
 from odradek.cli.demo_broker import BrokerProcess

@@ -48,7 +48,7 @@ def run(example: Example, namespace: dict[str, Any]) -> str:
 def follower_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A scripted cluster whose leader has ten records, of which seven are replicated."""
     monkeypatch.syspath_prepend(str(PAGE.parent.parent / "tests" / "client"))
-    from scripted import FETCH, ScriptedCluster, fetch_reply
+    from support.scripted import FETCH, ScriptedCluster, fetch_reply
 
     from odradek.batches.encode import encode_batch
     from odradek.core.effects import Record
@@ -93,7 +93,7 @@ def test_the_examples_print_what_the_page_says(follower_behind: Any) -> None:
 
 
 def test_the_example_that_needs_transactions(tmp_path: Path) -> None:
-    from brokers import apache_broker
+    from support.brokers import apache_broker
 
     from bench.apache import Unavailable
 

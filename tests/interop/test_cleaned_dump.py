@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from brokers import apache_broker, eventually
-from cleaning import batches, compact, open_log
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from jvm import kafka_command
-from publish import admin, create_topic
+from support.brokers import apache_broker, eventually
+from support.cleaning import batches, compact, open_log
+from support.jvm import kafka_command
+from support.publish import admin, create_topic
 
 from odradek.batches.header import DELETE_HORIZON_BIT, scan
 from odradek.storage.log import Log

@@ -13,7 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from jvm import kafka_command
+from support.jvm import kafka_command
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import unique
+from support.brokers import unique
 
 SOURCES = Path(__file__).parent / "franz"
 BUILD_S = 300

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from brokers import CONFIG, unique
-from jvm import kafka_command
-from publish import create_topic, publish
+from support.brokers import CONFIG, unique
+from support.jvm import kafka_command
+from support.publish import create_topic, publish
 
 from odradek.testing.cluster import BrokerProcess
 

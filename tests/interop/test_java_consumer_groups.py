@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, Wire, eventually
-from jvm import kafka_command
-from publish import committed, create_topic, publish
+from support.brokers import RunningBroker, Wire, eventually
+from support.jvm import kafka_command
+from support.publish import committed, create_topic, publish
 
 PARTITIONS = 2
 

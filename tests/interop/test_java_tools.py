@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import eventually, unique
-from jvm import kafka_command
-from member import Member, settled
-from publish import admin, commit_raw, committed, consumer, create_topic, log_end, numbers, publish, read
+from support.brokers import eventually, unique
+from support.jvm import kafka_command
+from support.member import Member, settled
+from support.publish import admin, commit_raw, committed, consumer, create_topic, log_end, numbers, publish, read
 
 from odradek.core.ids import partition_for_group
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, eventually, unique
 from connect import ConnectProcess, Writer, repeated, rest
+from support.brokers import RunningBroker, eventually, unique
 
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, eventually, unique
 from programs import codecs
+from support.brokers import RunningBroker, eventually, unique
 
 from odradek.client import Admin, TopicPartition
 

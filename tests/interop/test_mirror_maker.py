@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, eventually, unique
 from connect import ConnectProcess, Writer, repeated
+from support.brokers import RunningBroker, eventually, unique
 
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config

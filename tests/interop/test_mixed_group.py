@@ -17,9 +17,9 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, Wire, eventually
-from jvm import compile_java, kafka_command
-from publish import committed, create_topic, publish
+from support.brokers import RunningBroker, Wire, eventually
+from support.jvm import compile_java, kafka_command
+from support.publish import committed, create_topic, publish
 
 from odradek.core.consumer_protocol import decode_assignment
 from odradek.wire.api_keys import DESCRIBE_GROUPS

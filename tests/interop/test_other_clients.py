@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, unique
 from programs import Steps, codecs, compiled, converse, go_program, node_modules
+from support.brokers import RunningBroker, unique
 
 HERE = Path(__file__).parent
 PARTITIONS, EACH = 4, 10

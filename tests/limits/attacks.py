@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from brokers import unique
+from support.brokers import unique
 from target import Target, encoded
 
 from odradek.batches.compression import ZSTD

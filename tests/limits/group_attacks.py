@@ -18,7 +18,7 @@ from attacks import (
     created,
     until,
 )
-from brokers import unique
+from support.brokers import unique
 from target import Peer, Target, encoded
 
 from odradek.wire.api_keys import LEAVE_GROUP

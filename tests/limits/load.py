@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from attacks import committed, metadata, new_topic, until
-from brokers import eventually
 from hostile import EXTREMES, Generator, Known, Request, Scale, packed
+from support.brokers import eventually
 from target import GROWTH_BYTES, CappedBroker, Target, Use, is_alive, settled, unwanted_descriptors, use_of
 from witness import ran_ms
 

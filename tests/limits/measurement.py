@@ -23,8 +23,8 @@ _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from attacks import ATTACKS, Attack  # noqa: E402
-from brokers import CONFIG, eventually  # noqa: E402
 from group_attacks import GROUP_ATTACKS  # noqa: E402
+from support.brokers import CONFIG, eventually  # noqa: E402
 from target import GROWTH_BYTES, CappedBroker, Target, forget_peak, is_alive, peak_of, settled, use_of  # noqa: E402
 from witness import Waits, Witness  # noqa: E402
 

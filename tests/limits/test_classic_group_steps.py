@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from counting import lines_run
-from group_rig import Rig, subscription
+from support.group_rig import Rig, subscription
 
 from odradek.broker.handlers.k11_join_group import MAX_PROTOCOLS
 from odradek.coordinator.driver import EFFECTS_AT_ONCE

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from counting import bytes_kept, lines_run
-from group_rig import Rig
+from support.group_rig import Rig
 
 from odradek.broker import commit_fast_path
 from odradek.broker.commit_fast_path import CommitLane

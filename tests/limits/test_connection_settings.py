@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from brokers import Wire, eventually
+from support.brokers import Wire, eventually
 
 import odradek
 from odradek.broker import host_limits

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from brokers import RunningBroker
+from support.brokers import RunningBroker
 from test_turns import run, serving
 
 

@@ -23,9 +23,9 @@ from typing import Any
 import cramjam
 import pytest
 import uvloop
-from cleaning import T0, job_of, keyed, open_log
 from crc32c import crc32c
 from peers import Client, until
+from support.cleaning import T0, job_of, keyed, open_log
 
 from odradek.batches import compression, record_validation
 from odradek.batches.compression import CODES, compress, decompress

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, Wire, eventually
-from logs import batch, open_log, put, rows_from
 from measurement import pid_of
+from support.brokers import RunningBroker, Wire, eventually
+from support.logs import batch, open_log, put, rows_from
 from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, question, topic
 from test_turns import Client, connect, run, serving
 

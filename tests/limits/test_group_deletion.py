@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from counting import lines_run
-from group_rig import Rig
+from support.group_rig import Rig
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode, KafkaError

@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from consumer_rig import ConsumerRig
 from counting import lines_run
-from group_rig import Pending
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.consumer_rig import ConsumerRig
+from support.group_rig import Pending
 
 from odradek.broker.handlers import k68_consumer_group_heartbeat
 from odradek.broker.scheduler import Scheduler

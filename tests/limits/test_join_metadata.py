@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_rig import Rig
+from support.group_rig import Rig
 
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import JOIN_GROUP

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from group_rig import Rig
+from support.group_rig import Rig
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.host_limits import OVERRIDES, HostLimits

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from catalogs import changed
+from support.catalogs import changed
 from test_topic_bursts import (
     CREATE_TOPICS,
     GROUP,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import re2
-from consumer_rig import ConsumerRig
 from counting import bytes_kept
+from support.consumer_rig import ConsumerRig
 
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError

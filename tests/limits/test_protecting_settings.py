@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from brokers import Wire
+from support.brokers import Wire
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_ignored import DYNAMIC

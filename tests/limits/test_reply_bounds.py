@@ -12,8 +12,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from fuzzing import Mutator
-from scripted import (
+from support.fuzzing import Mutator
+from support.scripted import (
     DESCRIBE_GROUPS,
     FETCH,
     FIND_COORDINATOR,

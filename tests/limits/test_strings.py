@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from group_rig import START_MS, Rig
-from instances import Instances, plain
 from kio.schema.index import api_key_map
 from kio.serial._introspect import classify_field
+from support.group_rig import START_MS, Rig
+from support.instances import Instances, plain
 
 from odradek.broker.scheduler import finish
 from odradek.core import records

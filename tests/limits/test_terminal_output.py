@@ -20,7 +20,7 @@ from uuid import UUID
 
 import pytest
 from rich.console import Console
-from scripted import ScriptedCluster, scripted
+from support.scripted import ScriptedCluster, scripted
 
 from odradek.cli import terminal
 from odradek.cli.main import run

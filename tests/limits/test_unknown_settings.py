@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from brokers import Wire
+from support.brokers import Wire
 
 import odradek
 from odradek.broker.config import LEAST_SEGMENT_BYTES, BrokerConfig, log_config

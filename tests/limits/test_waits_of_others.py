@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from attacks import ATTACKS, BY_ROW, Attack
-from brokers import CONFIG, eventually
 from group_attacks import GROUP_ATTACKS
 from measurement import HEADINGS, broker_for, measured, pid_of
+from support.brokers import CONFIG, eventually
 from target import GROWTH_BYTES, CappedBroker, Target
 from witness import Witness
 

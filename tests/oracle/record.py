@@ -20,8 +20,8 @@ from typing import Any
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from brokers import Wire  # noqa: E402
 from recording import TRACES, run_scenario  # noqa: E402
+from support.brokers import Wire  # noqa: E402
 
 SUITES = tuple(sorted(path.stem.removeprefix("scenarios_") for path in _HERE.glob("scenarios_*.py")))
 

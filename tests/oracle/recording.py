@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from brokers import Wire
+from support.brokers import Wire
 
 from odradek.core.errors import ErrorCode
 from odradek.wire import frames, schemas

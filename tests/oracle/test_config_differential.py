@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from brokers import RunningBroker
 from compatibility import CONFIGS
 from recording import load, run_scenario
 from scenarios_configs import all_settings
+from support.brokers import RunningBroker
 
 KINDS = ("broker", "all brokers", "topic", "group", "client metrics")
 AS_KAFKA_WAS_STARTED = {

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from brokers import Wire, eventually
 from confluent_kafka import Consumer
-from publish import FIND_COORDINATOR, OFFSET_COMMIT, create_topic, numbers, publish, read
+from support.brokers import Wire, eventually
+from support.publish import FIND_COORDINATOR, OFFSET_COMMIT, create_topic, numbers, publish, read
 
 from odradek.client.admin import Admin
 from odradek.core.errors import ErrorCode

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import unique
-from publish import create_topic, numbers, publish
+from support.brokers import unique
+from support.publish import create_topic, numbers, publish
 
 from odradek.pipelines import ingest, replay
 from odradek.spark import session as sessions

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from brokers import unique
 from ingest_runs import committed, delta, ends, expected, parquet, places
-from jvm import spark_java_options
-from publish import create_topic, publish
-from spark_cluster import needs_mounts, standalone
+from support.brokers import unique
+from support.jvm import spark_java_options
+from support.publish import create_topic, publish
+from support.spark_cluster import needs_mounts, standalone
 
 from odradek.client.admin import Admin
 from odradek.core.ids import OffsetAndMetadata, TopicPartition

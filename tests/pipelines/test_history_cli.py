@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from publish import create_topic, numbers, publish
+from support.publish import create_topic, numbers, publish
 
 import odradek
 from odradek.cli.main import run

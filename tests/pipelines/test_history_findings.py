@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from brokers import unique
 from history_scenario import TRUTH, Scenario, Told
+from support.brokers import unique
 
 import odradek
 from odradek.history import read_offset_history

@@ -7,7 +7,7 @@ import io
 import re
 from pathlib import Path
 
-from publish import create_topic, numbers, publish
+from support.publish import create_topic, numbers, publish
 
 import odradek
 from odradek.client.admin import Admin

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import eventually, unique
 from confluent_kafka import Producer
 from deltalake import CommitProperties, write_deltalake
 from ingest_runs import (
@@ -22,7 +21,8 @@ from ingest_runs import (
     parquet,
     places,
 )
-from publish import consumer, create_topic, publish
+from support.brokers import eventually, unique
+from support.publish import consumer, create_topic, publish
 
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupNotEmpty, UnknownTopic

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from brokers import eventually, unique
 from ingest_runs import committed, ends, expected, parquet, places
-from publish import commit, create_topic, numbers, publish
+from support.brokers import eventually, unique
+from support.publish import commit, create_topic, numbers, publish
 
 from odradek.cli.main import run
 from odradek.cli.termination import Terminated, terminable

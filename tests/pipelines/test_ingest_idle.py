@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import unique
 from confluent_kafka.admin import NewPartitions
 from ingest_runs import checkpoint_end, committed, ends, forget_that_the_last_batch_was_done
-from publish import admin as confluent_admin
-from publish import create_topic, numbers, publish
+from support.brokers import unique
+from support.publish import admin as confluent_admin
+from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.core.ids import OffsetAndMetadata, TopicPartition

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from brokers import RunningBroker
 from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, places
-from processes import command_of, descendants, kill_tree
-from publish import create_topic, publish
+from support.brokers import RunningBroker
+from support.processes import command_of, descendants, kill_tree
+from support.publish import create_topic, publish
 
 from odradek.client.admin import Admin
 from odradek.pipelines import ingest

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import unique
 from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, parquet, places
-from publish import create_topic, numbers, publish
+from support.brokers import unique
+from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from brokers import unique
 from ingest_runs import committed, ends, expected, parquet, places
-from publish import create_topic, publish
-from spark_cluster import standalone
+from support.brokers import unique
+from support.publish import create_topic, publish
+from support.spark_cluster import standalone
 
 from odradek.cli.main import run
 from odradek.client.admin import Admin

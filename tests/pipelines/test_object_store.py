@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from brokers import unique
 from ingest_runs import committed, ends, expected, places
-from object_store import ObjectStore, object_store
-from processes import kill_tree
-from publish import create_topic, publish
 from pyarrow.fs import FileSelector
-from spark_cluster import Cluster, standalone
+from support.brokers import unique
+from support.object_store import ObjectStore, object_store
+from support.processes import kill_tree
+from support.publish import create_topic, publish
+from support.spark_cluster import Cluster, standalone
 
 from odradek.client.admin import Admin
 

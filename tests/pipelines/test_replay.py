@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import RunningBroker, eventually, unique
 from ingest_runs import delta, ends, parquet, places
-from publish import commit, committed, create_topic, publish
 from rich.console import Console
+from support.brokers import RunningBroker, eventually, unique
+from support.publish import commit, committed, create_topic, publish
 from test_ingest_values import encoded
 
 from odradek.cli import terminal

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from brokers import unique
 from ingest_runs import delta, duckdb_count, expected, parquet, places
-from processes import kill_tree
-from publish import create_topic, numbers, publish
+from support.brokers import unique
+from support.processes import kill_tree
+from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 

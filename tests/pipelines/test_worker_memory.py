@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from brokers import unique
-from publish import create_topic
+from support.brokers import unique
+from support.publish import create_topic
 
 from odradek import Producer
 

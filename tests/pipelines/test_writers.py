@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import unique
 from confluent_kafka import Producer
 from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, places
-from publish import create_topic, publish
-from spark_cluster import standalone
+from support.brokers import unique
+from support.publish import create_topic, publish
+from support.spark_cluster import standalone
 from writer_shapes import shape
 
 from odradek.client.admin import Admin

@@ -8,9 +8,9 @@ from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import pytest
-from group_rig import Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.group_rig import Rig
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import commit_fast_path

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from consumer_rig import Client, ConsumerRig
-from group_rig import Pending
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.consumer_rig import Client, ConsumerRig
+from support.group_rig import Pending
 
 from odradek.core import pace
 from odradek.core.effects import Record

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from crc32c import crc32c
-from fuzzing import Mutator, resident_mib, watched
+from support.fuzzing import Mutator, resident_mib, watched
 
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from fuzzing import Mutator, resident_mib, watched
-from instances import Instances, plain
 from kio.serial._introspect import classify_field
+from support.fuzzing import Mutator, resident_mib, watched
+from support.instances import Instances, plain
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import handlers

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_rig import Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.group_rig import Rig
 
 from odradek.core.errors import ErrorCode
 from odradek.groups import offsets

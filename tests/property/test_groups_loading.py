@@ -7,9 +7,9 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
-from group_rig import START_MS, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.group_rig import START_MS, Rig
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from group_rig import Pending, Rig, subscription
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+from support.group_rig import Pending, Rig, subscription
 
 from odradek.core.effects import Record, result_of
 from odradek.core.errors import ErrorCode, KafkaError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from group_rig import START_MS, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.group_rig import START_MS, Rig
 
 from odradek.batches.encode import encode_batch, seal_batch
 from odradek.batches.header import scan

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import unique
 from spark_runs import StreamingRun
-from spark_session import admin, spark
+from support.brokers import unique
+from support.spark_session import admin, spark
 
 from odradek.client.admin import Admin
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from publish import create_topic, numbers, publish
 from spark_runs import span
+from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from publish import commit, create_topic, numbers, publish
 from spark_runs import rows_of, span
+from support.publish import commit, create_topic, numbers, publish
 
 from odradek.spark.errors import reason
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import eventually
-from publish import consumer, create_topic, numbers, publish
 from spark_runs import StreamingRun, rows_of, span
+from support.brokers import eventually
+from support.publish import consumer, create_topic, numbers, publish
 
 from odradek.spark import batch_commits
 from odradek.spark.lookups import Lookups

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import Wire, unique
 from confluent_kafka import Producer
-from publish import create_topic
+from support.brokers import Wire, unique
+from support.publish import create_topic
 
 from bench.apache import Unavailable, spark_connector
 from odradek.wire.api_keys import ADD_PARTITIONS_TO_TXN

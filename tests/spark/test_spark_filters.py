@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from brokers import unique
-from publish import create_topic, numbers, publish
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, LessThan
 from spark_runs import rows_of, span
+from support.brokers import unique
+from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.spark.options import parse_options

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import RunningBroker, unique
-from publish import create_topic
+from support.brokers import RunningBroker, unique
+from support.publish import create_topic
 
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError

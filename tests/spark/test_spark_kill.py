@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import eventually
-from publish import create_topic, numbers, publish
 from spark_runs import StreamingRun, span
+from support.brokers import eventually
+from support.publish import create_topic, numbers, publish
 
 from odradek.spark.session import SessionError, find_java
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, begins_epochs, cut_back, eventually
-from publish import create_topic, numbers, publish
-from scripted import scripted
 from spark_runs import StreamingRun, span
+from support.brokers import RunningBroker, begins_epochs, cut_back, eventually
+from support.publish import create_topic, numbers, publish
+from support.scripted import scripted
 
 import odradek
 from odradek.batches.encode import encode_batch

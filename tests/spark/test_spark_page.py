@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from brokers import RunningBroker
-from publish import create_topic
+from support.brokers import RunningBroker
+from support.publish import create_topic
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 

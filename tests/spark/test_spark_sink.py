@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import unique
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TopicPartition
-from publish import consumer, create_topic, log_end, numbers, publish
-from publish import read as consume
 from spark_runs import StreamingRun
+from support.brokers import unique
+from support.publish import consumer, create_topic, log_end, numbers, publish
+from support.publish import read as consume
 
 from odradek.client.producer.partitioner import partition_for_key
 from odradek.spark import register

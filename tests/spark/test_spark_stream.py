@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import eventually
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
-from publish import admin, consumer, create_topic, numbers, publish
 from spark_runs import StreamingRun, rows_of, span
+from support.brokers import eventually
+from support.publish import admin, consumer, create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.client.model import NewTopic

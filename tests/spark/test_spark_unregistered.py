@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import setuptools
-from publish import create_topic, numbers, publish
 from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 from pyspark.sql.datasource import DataSource
 from spark_runs import StreamingRun, rows_of, span
+from support.publish import create_topic, numbers, publish
 
 from odradek.spark.registration import register
 

@@ -9,9 +9,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from brokers import eventually
-from publish import create_topic, numbers, publish
 from spark_runs import StreamingRun
+from support.brokers import eventually
+from support.publish import create_topic, numbers, publish
 
 from odradek.spark import watch
 

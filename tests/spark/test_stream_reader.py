@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from brokers import eventually
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewPartitions
-from publish import admin, consumer, create_topic, numbers, publish
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from support.brokers import eventually
+from support.publish import admin, consumer, create_topic, numbers, publish
 
 from odradek.batches.arrow import schema
 from odradek.batches.columns import DEFAULT_COLUMNS

@@ -65,8 +65,8 @@ def test_the_broker_carries_no_columns() -> None:
 
 def test_the_running_broker_carries_no_columns(tmp_path: Path) -> None:
     """Neither does one that has served records of every codec and a group."""
-    from brokers import CONFIG
-    from publish import commit, create_topic, publish
+    from support.brokers import CONFIG
+    from support.publish import commit, create_topic, publish
 
     from odradek.testing.cluster import BrokerProcess
 

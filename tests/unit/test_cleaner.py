@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cleaning import T0, batches, compact, contents, job_of, keyed, marker, open_log, pairs, put, rows
+from support.cleaning import T0, batches, compact, contents, job_of, keyed, marker, open_log, pairs, put, rows
 
 from odradek.batches.header import read_header
 from odradek.core.errors import CorruptRecord

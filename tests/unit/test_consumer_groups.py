@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from consumer_rig import Client, ConsumerRig, partitions_of, settle
+from support.consumer_rig import Client, ConsumerRig, partitions_of, settle
 
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import CoordinatorRecord

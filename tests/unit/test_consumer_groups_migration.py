@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from consumer_rig import Client, ConsumerRig, settle
-from group_rig import START_MS
+from support.consumer_rig import Client, ConsumerRig, settle
+from support.group_rig import START_MS
 
 from odradek.core.errors import ErrorCode
 from odradek.core.records import CoordinatorRecord, GroupRecord

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from group_rig import START_MS, Scheduler
-from logs import open_log
+from support.group_rig import START_MS, Scheduler
+from support.logs import open_log
 
 from odradek.broker.partition import Partition
 from odradek.coordinator.runtime import Environment, Runtime

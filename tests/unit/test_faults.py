@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from instances import Instances
+from support.instances import Instances
 
 from odradek.broker.error_replies import refusal
 from odradek.broker.faults import Faults, find_api, find_code, kafka_name, names_topics

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from group_rig import START_MS, MemoryPartition, Rig
+from support.group_rig import START_MS, MemoryPartition, Rig
 
 from odradek.core.effects import CancelTimer, Effect, Record, Result, SetTimer, Steps
 from odradek.core.errors import ErrorCode, KafkaError

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Generator, Hashable
 
 import pytest
-from group_rig import START_MS, Alarm, Rig, Scheduler
+from support.group_rig import START_MS, Alarm, Rig, Scheduler
 
 from odradek.broker.clock import Alarms, Clock
 from odradek.coordinator.timers import AT_ONCE, Timers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_rig import Rig, subscription
+from support.group_rig import Rig, subscription
 
 from odradek.core.effects import Complete
 from odradek.core.errors import ErrorCode

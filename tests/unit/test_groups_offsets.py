@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from group_rig import START_MS, Rig
+from support.group_rig import START_MS, Rig
 
 from odradek.core import records
 from odradek.core.errors import ErrorCode

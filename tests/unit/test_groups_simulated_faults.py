@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from consumer_rig import ConsumerRig
-from group_rig import MemoryPartition, Rig
+from support.consumer_rig import ConsumerRig
+from support.group_rig import MemoryPartition, Rig
 
 import odradek.coordinator.driver as driver_module
 from odradek.client.consumer.config import ConsumerConfig

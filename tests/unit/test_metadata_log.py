@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from catalogs import changed
+from support.catalogs import changed
 
 from odradek.broker.metadata_log import DIRECTORY, Catalog, ChangeTooLarge
 from odradek.broker.scheduler import finish

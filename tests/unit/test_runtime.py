@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from group_rig import START_MS, MemoryPartition, Pending, Rig
+from support.group_rig import START_MS, MemoryPartition, Pending, Rig
 
 from odradek.batches.header import scan
 from odradek.core import records

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import eventually
+from support.brokers import eventually
 
 from odradek.core.ids import TopicPartition
 from odradek.spark import progress

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
-from logs import CODECS, T0, batch, code_of, open_log, put, rows_from, sequenced
+from support.logs import CODECS, T0, batch, code_of, open_log, put, rows_from, sequenced
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from logs import T0, batch, code_of, open_log, put, rows_from, sequenced
+from support.logs import T0, batch, code_of, open_log, put, rows_from, sequenced
 
 from odradek.core.errors import ErrorCode
 from odradek.storage.config import LogConfig

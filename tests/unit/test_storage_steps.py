@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cleaning import compact, keyed
-from cleaning import open_log as open_compacted
-from logs import T0, batch, code_of, open_log, put, sequenced
+from support.cleaning import compact, keyed
+from support.cleaning import open_log as open_compacted
+from support.logs import T0, batch, code_of, open_log, put, sequenced
 
 from odradek.batches.encode import encode_batch, with_max_timestamp
 from odradek.batches.header import read_header

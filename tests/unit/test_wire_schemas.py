@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from instances import Instances, plain
 from kio.schema.index import api_key_map
 from kio.serial import entity_writer
+from support.instances import Instances, plain
 
 from odradek.broker.scheduler import finish
 from odradek.wire import schemas

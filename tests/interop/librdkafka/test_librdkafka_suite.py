@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker
+from support.brokers import RunningBroker
 
 HERE = Path(__file__).parent
 SUITE = "ODRADEK_LIBRDKAFKA_SUITE"

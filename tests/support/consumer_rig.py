@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from group_rig import Rig
-
 from odradek.core.errors import ErrorCode
 from odradek.wire.schemas import milliseconds
+from support.group_rig import Rig
 
 Assigned = dict[str, list[int]]
 

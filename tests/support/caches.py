@@ -14,9 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jvm import BUILD, KAFKA, SHORT_LIVED, SPARK, kafka_command
+from support.jvm import BUILD, KAFKA, SHORT_LIVED, SPARK, kafka_command
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _DUMP_S = 120
 _RECORDS = 100
 _KERNELS = (

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict, deque
 from typing import Any
 from uuid import UUID
 
-from brokers import Wire, unique
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from odradek.batches.encode import encode_batch
@@ -28,6 +27,7 @@ from odradek.wire.api_keys import (
     OFFSET_COMMIT,
     PRODUCE,
 )
+from support.brokers import Wire, unique
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 WINDOW = 4

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from brokers import eventually
-from jvm import spark_java_options
+
+from support.brokers import eventually
+from support.jvm import spark_java_options
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from brokers import eventually
 
 from bench.apache import Unavailable, free_port, s3a_jars
+from support.brokers import eventually
 
 MODULE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"

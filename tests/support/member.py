@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from brokers import eventually
+from support.brokers import eventually
 
 POLL_S = 0.2
 
@@ -26,7 +26,7 @@ class Member:
 
     def __init__(self, client: str, bootstrap: str, group: str, topic: str, **settings: Any) -> None:
         options = {"client": client, "bootstrap": bootstrap, "group": group, "topic": topic, **settings}
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
         self._process = subprocess.Popen(
             [sys.executable, __file__, json.dumps(options)], stdout=subprocess.PIPE, text=True, env=environment
         )

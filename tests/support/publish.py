@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-from brokers import Wire, eventually
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
+from support.brokers import Wire, eventually
 
 T = TypeVar("T")
 # What a coordinator answers while it starts.

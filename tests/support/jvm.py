@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-BUILD = Path(__file__).resolve().parent.parent / "build"
+BUILD = Path(__file__).resolve().parents[2] / "build"
 # Archives of loaded classes, which ``caches`` makes.
 SPARK, KAFKA = BUILD / "spark.jsa", BUILD / "kafka.jsa"
 # Every Java here lives for seconds: its second compiler costs more time than its code saves.
