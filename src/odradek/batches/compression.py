@@ -15,12 +15,16 @@ import zlib
 from collections.abc import Callable, Generator
 from functools import partial
 from mmap import mmap
-from typing import Any, Literal, NamedTuple
-
-import cramjam
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from odradek.batches.steps import Call, Claim, Map, Steps, finish, mapped
 from odradek.core.errors import CorruptRecord
+from odradek.core.lazy_import import LazyModule
+
+if TYPE_CHECKING:
+    import cramjam
+else:
+    cramjam = LazyModule("cramjam")  # 1.5 MB that a broker without compressed batches does not need
 
 Buffer = bytes | bytearray | memoryview
 
@@ -85,7 +89,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     raise CorruptRecord(f"unknown compression {codec}")
 
 
-_ERRORS = (cramjam.DecompressionError, zlib.error, struct.error, IndexError, ValueError, OSError)
+_ERRORS = (zlib.error, struct.error, IndexError, ValueError, OSError)
+"""What decoders raise beside cramjam's own error."""
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> Buffer:
@@ -97,7 +102,7 @@ def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> 
         raise CorruptRecord(f"unknown compression {codec}")
     try:
         return decoder(memoryview(data), max_bytes)
-    except _ERRORS as error:
+    except (cramjam.DecompressionError, *_ERRORS) as error:
         raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
 
 
@@ -127,7 +132,7 @@ def decompress_small(codec: int, data: memoryview) -> bytes | None:
             return _gzip_small(data)
         if codec == SNAPPY:
             return _snappy_small(data)
-    except _ERRORS as error:
+    except (cramjam.DecompressionError, *_ERRORS) as error:
         raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
     raise CorruptRecord(f"unknown compression {codec}")
 
@@ -139,7 +144,7 @@ def decompress_in_steps(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_B
         raise CorruptRecord(f"unknown compression {codec}")
     try:
         return (yield from unpack(memoryview(data), max_bytes))
-    except _ERRORS as error:
+    except (cramjam.DecompressionError, *_ERRORS) as error:
         raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
 
 
@@ -506,6 +511,6 @@ _DECODERS: dict[int, Callable[[memoryview, int], Buffer]] = {
 _STEP_DECODERS: dict[int, Callable[[memoryview, int], Steps[Plain]]] = {
     GZIP: _gzip_in_steps,
     SNAPPY: _snappy_in_steps,
-    LZ4: partial(_unpack_in_steps, cramjam.lz4, _lz4_bounds),
-    ZSTD: partial(_unpack_in_steps, cramjam.zstd, _zstd_bounds),
+    LZ4: lambda data, most: _unpack_in_steps(cramjam.lz4, _lz4_bounds, data, most),
+    ZSTD: lambda data, most: _unpack_in_steps(cramjam.zstd, _zstd_bounds, data, most),
 }

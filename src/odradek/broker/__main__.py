@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -55,6 +54,8 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"odradek broker: {error}\n")
         return 2
     if orphaned and (doomed := options.get("--remove-orphaned")):
+        import shutil  # it brings codecs that take half a megabyte for as long as the broker runs
+
         shutil.rmtree(doomed, ignore_errors=True)
     return 0
 

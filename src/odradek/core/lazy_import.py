@@ -1,4 +1,4 @@
-"""Names of a package that load their modules when they are asked for."""
+"""Modules that are loaded at the first use of a name in them."""
 
 from __future__ import annotations
 
@@ -19,3 +19,15 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return found
 
     return load
+
+
+class LazyModule:
+    """Stands for a module, which is loaded when one of its names is asked for. Each name is looked up once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(import_module(self._name), name)
+        setattr(self, name, found)
+        return found
