@@ -279,7 +279,7 @@ def test_a_pattern_whose_members_have_left_meanwhile_is_not_written() -> None:
     rig.beat("g", "leaves", -1)
     assert pending.reply.error_code == 0
     assert set(rig.shard("g").consumer_groups["g"].patterns) == {"topic-00.*"}
-    assert not rig.shard("g")._consumers._patterns_due
+    assert not rig.shard("g")._consumers.patterns.due
 
 
 def test_a_pattern_that_stands_for_more_than_a_record_holds_stands_for_nothing() -> None:

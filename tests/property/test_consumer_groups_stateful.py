@@ -19,7 +19,7 @@ from support.group_rig import Pending
 from odradek.core import pace
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
-from odradek.groups import consumer_records, kip848_protocol
+from odradek.groups import consumer_records, pattern_resolution
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_embedded import pack_assignment, read_assignment, read_subscription
 from odradek.groups.shard import GroupShard
@@ -268,7 +268,7 @@ class GroupsInSteps(Groups):
         self._patch = pytest.MonkeyPatch()
         self._patch.setattr(pace, "STEP_WORK", 1)
         self._patch.setattr(consumer_records, "FEW", -1)
-        self._patch.setattr(kip848_protocol, "_MATCHES_AT_ONCE", 0)
+        self._patch.setattr(pattern_resolution, "_MATCHES_AT_ONCE", 0)
         super().__init__()
 
     def teardown(self) -> None:

@@ -513,8 +513,8 @@ class Coordinator:
             machine = self.runtime.machine(index)
             if machine is not None:
                 shard = self.runtime._drivers[index]
-                if shard._records or shard._current is not None:
-                    continue  # a group that changes sides does so at once; many records are replayed in steps
+                if shard._current is not None:
+                    continue  # many records are replayed in steps
                 self._same(machine.durable_state(), self.shadows[index].durable_state(), f"partition {index}")
             self._dirty.discard(index)
 

@@ -17,6 +17,7 @@ import pytest
 from support.group_rig import START_MS, Scheduler
 from support.logs import open_log
 
+from odradek.batches.header import scan
 from odradek.broker.partition import Partition
 from odradek.coordinator.runtime import Environment, Runtime
 from odradek.core.deferred import Deferred
@@ -36,6 +37,17 @@ class Deposit:
     batched: ClassVar[bool] = False
     account: str
     amount: int
+
+    def failed(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+@dataclass(slots=True)
+class Open:
+    """Opens an account, whatever was in it; the reply is 0."""
+
+    batched: ClassVar[bool] = True
+    account: str
 
     def failed(self, error: ErrorCode) -> ErrorCode:
         return error
@@ -89,6 +101,8 @@ class Ledger:
     def handle(self, now_ms: int, request: Request) -> Result | Steps:
         if isinstance(request, Deposit):
             return self._deposit(request)
+        if isinstance(request, Open):
+            return Result(0, [Record(request.account.encode(), b"0")])
         if isinstance(request, Await):
             key = request.account, request.amount
             self._waiting.add(key)
@@ -115,12 +129,6 @@ class Ledger:
 
     def _total(self) -> Steps:
         return Result((yield from self._sum()))
-
-    def is_broken_by(self, request: Request) -> bool:
-        return not isinstance(request, Total)
-
-    def take_back(self, now_ms: int, request: Request) -> None:
-        return None  # who has waited is not known any more
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
         return request.failed(error)
@@ -209,11 +217,42 @@ def bank() -> Bank:
 # --- requests and the log ---------------------------------------------------------------------------------------
 
 
-def test_a_request_is_answered_when_its_record_is_in_the_log(bank: Bank) -> None:
-    answer = bank.ask(Deposit("a", 5))
-    assert (answer.resolved, bank.balances(), bank.logs[0].log_end_offset) == (False, {}, 0)
-    bank.scheduler.settle()
+def test_a_request_is_answered_when_its_record_is_in_the_log(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer: Deferred[Any] = Deferred()
+    before: list[tuple[bool, dict[str, int]]] = []
+    append = Partition.append
+
+    def watched(partition: Partition, *args: Any, **options: Any) -> Any:
+        before.append((answer.resolved, dict(bank.balances())))
+        return append(partition, *args, **options)
+
+    monkeypatch.setattr(Partition, "append", watched)
+    bank.runtime.submit_for(0, Deposit("a", 5), answer)
+    assert before == [(False, {})]
     assert (answer.value, bank.balances(), bank.logs[0].log_end_offset) == (5, {"a": 5}, 1)
+
+
+def test_batched_requests_of_a_tick_share_a_batch_and_any_other_finds_them_replayed(bank: Bank) -> None:
+    opened = [bank.ask(Open("a")), bank.ask(Open("b"))]
+    assert ([one.resolved for one in opened], bank.balances(), bank.logs[0].log_end_offset) == ([False, False], {}, 0)
+    total = bank.ask(Deposit("a", 5))
+    assert [one.value for one in (*opened, total)] == [0, 0, 5]
+    assert len(list(scan(bank.logs[0].read(0, 10_000).bytes()))) == 2
+    bank.ask(Open("a"))
+    bank.scheduler.settle()
+    assert bank.balances() == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize(("kind", "is_rebuilt"), [(Open, False), (lambda name: Deposit(name, 1), True)])
+def test_a_request_whose_records_fit_into_no_batch_is_refused(
+    bank: Bank, kind: Callable[[str], Request], is_rebuilt: bool
+) -> None:
+    """A batched one has changed nothing else; of any other the machine may believe that its records were written."""
+    bank.call(Deposit("a", 5))
+    before, waiting = bank.runtime.machine(0), bank.ask(Await("a", 9))
+    assert bank.call(kind("b" * 2_000_000)) is ErrorCode.unknown_server_error
+    assert (bank.runtime.machine(0) is not before, waiting.resolved) == (is_rebuilt, is_rebuilt)
+    assert bank.balances() == {"a": 5}
 
 
 def test_an_answer_waits_for_the_high_watermark(bank: Bank) -> None:
@@ -249,12 +288,12 @@ def test_an_append_that_fails_leaves_no_trace(bank: Bank, monkeypatch: pytest.Mo
     assert bank.call(Deposit("a", 1)) == 6
 
 
-@pytest.mark.parametrize(("request_", "is_rebuilt"), [(Deposit("a", 1), True), (Total(), False)])
-def test_a_machine_that_fails_is_rebuilt_where_it_says_so(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch, request_: Request, is_rebuilt: bool
+@pytest.mark.parametrize("request_", [Deposit("a", 1), Open("a"), Total()])
+def test_a_machine_that_fails_is_rebuilt_whatever_it_was_asked(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, request_: Request
 ) -> None:
     bank.call(Deposit("a", 5))
-    before = bank.runtime.machine(0)
+    before, waiting = bank.runtime.machine(0), bank.ask(Await("a", 9))
 
     def failing(*args: Any) -> Any:
         raise ZeroDivisionError
@@ -262,8 +301,23 @@ def test_a_machine_that_fails_is_rebuilt_where_it_says_so(
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "handle", failing)
         assert bank.call(request_) is ErrorCode.unknown_server_error
-    assert (bank.runtime.machine(0) is not before) == is_rebuilt
+    assert bank.runtime.machine(0) is not before
+    assert waiting.value is ErrorCode.not_coordinator
     assert bank.balances() == {"a": 5}
+
+
+def test_a_machine_that_fails_at_a_notice_is_rebuilt(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank.call(Deposit("a", 5))
+    before = bank.runtime.machine(0)
+
+    def failing(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "on_notice", failing)
+        bank.runtime.on_notice(Limit(3))
+    assert bank.runtime.machine(0) is not before
+    assert bank.call(Deposit("a", 1)) == 6
 
 
 def test_a_restart_finds_what_was_answered(bank: Bank) -> None:

@@ -12,7 +12,7 @@ from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.header import scan
 from odradek.coordinator.answers import Answer, Answers, Promise, append_error, failed
 from odradek.coordinator.loader import Load, Loader, LongWork, NewRuns, S
-from odradek.coordinator.shard_log import ShardLog, batch_of, most_bytes
+from odradek.coordinator.shard_log import ShardLog, batch_of
 from odradek.coordinator.timers import Timers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
@@ -28,6 +28,7 @@ from odradek.core.effects import (
     Steps,
     Work,
     begun,
+    most_bytes,
 )
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.pace import Pace
@@ -142,7 +143,7 @@ class Driver(Generic[S]):
         if self.error is not ErrorCode.none:
             return
         now_ms = self._runtime.clock()
-        origin = _Origin(None, None, self._runtime.skew_ms, [])
+        origin = _unasked(self._runtime.skew_ms)
         try:
             result = make(self.machine, now_ms)
         except Exception:
@@ -163,7 +164,10 @@ class Driver(Generic[S]):
     def on_notice(self, notice: object) -> None:
         """Tells the machine, after what it is doing in steps: that may have looked at what is another now."""
         if self._waiting is None:
-            self.machine.on_notice(notice)
+            try:
+                self.machine.on_notice(notice)
+            except Exception:
+                self._break_off(_unasked(self._runtime.skew_ms))
             return
 
         def change(machine: S, now_ms: int) -> Result:
@@ -228,10 +232,7 @@ class Driver(Generic[S]):
         """The machine has failed. What it has done by half is not known, and whose answers were lost with it."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
-        if request is None or self.machine.is_broken_by(request):
-            self._give_back(self._unanswered(origin), ErrorCode.unknown_server_error)
-        else:
-            self._fail(self._unanswered(origin), ErrorCode.unknown_server_error)
+        self._give_back(self._unanswered(origin), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
         """Tells the machine in its turn, if the timer still counts then: what stands before may cancel it or set it."""
@@ -264,14 +265,17 @@ class Driver(Generic[S]):
             self._begin(_Job(self._carry_out_in_steps(result, origin), origin))
             return
         self._carry_out(result.effects, origin)
-        if request is not None and promise is not None and result.reply is not None:
-            answers.append((request, promise, result.reply))
+        is_batched = False
+        if request is not None:
+            is_batched = request.batched
+            if result.reply is not None:
+                answers.append((request, promise, result.reply))
         if len(result.records) > RECORDS_AT_ONCE and result.block is None and self._fit(result.records):
             if not self.flush():
                 self._fail(answers, ErrorCode.not_coordinator)
                 return
             steps = self._write_in_steps(result.records, answers)
-            self._begin(_Job(steps, _Origin(None, None, skew_ms, answers)))
+            self._begin(_Job(steps, _unasked(skew_ms, answers)))
             return
         if result.block is not None:
             made: list[Record | Block] = [*result.records, result.block]
@@ -281,7 +285,9 @@ class Driver(Generic[S]):
             return
         if self._records:
             self._answers += answers  # in the order the log has things, even for those that wrote nothing
-            if not self._flush_due:
+            if not is_batched:
+                self.flush()
+            elif not self._flush_due:
                 self._flush_due = True
                 self._runtime.call_soon(self._on_tick)
         elif self._uncommitted:
@@ -307,7 +313,6 @@ class Driver(Generic[S]):
                 self.timers.pop(effect.key, None)
             elif isinstance(effect, Park):
                 assert request is not None
-                assert promise is not None
                 self._parked[effect.key] = (request, promise)
             elif isinstance(effect, Work):
                 self._runtime.start(self._do(effect, self.machine))
@@ -329,12 +334,10 @@ class Driver(Generic[S]):
             self._record_bytes += total
             return True
         if request is not None:  # what a request causes is written whole or not at all
-            self._fail(answers, ErrorCode.unknown_server_error)
-            undone = self.machine.take_back(self._runtime.clock(), request)
-            if undone is None:  # the machine believes that its records were written
-                self._restart(ErrorCode.not_coordinator)
-            else:
-                self._take(undone, _Origin(None, None, self._runtime.skew_ms, []))
+            if request.batched:
+                self._fail(answers, ErrorCode.unknown_server_error)
+            else:  # the machine has done what else the request wants done
+                self._give_back(answers, ErrorCode.unknown_server_error)
             return False
         for record, size in zip(records, sizes, strict=True):
             if self._record_bytes + size > limit and not self.flush():
@@ -474,7 +477,7 @@ class Driver(Generic[S]):
         """Who waits for an answer. The request at hand may be parked by now, or have an answer among these."""
         request, promise, _, answers = origin
         known = [*self._parked.values(), *answers]
-        if request is None or promise is None or any(other is promise for _, other, *_ in known):
+        if request is None or any(other is promise for _, other, *_ in known):
             return answers
         return [*answers, (request, promise, None)]
 
@@ -580,9 +583,14 @@ class _Origin(NamedTuple):
     """
 
     request: Request | None
-    promise: Promise | None
+    promise: Promise
     skew_ms: int
     answers: list[Answer]
+
+
+def _unasked(skew_ms: int, answers: list[Answer] | None = None) -> _Origin:
+    """Of no request: there is no promise to resolve."""
+    return _Origin(None, Deferred(), skew_ms, [] if answers is None else answers)
 
 
 class _Job(NamedTuple):

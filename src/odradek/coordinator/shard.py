@@ -15,6 +15,9 @@ class Shard(Protocol):
 
     It has no clock, socket, file or randomness of its own. Durable state changes in ``replay`` and ``replay_block``
     alone. Between the first and the last of its ``Steps`` it is asked nothing else, but replays what is written.
+
+    Where it raises for a request, a timer, work, an event, a notice or a record just written, it is not used any more:
+    another one reads the log.
     """
 
     skipped: Counter[str]
@@ -23,15 +26,10 @@ class Shard(Protocol):
     # --- requests ---------------------------------------------------------------------------------------------
 
     def handle(self, now_ms: int, request: Request) -> Result | Steps:
-        """A request came in. If this raises, the answer is UNKNOWN_SERVER_ERROR."""
+        """A request came in. If this raises, the answer is UNKNOWN_SERVER_ERROR.
 
-    def is_broken_by(self, request: Request) -> bool:
-        """``handle`` has raised: whether that may have left something half-done. Then the machine is rebuilt."""
-
-    def take_back(self, now_ms: int, request: Request) -> Result | Steps | None:
-        """The records of a request just handled are more than a batch takes, and all its answers became errors.
-
-        Undoes what else the request has changed; None where that cannot be done: then the machine is rebuilt.
+        So it is where the records are more than a batch takes. A machine that would rather not be rebuilt then sees to
+        it before it changes anything.
         """
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:

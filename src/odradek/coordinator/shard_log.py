@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Protocol
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
-from odradek.core.effects import MAX_RECORD_OVERHEAD_BYTES, Block, Record
+from odradek.core.effects import Block, Record
 
 
 class Appended(Protocol):
@@ -34,13 +34,6 @@ class ShardLog(Protocol):
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds ``offset`` on, at least one; empty at the end of the log."""
-
-
-def most_bytes(record: Record | Block) -> int:
-    """What it takes in a batch at most."""
-    if isinstance(record, Record):
-        return len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
-    return record.most_bytes
 
 
 def batch_of(items: list[Record | Block], now_ms: int) -> bytes:

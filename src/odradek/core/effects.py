@@ -8,7 +8,8 @@ A machine never waits, writes or sends. What it is asked stands in ``coordinator
 
 ``Result.records`` are appended to the machine's partition (all or none), then passed to ``replay`` one by one,
 and only then, once the high watermark has passed them, is ``reply`` released. So living and restarting share
-one path for durable state. Soft state (who is parked, which session runs) changes inside the handlers.
+one path for durable state. Soft state (who is parked, which session runs) changes inside the handlers. Where one of
+them raises, or its records are not written, the machine is built from its log again.
 
 What returns a result may return ``Steps`` where there is much to do: a generator that returns the result. Until
 it ends, the machine is asked nothing else, but replays what is written. Where no request caused the step, it may yield
@@ -57,11 +58,20 @@ class Block(Protocol):
         """The records as they stand in a batch of which they all have the time, from its ``first``-th record on."""
 
 
+def most_bytes(record: Record | Block) -> int:
+    """What it takes in a batch at most."""
+    if isinstance(record, Record):
+        return len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
+    return record.most_bytes
+
+
 class Request(Protocol):
     """What somebody asks of a machine, free of wire versions.
 
-    ``batched`` requests may be handled while records of earlier ones wait to be appended; before any other request
-    those are appended and replayed, so that it sees them.
+    ``batched`` requests may be handled while records of earlier ones wait to be appended, and their own wait until the
+    end of the tick. They change nothing but through their records, so that where these fit into no batch, nothing has
+    to be undone. Before any other request, and behind it, what waits is appended and replayed at once: no request sees
+    the machine between a handler and the replay of what it wrote.
     """
 
     batched: ClassVar[bool]

@@ -5,6 +5,8 @@ Rules
   drops those that have not), a generation starts: members vote for a protocol all of them support, the leader alone
   learns who is in and what they said, computes the assignment and hands it in with SyncGroup.
 * Only then is the generation written to the log; a coordinator that restarts knows the last *synced* generation.
+  What a record tells changes in ``replay`` alone: assignments and the state Stable, the generation of an Empty group,
+  the new id of a static member of a Stable group.
 * A member that does not heartbeat for its session timeout is removed, unless it waits for us to answer.
 * A static member (one with a group instance id) keeps its place over a restart: it comes back under a new member id,
   takes over assignment and, in a Stable group, causes no rebalance; its old id is fenced from then on.
@@ -24,16 +26,17 @@ Dead                 removed                                   –
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable
+from collections.abc import Collection, Generator, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
 from odradek.core.records import GroupMetadata
 from odradek.groups.consumer_embedded import MalformedProtocol, topics_in_steps
-from odradek.groups.messages import JoinedMember, MemberProtocol
+from odradek.groups.messages import JoinedMember, JoinGroup, MemberProtocol
 
 CONSUMER = "consumer"
 _NAMES_LIKE_ONE = 8
@@ -101,6 +104,19 @@ class Member:
     def vote(self, candidates: Collection[str]) -> str:
         """The first of its protocols that is a candidate."""
         return next(name for name, _ in self.protocols if name in candidates)
+
+    def returned(self, member_id: str, request: JoinGroup) -> Member:
+        """The static member as it comes back under a new id."""
+        return Member(
+            member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocols,
+            self.assignment,
+        )
 
     @property
     def waits_for_us(self) -> bool:
@@ -171,12 +187,34 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER
 
     def start_generation(self, now_ms: int, pace: Pace) -> Generator[None, None, None]:
-        """Begins the next generation with those who are members now; without any, the group becomes Empty."""
+        """Begins the next generation with those who are members now."""
         self.generation += 1
-        self.protocol = (yield from self.select_protocol(pace)) if self.members else None
+        self.protocol = yield from self.select_protocol(pace)
         yield from self.read_subscriptions(pace)
-        self.transition(State.COMPLETING_REBALANCE if self.members else State.EMPTY, now_ms)
+        self.transition(State.COMPLETING_REBALANCE, now_ms)
         self.pending_syncs.clear()
+
+    def replay(self, value: GroupMetadata, returned: Member | None = None) -> None:
+        """Takes over a record that the living group has written: its members' assignments, or that it is Empty.
+
+        ``returned`` is a static member that the record has under a new id. Members of whom there is no record yet stay:
+        they have joined the group that the record of a new group is of. Raises IllegalTransition.
+        """
+        self.persisted = value
+        if self.members and not value.members:
+            return
+        if returned is not None:
+            self.replace_static(returned)
+        self.generation, self.protocol, self.leader = value.generation, value.protocol, value.leader
+        members = self.members
+        for row in value.members:
+            members[row.member_id].assignment = row.assignment
+        state = State.STABLE if value.members else State.EMPTY
+        if state is not self.state:
+            self.transition(state, value.current_state_timestamp_ms)
+        if state is State.EMPTY:
+            self.pending_syncs.clear()
+            result_of(self.read_subscriptions(Pace()))
 
     # --- members ----------------------------------------------------------------------------------------------
 
@@ -230,28 +268,26 @@ class ClassicGroup:
         self.awaiting_join.discard(member.member_id)
         return parked
 
-    def replace_static(self, instance_id: str, new_member_id: str) -> Member:
+    def replace_static(self, new: Member) -> None:
         """Lets a static member go on under a new id.
 
         The old id stays among the pending syncs if it was: as in Kafka, a static member that was away when its
         generation started, and comes back in it, causes one more rebalance when the sync timeout is over.
         """
-        old = self.members.pop(self.static_members[instance_id])
-        new = Member(
-            new_member_id,
-            instance_id,
-            old.client_id,
-            old.client_host,
-            old.rebalance_timeout_ms,
-            old.session_timeout_ms,
-            old.protocols,
-            old.assignment,
-        )
-        self.members[new_member_id] = new
+        old = self.members.pop(self.static_members[new.group_instance_id or ""])
+        self._unlearn(old)
+        self.members[new.member_id] = new
+        self.speakers.update(new.protocol_names)
         if self.leader == old.member_id:
-            self.leader = new_member_id
-        self.static_members[instance_id] = new_member_id
-        return new
+            self.leader = new.member_id
+        self.static_members[new.group_instance_id or ""] = new.member_id
+
+    def members_with(self, new: Member) -> dict[str, Member]:
+        """The members as they are when the static member of this instance has come back as ``new``."""
+        members = dict(self.members)
+        del members[self.static_members[new.group_instance_id or ""]]
+        members[new.member_id] = new
+        return members
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """none, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
@@ -298,13 +334,14 @@ class ClassicGroup:
         """The vote: of the protocols all support, each member names its first; ties as Java's HashMap has them."""
         one = next(iter(self.members.values()))  # all know what is looked for: to ask one of them is enough
         candidates = {name for name in one.protocol_names if self.speakers[name] == len(self.members)}
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            name = member.vote(candidates)
-            votes[name] = votes.get(name, 0) + 1
-            if pace.spend(member.scan_work):
-                yield
-        return max(sorted(votes, key=_bucket), key=lambda name: votes[name])
+        return (yield from _elected(self.members.values(), candidates, pace))
+
+    def select_protocol_with(self, new: Member, pace: Pace) -> Generator[None, None, str]:
+        """The vote if the static member of this instance comes back as ``new``."""
+        before = self.members[self.static_members[new.group_instance_id or ""]].protocol_names
+        others = len(self.members) - 1
+        candidates = {name for name in new.protocol_names if self.speakers[name] - (name in before) == others}
+        return (yield from _elected(self.members_with(new).values(), candidates, pace))
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
         """Whether a member that speaks these can be in the group together with those who are."""
@@ -336,6 +373,16 @@ class ClassicGroup:
     def reads(self, topic: str) -> bool:
         """Whether the topic counts as subscribed; where a consumer group's topics cannot be told, all do."""
         return self.is_consumer_group if self.subscribed_topics is None else topic in self.subscribed_topics
+
+
+def _elected(members: Iterable[Member], candidates: Collection[str], pace: Pace) -> Generator[None, None, str]:
+    votes: dict[str, int] = {}
+    for member in members:
+        name = member.vote(candidates)
+        votes[name] = votes.get(name, 0) + 1
+        if pace.spend(member.scan_work):
+            yield
+    return max(sorted(votes, key=_bucket), key=lambda name: votes[name])
 
 
 def _bucket(name: str) -> int:

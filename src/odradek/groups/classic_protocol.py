@@ -9,21 +9,24 @@ Rules (state table: groups/classic)
 * What comes too late for a rebalance is dropped and must join anew; static members keep their place until their
   session or the sync timeout ends.
 * What has to do with all members of a group is done in steps. The shard handles nothing else until the last one.
+* What a record tells of a group changes when the record is replayed (``ClassicGroup.replay``), not in a handler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterator
+import sys
+from collections.abc import Callable, Generator, Hashable, Iterator
 
-from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer, Steps
+from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer, Steps, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
 from odradek.core.records import GroupMetadata, group_key, group_value
 from odradek.groups.classic import ClassicGroup, Member, State
-from odradek.groups.classic_records import group_record
+from odradek.groups.classic_records import empty_record, plan_record, return_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import (
     Heartbeat,
+    JoinedMember,
     JoinGroup,
     JoinGroupReply,
     LeaveGroup,
@@ -43,6 +46,8 @@ class Membership:
         self._config = config
         self._groups = groups
         self._parked = 0
+        self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
+        """How many bytes of records a batch takes."""
         self.pace = Pace()
         """How far the request at hand has got in its step."""
 
@@ -167,33 +172,52 @@ class Membership:
         group.park_join(member, self._park(JOIN, group, out))
 
     def _replace_static(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
-        instance_id = request.group_instance_id or ""
-        leader_before = group.leader
-        old = group.members[group.static_members[instance_id]]
+        old = group.members[group.static_members[request.group_instance_id or ""]]
+        member = old.returned(request.new_member_id, request)
+        is_stable = group.state is State.STABLE
+        if is_stable and (yield from group.select_protocol_with(member, self.pace)) == group.protocol:
+            yield from self._return_static(now_ms, group, member, request, out)
+            return
         fenced = ErrorCode.fenced_instance_id
         self._answer_join(group, old, JoinGroupReply(fenced, member_id=old.member_id), out)
         self._answer_sync(old, SyncGroupReply(fenced), out)
         out.effects.append(CancelTimer((SESSION, group.group_id, old.member_id)))
-        member = group.replace_static(instance_id, request.new_member_id)
-        self._renew(group, member, now_ms + member.session_timeout_ms, out)
-        group.speak(member, request.protocols)
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.session_timeout_ms = request.session_timeout_ms
-        if group.state is State.STABLE and (yield from group.select_protocol(self.pace)) == group.protocol:
-            # The assignment still fits: the new id is written down, and nobody else notices.
-            out.records.append((yield from group_record(group, self.pace)))
-            out.reply = reply = yield from self._joined(group, member.member_id)
-            if request.can_skip_assignment:
-                reply.skip_assignment = group.leader == member.member_id
-            else:  # told the old leader's id, it takes itself for a follower and only syncs
-                reply.leader, reply.members = leader_before or "", ()
-            return
+        group.replace_static(member)
+        self._renew(group, member, now_ms + old.session_timeout_ms, out)
         group.park_join(member, self._park(JOIN, group, out))
         if group.state is State.COMPLETING_REBALANCE:
             # The leader may be assigning to the old id just now.
             yield from self._prepare_rebalance(now_ms, group, out)
         else:
             yield from self._rebalance_or_complete(now_ms, group, out)
+
+    def _return_static(
+        self, now_ms: int, group: ClassicGroup, member: Member, request: JoinGroup, out: Result
+    ) -> Iterator[None]:
+        """The assignment of a Stable group still fits: the new id is written down, and the others notice nothing."""
+        old = group.members[group.static_members[request.group_instance_id or ""]]
+        change = yield from return_record(group, member, self.pace)
+        if most_bytes(change) > self.batch_bytes():
+            out.reply = JoinGroupReply(ErrorCode.unknown_server_error)
+            return
+        out.records.append(change)
+        out.effects.append(CancelTimer((SESSION, group.group_id, old.member_id)))
+        self._renew(group, member, now_ms + old.session_timeout_ms, out)
+        was_leader = group.leader == old.member_id
+        out.reply = reply = JoinGroupReply(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            leader=group.leader or "",
+            member_id=member.member_id,
+        )
+        if was_leader and request.can_skip_assignment:  # else, told the old id of the leader, it only syncs
+            reply.skip_assignment, reply.leader = True, member.member_id
+            reply.members = joined = []
+            for row in change.decoded.value.members if change.decoded.value else ():
+                joined.append(JoinedMember(row.member_id, row.group_instance_id, row.subscription))
+                if self.pace.spend():
+                    yield
 
     def _joined(self, group: ClassicGroup, member_id: str) -> Generator[None, None, JoinGroupReply]:
         return JoinGroupReply(
@@ -253,10 +277,10 @@ class Membership:
             # Only static members that are away: wait until they come back or their sessions end.
             out.effects.append(SetTimer((JOIN, group.group_id), now_ms + group.rebalance_timeout_ms))
             return
-        yield from group.start_generation(now_ms, self.pace)
-        if group.state is State.EMPTY:
-            out.records.append((yield from group_record(group, self.pace)))
+        if not group.members:
+            out.records.append(empty_record(group, now_ms))
             return
+        yield from group.start_generation(now_ms, self.pace)
         for member in group.members.values():
             self._answer_join(group, member, (yield from self._joined(group, member.member_id)), out)
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
@@ -295,35 +319,27 @@ class Membership:
         group.pending_syncs.discard(member.member_id)
         if group.state is State.STABLE:
             self._end_sync_phase(group, out)
-            out.reply = _synced(group, member)
+            out.reply = _synced(group, member.assignment)
             return out
         self._answer_sync(member, SyncGroupReply(ErrorCode.rebalance_in_progress), out)
         member.parked_sync = self._park(SYNC, group, out)
         self._end_sync_phase(group, out)
         if group.leader == member.member_id:
+            change = yield from plan_record(group, request.assignments, self.pace)
+            fits = most_bytes(change) <= self.batch_bytes()
             for other in group.members.values():
-                other.assignment = request.assignments.get(other.member_id, b"")
-                if self.pace.spend():
-                    yield None
-            out.records.append((yield from group_record(group, self.pace)))
-            group.transition(State.STABLE, now_ms)
-            for other in group.members.values():
-                if self._answer_sync(other, _synced(group, other), out):
+                if fits:
+                    reply = _synced(group, request.assignments.get(other.member_id, b""))
+                else:
+                    reply = SyncGroupReply(ErrorCode.unknown_server_error)
+                if self._answer_sync(other, reply, out):
                     self._renew(group, other, now_ms + other.session_timeout_ms, out)
                 if self.pace.spend(_ANSWER_WORK):
                     yield None
-        return out
-
-    def take_back_sync(self, now_ms: int, request: SyncGroup) -> Steps:
-        """The plan could not be written, and everybody who waited for it was told: the group gathers anew."""
-        out = Result()
-        self.pace = Pace()
-        group = self._groups[request.group_id]
-        for member in group.members.values():
-            member.assignment = b""
-            if self.pace.spend():
-                yield None
-        yield from self._prepare_rebalance(now_ms, group, out)
+            if fits:
+                out.records.append(change)  # when it is replayed, the group is Stable
+            else:
+                yield from self._prepare_rebalance(now_ms, group, out)
         return out
 
     def _refuse_sync(self, group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
@@ -496,7 +512,7 @@ class Membership:
         out.effects += [CancelTimer((JOIN, group.group_id)), CancelTimer((SYNC, group.group_id))]
 
     def adopt(self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result, pace: Pace) -> Iterator[None]:
-        """A Stable group that was a KIP-848 group until now."""
+        """A Stable group that was a KIP-848 group until now, and is among the groups when its record is replayed."""
         self.pace = pace
         for member in group.members.values():
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
@@ -530,8 +546,8 @@ _ANSWER_WORK = 3
 """An answer and a timer, in elements of a step."""
 
 
-def _synced(group: ClassicGroup, member: Member) -> SyncGroupReply:
-    return SyncGroupReply(protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment)
+def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupReply:
+    return SyncGroupReply(protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=assignment)
 
 
 def _differs(said: str | None, known: str | None) -> bool:

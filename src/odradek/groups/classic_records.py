@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 
 from odradek.core.effects import Record
 from odradek.core.pace import Pace
@@ -15,25 +15,60 @@ from odradek.core.records import (
     group_value,
     packed_member,
 )
-from odradek.groups.classic import ClassicGroup
+from odradek.groups.classic import ClassicGroup, Member
 
 
 class ClassicChange(Record):
-    """A record that is known decoded, as it was made here: replaying it need not read its bytes."""
+    """A record that is known decoded, as it was made here: replaying it need not read its bytes.
 
-    __slots__ = ("decoded",)
+    With it comes what the log does not keep: ``returned``, a static member under its new id, or ``converted``, the
+    whole group where it was a KIP-848 group until now.
+    """
+
+    __slots__ = ("converted", "decoded", "returned")
     __setattr__ = object.__setattr__
 
     def __init__(self, key: bytes, value: bytes, decoded: GroupRecord) -> None:
         super().__init__(key, value)
         self.decoded = decoded
+        self.returned: Member | None = None
+        self.converted: ClassicGroup | None = None
 
 
 def group_record(group: ClassicGroup, pace: Pace) -> Generator[None, None, ClassicChange]:
     """The group as it is."""
+    rows = ((member, member.assignment) for member in group.members.values())
+    return (yield from _record(group, rows, group.leader, pace))
+
+
+def plan_record(group: ClassicGroup, plan: Mapping[str, bytes], pace: Pace) -> Generator[None, None, ClassicChange]:
+    """The group with its leader's plan. A member that the plan leaves out gets nothing."""
+    rows = ((member, plan.get(member.member_id, b"")) for member in group.members.values())
+    return (yield from _record(group, rows, group.leader, pace))
+
+
+def return_record(group: ClassicGroup, returned: Member, pace: Pace) -> Generator[None, None, ClassicChange]:
+    """The group as it is when a static member has come back under a new id."""
+    before = group.static_members[returned.group_instance_id or ""]
+    rows = ((member, member.assignment) for member in group.members_with(returned).values())
+    leader = returned.member_id if group.leader == before else group.leader
+    change = yield from _record(group, rows, leader, pace)
+    change.returned = returned
+    return change
+
+
+def empty_record(group: ClassicGroup, now_ms: int) -> ClassicChange:
+    """The group in a generation without members."""
+    value = GroupMetadata(group.protocol_type or "", group.generation + 1, None, None, now_ms)
+    return ClassicChange(group_key(group.group_id), group_value(value), GroupRecord(GroupKey(group.group_id), value))
+
+
+def _record(
+    group: ClassicGroup, rows: Iterable[tuple[Member, bytes]], leader: str | None, pace: Pace
+) -> Generator[None, None, ClassicChange]:
     members: list[GroupMember] = []
     packed: list[bytes] = []
-    for member in group.members.values():
+    for member, assignment in rows:
         row = GroupMember(
             member.member_id,
             member.group_instance_id,
@@ -42,7 +77,7 @@ def group_record(group: ClassicGroup, pace: Pace) -> Generator[None, None, Class
             member.rebalance_timeout_ms,
             member.session_timeout_ms,
             member.metadata(group.protocol),
-            member.assignment,
+            assignment,
         )
         members.append(row)
         packed += packed_member(row)
@@ -52,7 +87,7 @@ def group_record(group: ClassicGroup, pace: Pace) -> Generator[None, None, Class
         group.protocol_type or "",
         group.generation,
         group.protocol,
-        group.leader,
+        leader,
         group.state_since_ms,
         tuple(members),
     )

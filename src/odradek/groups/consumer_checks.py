@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.core.effects import MAX_RECORD_OVERHEAD_BYTES, Record
+from odradek.core.effects import Record, most_bytes
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
@@ -73,7 +73,6 @@ def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
 
 
 def check_size(records: Iterable[Record], limit: int) -> None:
-    """Raises KafkaError (UNKNOWN_SERVER_ERROR) where no batch takes the records of a group that changes sides."""
-    size = sum([len(record.key) + len(record.value or b"") + MAX_RECORD_OVERHEAD_BYTES for record in records])
-    if size > limit:
+    """Raises KafkaError (UNKNOWN_SERVER_ERROR) where no batch takes the records of a request."""
+    if sum(map(most_bytes, records)) > limit:
         raise KafkaError(ErrorCode.unknown_server_error, "The group is too large for the log.")

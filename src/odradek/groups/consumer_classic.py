@@ -14,7 +14,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 from odradek.groups import migration
 from odradek.groups.classic import CONSUMER
-from odradek.groups.consumer_checks import identified
+from odradek.groups.consumer_checks import check_size, identified
 from odradek.groups.consumer_embedded import EmbeddedSubscription, MalformedProtocol, read_subscription
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
@@ -23,7 +23,8 @@ from odradek.groups.consumer_member import (
     MemberState,
     without_epochs,
 )
-from odradek.groups.kip848_protocol import ConsumerMembership, Step
+from odradek.groups.consumer_step import Step
+from odradek.groups.kip848_protocol import ConsumerMembership
 from odradek.groups.messages import (
     Heartbeat,
     JoinGroup,
@@ -52,6 +53,7 @@ class ClassicMembers:
         try:
             yield from self._join(now_ms, group, request, out)
         except KafkaError as error:
+            self._membership.patterns.on_refusal(now_ms, request.group_id, out)
             return Result(JoinGroupReply(error.code))
         return out
 
@@ -82,11 +84,12 @@ class ClassicMembers:
         step = Step(now_ms, group, member, updated, standing)
         downgrades = holder is not None and self._downgrades(group, holder)
         names_changed = yield from self._membership.note_member(step, out)
-        pattern_changed, _ = self._membership.note_pattern(step, out)
+        pattern_changed, _ = self._membership.patterns.note(step, out)
         reached = yield from self._reach(step, subscription, names_changed or pattern_changed, downgrades, out)
         key = (group.group_id, member_id)
         self._timers.joined(key, out)
         if not downgrades:
+            self._membership.forget_replaced(step, out)
             self._timers.renew(now_ms, key, request.session_timeout_ms, out)
             self._timers.await_sync(now_ms, key, request.rebalance_timeout_ms, out)
         out.reply = JoinGroupReply(
@@ -106,7 +109,7 @@ class ClassicMembers:
             return identified(group, member_id, instance_id)
         if holder is None:
             return ConsumerMember(member_id)
-        return self._membership.replace_static(group, holder, member_id, out)
+        return self._membership.returned(group, holder, member_id, out)
 
     def _downgrades(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
         """The last KIP-848 member is a static one, and comes back as a classic one."""
@@ -125,7 +128,9 @@ class ClassicMembers:
         }
         if not downgrades:
             target = yield from membership.plan(step, changed, out)
-            return (yield from membership.reconcile(step, target, owned, changed, out))
+            reached = yield from membership.reconcile(step, target, owned, changed, out)
+            check_size(out.records, membership.batch_bytes())
+            return reached
         epoch = group.epoch
         if changed or group.refresh_due(step.now_ms):
             epoch = yield from membership.next_epoch(step, changed, out)
@@ -134,7 +139,9 @@ class ClassicMembers:
         if not rebalances:
             target = membership.last_target(step)
             reached = yield from membership.reconcile(step, target, owned, changed, out)
-        yield from membership.downgrade(step.now_ms, group, (), reached, out, rebalances=rebalances)
+        classic = yield from membership.downgraded(step.now_ms, group, (), reached, out)
+        check_size(out.records, membership.batch_bytes())
+        yield from membership.downgrade(step.now_ms, group, classic, out, rebalances=rebalances)
         return reached
 
     # --- SyncGroup and Heartbeat ----------------------------------------------------------------------------------
@@ -202,7 +209,10 @@ class ClassicMembers:
                 answers.append((leaving, error.code))
             if self._membership.pace.spend(_LEAVING_WORK):
                 yield None
-        yield from self._membership.fence(now_ms, group, list(gone.values()), out)
+        try:
+            yield from self._membership.fence(now_ms, group, list(gone.values()), out, self._membership.batch_bytes())
+        except KafkaError as error:
+            return Result(request.failed(error.code))
         out.reply = LeaveGroupReply(members=answers)
         return out
 

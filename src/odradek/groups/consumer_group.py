@@ -42,6 +42,7 @@ from odradek.groups.messages import OffsetCommit
 from odradek.groups.metadata_hash import TopicFacts, group_hash_in_steps
 
 NOTHING: Partitions = {}
+_NEVER_MS = (1 << 31) - 1
 
 
 class Surroundings(Protocol):
@@ -226,6 +227,10 @@ class ConsumerGroup:
     def refresh_due(self, now_ms: int) -> bool:
         at_ms, epoch = self.refresh
         return now_ms >= at_ms or self.epoch < epoch
+
+    def note_look(self, now_ms: int, epoch: int) -> None:
+        """The topics were looked at for this epoch: they are taken to be as they were until a notice comes."""
+        self.refresh = (now_ms + _NEVER_MS, epoch)
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         resolved = self.patterns.get(member.pattern) if member.pattern else None

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from odradek.core.effects import Result, SetTimer, Steps, Work, result_of
+from odradek.core.effects import Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
-from odradek.groups import assignors, migration, regex
+from odradek.groups import assignors, migration
 from odradek.groups import consumer_records as records
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_protocol import Membership
@@ -36,7 +35,6 @@ from odradek.groups.consumer_member import (
     ConsumerMember,
     MemberState,
     Reconciliation,
-    ResolvedPattern,
     Target,
     without_epochs,
 )
@@ -46,28 +44,9 @@ from odradek.groups.consumer_messages import (
     DescribeConsumerGroup,
     DescribedConsumerGroup,
 )
+from odradek.groups.consumer_step import Step
 from odradek.groups.consumer_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
-
-_NEVER_MS = (1 << 31) - 1  # how long topics are taken to be as they were, unless somebody says otherwise
-_PATTERN_PAUSE_MS = 10_000
-_MAX_PATTERNS = 100
-"""Different ones of a group's members. Each may stand for all topics there are."""
-_MATCHES_AT_ONCE = 500
-_RECORD_OVERHEAD_BYTES = 100
-_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # of a topic's name, which has ASCII only, and of any character
-
-
-class Step(NamedTuple):
-    """One member at ``now_ms``, half-way through: ``member`` as it was, or is new; ``updated`` as its request makes it.
-
-    ``standing`` is who holds its place in the group so far: itself, the static member it replaces, or nobody.
-    """
-
-    now_ms: int
-    group: ConsumerGroup
-    member: ConsumerMember
-    updated: ConsumerMember
-    standing: ConsumerMember | None
+from odradek.groups.pattern_resolution import PatternResolution
 
 
 class ConsumerMembership:
@@ -91,8 +70,7 @@ class ConsumerMembership:
         """How many bytes of records a batch takes."""
         self.pace = Pace()
         """How far the request at hand has got in its step."""
-        self._patterns_due: set[str] = set()
-        self._topics_created_at = -1  # version of the topics when the last one was created
+        self.patterns = PatternResolution(config, surroundings, groups)
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
 
@@ -106,8 +84,7 @@ class ConsumerMembership:
             else:
                 yield from self._beat(now_ms, request, out)
         except KafkaError as error:
-            if SetTimer((PATTERNS, request.group_id), now_ms) in out.effects:
-                self._patterns_due.discard(request.group_id)  # that timer is not set now
+            self.patterns.on_refusal(now_ms, request.group_id, out)
             return Result(ConsumerHeartbeatReply(error.code, error.message))
         return out
 
@@ -133,12 +110,16 @@ class ConsumerMembership:
         )
         step = Step(now_ms, group, member, updated, standing)
         names_changed = yield from self.note_member(step, out)
-        pattern_changed, pattern_known = self.note_pattern(step, out)
+        pattern_changed, pattern_known = self.patterns.note(step, out)
         target = yield from self.plan(step, names_changed or pattern_known, out)
         updated = yield from self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
-        if classic is not None:
+        if out.records:
             check_size(out.records, self.batch_bytes())
+        if classic is not None:
             yield from self._upgrade(now_ms, classic, group, out)
+        self.forget_replaced(step, out)
+        if updated != step.updated:
+            self._watch_revocation(now_ms, group.group_id, updated, out)
         self._renew(now_ms, group.group_id, member_id, out)
         is_full = (
             request.rebalance_timeout_ms != -1
@@ -204,14 +185,13 @@ class ConsumerMembership:
                     f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
                     f"instance id is owned by {holder.member_id} member.",
                 )
-            return self.replace_static(group, holder, member_id, out)
+            return self.returned(group, holder, member_id, out)
         member = identified(group, member_id, instance_id)
         check_epoch(member, request)
         return member
 
-    def replace_static(
-        self, group: ConsumerGroup, standing: ConsumerMember, member_id: str, out: Result
-    ) -> ConsumerMember:
+    @staticmethod
+    def returned(group: ConsumerGroup, standing: ConsumerMember, member_id: str, out: Result) -> ConsumerMember:
         """A static member goes on under a new id."""
         member = standing._replace(member_id=member_id, epoch=0, previous_epoch=0)
         group_id = group.group_id
@@ -220,9 +200,13 @@ class ConsumerMembership:
         target = group.targets.get(standing.member_id, {})
         out.records.append(records.target_member(group_id, member_id, target))
         out.records.append(records.current(group_id, member))
-        if standing.member_id != member_id:
-            self.timers.forget((group_id, standing.member_id), out)
         return member
+
+    def forget_replaced(self, step: Step, out: Result) -> None:
+        """Ends the timers of a static member that has another id now."""
+        standing = step.standing
+        if standing is not None and standing.member_id != step.updated.member_id:
+            self.timers.forget((step.group.group_id, standing.member_id), out)
 
     def note_member(self, step: Step, out: Result) -> Generator[None, None, bool]:
         """Writes a changed member down; says whether the topics it names have changed."""
@@ -259,13 +243,12 @@ class ConsumerMembership:
     def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
         """Looks at the topics; begins a new epoch if they changed, or if ``is_new_epoch``."""
         group = step.group
-        subscriptions = group.subscriptions_after(_as_list(step.standing), step.updated)
-        metadata_hash = yield from group.hash_in_steps(subscriptions, self.surroundings, self.pace)
+        metadata_hash = yield from group.hash_in_steps(step.subscriptions(), self.surroundings, self.pace)
         epoch = group.epoch
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch += 1
             out.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
-        group.refresh = (step.now_ms + _NEVER_MS, epoch)
+        group.note_look(step.now_ms, epoch)
         if group.has_partition_metadata:  # from a broker before 4.2
             out.records.append(records.partition_metadata_gone(group.group_id))
         return epoch
@@ -297,9 +280,8 @@ class ConsumerMembership:
             specs[member_id] = assignors.MemberSpec(topic_ids, target, member.instance_id)
             if self.pace.spend():
                 yield
-        subscriptions = group.subscriptions_after(_as_list(standing), who)
         name = group.preferred_assignor(self.config.consumer_assignors[0], standing, who)
-        is_homogeneous = subscriptions.are_equal(len(specs))
+        is_homogeneous = step.subscriptions().are_equal(len(specs))
         plan = yield from assignors.assign_in_steps(name, specs, counts, self.pace, homogeneous=is_homogeneous)
         empty: assignors.Partitions = {}
         ordered = yield from assignors.members_order(specs, self.pace)
@@ -338,110 +320,15 @@ class ConsumerMembership:
         if after == before:
             return after
         out.records.append((yield from records.current_in_steps(group.group_id, after, self.pace)))
-        key = (group.group_id, after.member_id)
-        if after.classic is None and after.state is MemberState.UNREVOKED_PARTITIONS:
-            self.timers.await_revocation(step.now_ms, key, after.epoch, after.rebalance_timeout_ms, out)
-        elif after.classic is None:
-            self.timers.revoked(key, out)
         return after
 
-    # --- patterns -------------------------------------------------------------------------------------------------
-
-    def note_pattern(self, step: Step, out: Result) -> tuple[bool, bool]:
-        """Whether the member's pattern has changed, and whether it is known already what that means.
-
-        Raises KafkaError (INVALID_REGULAR_EXPRESSION).
-        """
-        group, before, after = step.group, step.member.pattern, step.updated.pattern
-        counts = group.subscriptions.patterns
-        is_known = is_new = False
-        if before != after:
-            if before and counts[before] == 1:
-                out.records.append(records.pattern_gone(group.group_id, before))
-            if after and not counts[after]:
-                regex.check_pattern(after)
-                if len(counts) >= _MAX_PATTERNS:
-                    text = f"The consumer group has reached its maximum of {_MAX_PATTERNS} regular expressions."
-                    raise KafkaError(ErrorCode.group_max_size_reached, text)
-                is_new = True
-            else:
-                is_known = not after or after in group.patterns
-        if (is_new or counts) and self._should_resolve(step, is_new):
-            self._patterns_due.add(group.group_id)
-            out.effects.append(SetTimer((PATTERNS, group.group_id), step.now_ms))
-        return before != after, is_known
-
-    def _should_resolve(self, step: Step, is_new: bool) -> bool:
-        group = step.group
-        if group.group_id in self._patterns_due:
-            return False
-        subscribed = group.subscriptions_after(_as_list(step.standing), step.updated).patterns
-        if not subscribed:
-            return False
-        last = next(iter(group.patterns.values()), None)
-        if last is None:
-            return True
-        age_ms = step.now_ms - last.timestamp_ms
-        return age_ms > _PATTERN_PAUSE_MS and (
-            is_new
-            or len(subscribed) != len(group.patterns)
-            or last.version < self._topics_created_at
-            or age_ms > self.config.consumer_regex_refresh_interval_ms
-        )
-
-    def _resolve_patterns(self, now_ms: int, group_id: str, out: Result) -> Iterator[None]:
-        """Finds the topics that the patterns stand for: at once where there are few, else aside."""
-        group = self.groups.get(group_id)
-        if group is None or not group.subscriptions.patterns:
-            self._patterns_due.discard(group_id)
-            return
-        version, names = self.surroundings.version, list(self.surroundings.topic_names())
-        patterns = list(group.subscriptions.patterns)
-        steps = regex.resolve_in_steps(patterns, names)
-        if len(patterns) * len(names) <= _MATCHES_AT_ONCE:
-            yield from self._take_resolved(now_ms, group_id, result_of(steps), version, out)
+    def _watch_revocation(self, now_ms: int, group_id: str, member: ConsumerMember, out: Result) -> None:
+        """A member that has to give something up has its rebalance timeout for it."""
+        key = (group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
         else:
-            out.effects.append(Work((PATTERNS, group_id, version), steps))
-
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Steps:
-        """Patterns have been resolved; ``value`` None: that has failed."""
-        assert isinstance(key, tuple)
-        _, group_id, version = key
-        out = Result()
-        self.pace = Pace()
-        yield from self._take_resolved(now_ms, group_id, value or {}, version, out)
-        return out
-
-    def _take_resolved(
-        self, now_ms: int, group_id: str, found: Mapping[str, frozenset[str]], version: int, out: Result
-    ) -> Iterator[None]:
-        """Writes down what patterns stand for. One that stands for more than a record can hold stands for nothing."""
-        self._patterns_due.discard(group_id)
-        group = self.groups.get(group_id)
-        if group is None:
-            return
-        subscriptions = group.subscriptions.copy()
-        is_new_epoch = False
-        limit = self.batch_bytes() - _RECORD_OVERHEAD_BYTES
-        for pattern in assignors.hash_order(found, java_string_hash):
-            if pattern not in group.subscriptions.patterns:
-                continue  # its last member has left meanwhile
-            topics = found[pattern]
-            if sum([len(topic) + _LENGTH_BYTES for topic in topics]) + _CHAR_BYTES * len(pattern + group_id) > limit:
-                topics = frozenset()
-            known = group.patterns.get(pattern)
-            before = frozenset() if known is None else known.topics
-            if before != topics:
-                is_new_epoch = True
-                subscriptions.add_resolved(before, -1)
-                subscriptions.add_resolved(topics)
-            resolved = ResolvedPattern(topics, version, now_ms)
-            out.records.append((yield from records.pattern_in_steps(group_id, pattern, resolved, self.pace)))
-        metadata_hash = yield from group.hash_in_steps(subscriptions, self.surroundings, self.pace)
-        if is_new_epoch or metadata_hash != group.metadata_hash:
-            epoch = group.epoch + 1
-            out.records.append(records.group_epoch(group_id, epoch, metadata_hash))
-            group.refresh = (now_ms + _NEVER_MS, epoch)
+            self.timers.revoked(key, out)
 
     # --- leaving --------------------------------------------------------------------------------------------------
 
@@ -458,24 +345,33 @@ class ConsumerMembership:
             away = member._replace(epoch=LEAVE_STATIC_EPOCH, assigned=assigned, to_revoke={})
             out.records.append((yield from records.current_in_steps(group.group_id, away, self.pace)))
         else:
-            yield from self.fence(now_ms, group, [member], out)
+            yield from self.fence(now_ms, group, [member], out, self.batch_bytes())
         out.reply = ConsumerHeartbeatReply(member_id=member.member_id, member_epoch=request.member_epoch)
 
     def fence(
-        self, now_ms: int, group: ConsumerGroup, leaving: Sequence[ConsumerMember], out: Result
+        self,
+        now_ms: int,
+        group: ConsumerGroup,
+        leaving: Sequence[ConsumerMember],
+        out: Result,
+        limit: int = sys.maxsize,
     ) -> Iterator[None]:
-        """Members are gone for good. Where only classic ones remain, the group becomes a classic one."""
+        """Members are gone for good. Where only classic ones remain, the group becomes a classic one.
+
+        Raises KafkaError where that takes more than ``limit`` bytes of records.
+        """
         if not leaving:
             return
         left = len(group.members) - len(leaving)
         if migration.may_downgrade(group, leaving, self.config, left):
             gone = {member.member_id for member in leaving}
-            yield from self.downgrade(now_ms, group, gone, None, out, rebalances=True)
+            classic = yield from self.downgraded(now_ms, group, gone, None, out)
+            check_size(out.records, limit)
+            yield from self.downgrade(now_ms, group, classic, out, rebalances=True)
             return
         group_id = group.group_id
         for member in leaving:
             out.records += records.member_removed(group_id, member.member_id)
-            self.timers.forget((group_id, member.member_id), out)
             if self.pace.spend(3 * migration.RECORD_WORK):
                 yield
         subscriptions = yield from group.subscriptions_without(leaving, self.pace)
@@ -486,18 +382,22 @@ class ConsumerMembership:
         ]
         metadata_hash = yield from group.hash_in_steps(subscriptions, self.surroundings, self.pace)
         out.records.append(records.group_epoch(group_id, group.epoch + 1, metadata_hash))
+        check_size(out.records, limit)
+        for member in leaving:
+            self.timers.forget((group_id, member.member_id), out)
+            if self.pace.spend():
+                yield
 
-    def downgrade(
+    def downgraded(
         self,
         now_ms: int,
         group: ConsumerGroup,
         leaving: Collection[str],
         joining: ConsumerMember | None,
         out: Result,
-        *,
-        rebalances: bool,
-    ) -> Iterator[None]:
-        """Raises KafkaError (GROUP_ID_NOT_FOUND). The group is a classic one at once, as its members' joins wait."""
+    ) -> Generator[None, None, ClassicGroup]:
+        """The group as the classic one that it is when its records are replayed. Raises KafkaError
+        (GROUP_ID_NOT_FOUND)."""
         classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.surroundings, pace=self.pace)
         replaced = None if joining is None else group.static_member(joining.instance_id)
         renamed = {} if joining is None or replaced is None else {replaced.member_id: joining.member_id}
@@ -505,14 +405,29 @@ class ConsumerMembership:
             out.records.append(record)
             if self.pace.spend(migration.RECORD_WORK):
                 yield
+        change = yield from group_record(classic, self.pace)
+        change.converted = classic
+        out.records.append(change)
+        return classic
+
+    def downgrade(
+        self, now_ms: int, group: ConsumerGroup, classic: ClassicGroup, out: Result, *, rebalances: bool
+    ) -> Iterator[None]:
+        """Nothing can be refused any more: the members' sessions go over to the classic group."""
         for member_id in group.members:
             self.timers.forget((group.group_id, member_id), out)
             if self.pace.spend():
                 yield
-        out.records.append((yield from group_record(classic, self.pace)))
-        del self.groups[group.group_id]
-        self._classic_groups[group.group_id] = classic
         yield from self._classic.adopt(now_ms, classic, rebalances, out, self.pace)
+
+    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Steps:
+        """Patterns have been resolved aside; ``value`` None: that has failed."""
+        assert isinstance(key, tuple)
+        _, group_id, version = key
+        out = Result()
+        self.pace = Pace()
+        yield from self.patterns.take(now_ms, group_id, value or {}, version, pace=self.pace, out=out)
+        return out
 
     @staticmethod
     def delete(group: ConsumerGroup, out: Result) -> None:
@@ -547,7 +462,7 @@ class ConsumerMembership:
         out = Result()
         self.pace = Pace()
         if kind == PATTERNS:
-            yield from self._resolve_patterns(now_ms, group_id, out)
+            yield from self.patterns.resolve(now_ms, group_id, self.pace, out)
             return out
         who = key[1:]
         member_id = key[2]
@@ -568,7 +483,7 @@ class ConsumerMembership:
     def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
         """Every member gets a full session to find us."""
         self.pace = Pace()
-        self._topics_created_at = self.surroundings.version
+        self.patterns.on_topics_created()
         for group in self.groups.values():
             for member in group.members.values():
                 self._renew(now_ms, group.group_id, member.member_id, out)
@@ -581,7 +496,7 @@ class ConsumerMembership:
     def on_topics_changed(self, names: Collection[str], *, created: bool) -> None:
         """Groups that read one of these look at the topics anew at their next heartbeat."""
         if created:
-            self._topics_created_at = self.surroundings.version
+            self.patterns.on_topics_created()
         for group in self.groups.values():
             if any(group.reads(name) for name in names):
                 group.refresh = (0, 0)
@@ -593,7 +508,3 @@ class ConsumerMembership:
     def _setting(self, group_id: str, name: str, default: int) -> int:
         text = self.surroundings.group_setting(group_id, name)
         return default if text is None else int(text)
-
-
-def _as_list(member: ConsumerMember | None) -> list[ConsumerMember]:
-    return [] if member is None else [member]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import replace
 from itertools import repeat
 
-from odradek.core.effects import Record, Result, Steps
+from odradek.core.effects import Record, Result, Steps, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import is_longer
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key_prefix, offset_value
@@ -335,6 +335,8 @@ class Offsets:
             if error is ErrorCode.none:
                 kept = self._by_group.get(request.group_id, {}).get(topic, {})
                 out.records += _tombstones(request.group_id, topic, (p for p in partitions if p in kept))
+        if sum(map(most_bytes, out.records)) > self.batch_bytes():
+            return Result(request.failed(ErrorCode.unknown_server_error))
         out.reply = OffsetDeleteReply(topics=topics)
         return out
 

@@ -1,10 +1,10 @@
 """The groups of one partition of ``__consumer_offsets``: dispatch, replay, timers.
 
 Rules
-* ``handle`` and ``on_timer`` generate records and change soft state; durable state (committed offsets, and each
-  group's last record) changes in ``replay`` alone, which living and restarting share.
-* While the log is read, a group is built from each of its records anew. From ``on_loaded`` on, its record only
-  confirms what the living group knows.
+* ``handle`` and ``on_timer`` generate records and change soft state; durable state (committed offsets, and what
+  records say of a group) changes in ``replay`` alone, which living and restarting share.
+* While the log is read, a classic group is built from each of its records. From ``on_loaded`` on, the living group
+  takes its record over, and keeps what no record tells: who waits, which sessions run, all protocols of a member.
 * A record of a kind that is not understood here is left alone and counted in ``skipped``.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from odradek.core.effects import Block, Record, Request, Result, SetTimer, Steps, begun, result_of
+from odradek.core.effects import Block, Record, Request, Result, SetTimer, Steps, begun, most_bytes, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
 from odradek.core.records import (
@@ -116,27 +116,11 @@ class GroupShard:
 
     def limit_batches(self, batch_bytes: Callable[[], int]) -> None:
         """What needs more bytes of records than a batch of the log takes is refused before it is made."""
-        self._offsets.batch_bytes = self._consumers.batch_bytes = batch_bytes
+        for part in (self._membership, self._offsets, self._consumers, self._consumers.patterns):
+            part.batch_bytes = batch_bytes
 
     def handle(self, now_ms: int, request: Request) -> Result | Steps:
         return begun(self._handlers[type(request)](now_ms, request))
-
-    def take_back(self, now_ms: int, request: Request) -> Result | Steps | None:
-        """The records of a request just handled are more than a batch takes, and all its answers became errors.
-
-        None: what else it changed cannot be undone here.
-        """
-        if isinstance(request, SyncGroup):
-            return begun(self._membership.take_back_sync(now_ms, request))
-        if isinstance(request, OffsetCommit | PlannedCommits | OffsetDelete | DeleteGroups):
-            return Result()  # they change nothing but through their records
-        if isinstance(request, ConsumerHeartbeat) and request.group_id not in self.groups:
-            return Result()  # likewise, unless the group changes sides
-        return None
-
-    def is_broken_by(self, request: Request) -> bool:
-        """A handler has raised: whether it may have changed members by half, of which no record tells."""
-        return isinstance(request, JoinGroup | SyncGroup | LeaveGroup | ConsumerHeartbeat)
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
         """The reply to a parked request that nothing completes any more. A JoinGroup gets the id of its member."""
@@ -168,7 +152,6 @@ class GroupShard:
             return Result(JoinGroupReply(ErrorCode.unknown_member_id, member_id=request.member_id))
         gone = Result()
         self._consumers.delete(group, gone)
-        del self.consumer_groups[request.group_id]  # at once: who joins may have to wait in the classic group
         return self._join_after(gone, self._membership.handle_join(now_ms, request))
 
     @staticmethod
@@ -203,12 +186,10 @@ class GroupShard:
             self._replay_offset(record.decoded)
             return
         if isinstance(record, consumer_records.GroupChange):
-            group = self._consumer_group(record.group_id)
-            if group is not None:
-                group.replay_change(record)
+            self._consumer_group(record.group_id).replay_change(record)
             return
         if isinstance(record, ClassicChange):
-            self._replay_group(record.decoded)
+            self._replay_group(record.decoded, record)
             return
         decoded = decode(record.key, record.value)
         if isinstance(decoded, OffsetCommitRecord):
@@ -256,14 +237,17 @@ class GroupShard:
         if group_id not in self.groups and group_id not in self.consumer_groups:  # a simple group, without a record
             self.groups[group_id] = ClassicGroup(group_id, State.EMPTY, since_ms)
 
-    def _replay_group(self, decoded: GroupRecord) -> None:
+    def _replay_group(self, decoded: GroupRecord, change: ClassicChange | None = None) -> None:
         group_id, value = decoded.key.group, decoded.value
         if value is None:
             group = self.groups.pop(group_id, None)
             if group is not None:
                 group.transition(State.DEAD, group.state_since_ms)
+        elif change is not None and change.converted is not None:
+            self.groups[group_id] = change.converted
+            change.converted.persisted = value
         elif self._loaded and group_id in self.groups:
-            self.groups[group_id].persisted = value
+            self.groups[group_id].replay(value, None if change is None else change.returned)
         else:
             self.consumer_groups.pop(group_id, None)  # of what it was before, a cleaned log may have lost the end
             self.groups[group_id] = ClassicGroup.from_metadata(group_id, value)
@@ -274,19 +258,17 @@ class GroupShard:
         number, group_id, value = decoded.kind.number, decoded.key["group_id"], decoded.value
         group = self.consumer_groups.get(group_id) if value is None else self._consumer_group(group_id)
         if group is None:
-            return  # it is gone, or a classic group already
+            return  # it is gone
         if value is None and number == consumer_records.GROUP:
             del self.consumer_groups[group_id]
         else:
             group.replay(number, decoded.key, value)
 
-    def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        """The group that a record is of, which may be the first; None: it is a classic one now."""
+    def _consumer_group(self, group_id: str) -> ConsumerGroup:
+        """The group that a record is of, which may be the first."""
         group = self.consumer_groups.get(group_id)
         if group is None:
-            if self._loaded and group_id in self.groups:
-                return None  # it has become a classic one by the very request that wrote this
-            self.groups.pop(group_id, None)
+            self.groups.pop(group_id, None)  # of what it was before, a cleaned log may have lost the end
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
         return group
 
@@ -434,6 +416,8 @@ class GroupShard:
                 offsets.add_group(group_id)
             else:
                 self._consumers.delete(group, out)
+        if sum(map(most_bytes, out.records)) + offsets.most_bytes > limit:
+            return Result(request.failed(ErrorCode.unknown_server_error))
         out.reply = answers
         if offsets.count:
             out.block = offsets

@@ -1,0 +1,139 @@
+"""The patterns that KIP-848 members subscribe with: when they are resolved, and the records of what they stand for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+from odradek.core.effects import Result, SetTimer, Work, result_of
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import java_string_hash
+from odradek.core.pace import Pace
+from odradek.groups import assignors, regex
+from odradek.groups import consumer_records as records
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_group import ConsumerGroup, Surroundings
+from odradek.groups.consumer_member import ResolvedPattern
+from odradek.groups.consumer_step import Step
+from odradek.groups.consumer_timers import PATTERNS
+
+_PAUSE_MS = 10_000
+_MAX_PATTERNS = 100
+"""Different ones of a group's members. Each may stand for all topics there are."""
+_MATCHES_AT_ONCE = 500
+_RECORD_OVERHEAD_BYTES = 100
+_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # of a topic's name, which has ASCII only, and of any character
+
+
+class PatternResolution:
+    """The patterns of ``groups``."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        surroundings: Surroundings,
+        groups: Mapping[str, ConsumerGroup],
+    ) -> None:
+        self._config = config
+        self._surroundings = surroundings
+        self._groups = groups
+        self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
+        """How many bytes of records a batch takes."""
+        self.due: set[str] = set()
+        """Groups whose timer is set, or whose patterns are being resolved."""
+        self._topics_created_at = -1  # version of the topics when the last one was created
+
+    def on_topics_created(self) -> None:
+        self._topics_created_at = self._surroundings.version
+
+    def note(self, step: Step, out: Result) -> tuple[bool, bool]:
+        """Whether the member's pattern has changed, and whether it is known already what that means.
+
+        Raises KafkaError (INVALID_REGULAR_EXPRESSION).
+        """
+        group, before, after = step.group, step.member.pattern, step.updated.pattern
+        counts = group.subscriptions.patterns
+        is_known = is_new = False
+        if before != after:
+            if before and counts[before] == 1:
+                out.records.append(records.pattern_gone(group.group_id, before))
+            if after and not counts[after]:
+                regex.check_pattern(after)
+                if len(counts) >= _MAX_PATTERNS:
+                    text = f"The consumer group has reached its maximum of {_MAX_PATTERNS} regular expressions."
+                    raise KafkaError(ErrorCode.group_max_size_reached, text)
+                is_new = True
+            else:
+                is_known = not after or after in group.patterns
+        if (is_new or counts) and self._should_resolve(step, is_new):
+            self.due.add(group.group_id)
+            out.effects.append(SetTimer((PATTERNS, group.group_id), step.now_ms))
+        return before != after, is_known
+
+    def on_refusal(self, now_ms: int, group_id: str, out: Result) -> None:
+        """A request is refused after all: the timer that it would have set is not set."""
+        if SetTimer((PATTERNS, group_id), now_ms) in out.effects:
+            self.due.discard(group_id)
+
+    def _should_resolve(self, step: Step, is_new: bool) -> bool:
+        group = step.group
+        if group.group_id in self.due:
+            return False
+        subscribed = step.subscriptions().patterns
+        if not subscribed:
+            return False
+        last = next(iter(group.patterns.values()), None)
+        if last is None:
+            return True
+        age_ms = step.now_ms - last.timestamp_ms
+        return age_ms > _PAUSE_MS and (
+            is_new
+            or len(subscribed) != len(group.patterns)
+            or last.version < self._topics_created_at
+            or age_ms > self._config.consumer_regex_refresh_interval_ms
+        )
+
+    def resolve(self, now_ms: int, group_id: str, pace: Pace, out: Result) -> Iterator[None]:
+        """Finds the topics that the patterns stand for: at once where there are few, else aside."""
+        group = self._groups.get(group_id)
+        if group is None or not group.subscriptions.patterns:
+            self.due.discard(group_id)
+            return
+        version, names = self._surroundings.version, list(self._surroundings.topic_names())
+        patterns = list(group.subscriptions.patterns)
+        steps = regex.resolve_in_steps(patterns, names)
+        if len(patterns) * len(names) <= _MATCHES_AT_ONCE:
+            yield from self.take(now_ms, group_id, result_of(steps), version, pace=pace, out=out)
+        else:
+            out.effects.append(Work((PATTERNS, group_id, version), steps))
+
+    def take(
+        self, now_ms: int, group_id: str, found: Mapping[str, frozenset[str]], version: int, *, pace: Pace, out: Result
+    ) -> Iterator[None]:
+        """Writes down what patterns stand for. One that stands for more than a record can hold stands for nothing."""
+        self.due.discard(group_id)
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        subscriptions = group.subscriptions.copy()
+        is_new_epoch = False
+        limit = self.batch_bytes() - _RECORD_OVERHEAD_BYTES
+        for pattern in assignors.hash_order(found, java_string_hash):
+            if pattern not in group.subscriptions.patterns:
+                continue  # its last member has left meanwhile
+            topics = found[pattern]
+            if sum([len(topic) + _LENGTH_BYTES for topic in topics]) + _CHAR_BYTES * len(pattern + group_id) > limit:
+                topics = frozenset()
+            known = group.patterns.get(pattern)
+            before = frozenset() if known is None else known.topics
+            if before != topics:
+                is_new_epoch = True
+                subscriptions.add_resolved(before, -1)
+                subscriptions.add_resolved(topics)
+            resolved = ResolvedPattern(topics, version, now_ms)
+            out.records.append((yield from records.pattern_in_steps(group_id, pattern, resolved, pace)))
+        metadata_hash = yield from group.hash_in_steps(subscriptions, self._surroundings, pace)
+        if is_new_epoch or metadata_hash != group.metadata_hash:
+            epoch = group.epoch + 1
+            out.records.append(records.group_epoch(group_id, epoch, metadata_hash))
+            group.note_look(now_ms, epoch)

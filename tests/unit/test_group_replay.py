@@ -1,0 +1,539 @@
+"""Durable state of groups changes in ``replay`` alone; a machine that fails anywhere is the one its log tells of.
+
+The stories below ask every kind of request, timer and event of a shard. Each is told twice: once with a look at the
+shard between the handler and the replay of what it wrote, and once for many a line of ``groups/`` that fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+from support.consumer_rig import ConsumerRig
+from support.group_rig import MemoryPartition, Scheduler, subscription
+
+from odradek.broker.group_runtime import GroupRuntime
+from odradek.coordinator.driver import Driver
+from odradek.coordinator.runtime import Environment
+from odradek.core.deferred import Deferred
+from odradek.core.effects import Record
+from odradek.core.errors import ErrorCode
+from odradek.groups import offsets, shard
+from odradek.groups.classic import State
+from odradek.groups.commit_plan import CommitPlan, PlannedCommits
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_messages import ConsumerHeartbeat, DescribeConsumerGroup
+from odradek.groups.messages import (
+    DeleteGroups,
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    ListGroups,
+    MemberProtocol,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
+    TopicCommit,
+    TopicsChanged,
+    TopicsDeleted,
+)
+from odradek.groups.shard import GroupShard
+
+GROUPS = str(Path(shard.__file__).parent)
+FAULTS_EACH = 60
+SHARE = b"\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
+Story = Callable[[ConsumerRig], Callable[[], Any]]
+"""Prepares a rig and returns what is then done: it may return the promise of an answer."""
+
+
+def said(name: str = "range") -> tuple[MemberProtocol, ...]:
+    return (MemberProtocol(name, subscription("t")),)
+
+
+def joining(group_id: str, member_id: str = "", new_id: str = "new", **how: Any) -> JoinGroup:
+    how = {"requires_known_member_id": False, "protocols": said(), **how}
+    protocols = how.pop("protocols")
+    return JoinGroup(group_id, member_id, new_id, "c", "/h", 10_000, 60_000, "consumer", protocols, **how)
+
+
+def asking(rig: ConsumerRig, request: Any) -> Callable[[], Deferred[Any]]:
+    return lambda: rig.runtime.submit(0, request)
+
+
+def settled(rig: ConsumerRig, request: Any) -> Any:
+    promise = rig.runtime.submit(0, request)
+    rig.scheduler.settle()
+    return promise.value if promise.resolved else promise
+
+
+def stable(rig: ConsumerRig, group_id: str = "g", *, static: bool = False) -> None:
+    """A Stable group of ``a``, which leads, and ``b``."""
+    settled(rig, joining(group_id, new_id="a", group_instance_id="i-a" if static else None))
+    rig.advance(0)
+    second = settled(rig, joining(group_id, new_id="b"))
+    rejoined = settled(rig, joining(group_id, "a", group_instance_id="i-a" if static else None))
+    assert isinstance(second, Deferred)
+    generation = rejoined.generation_id
+    settled(rig, SyncGroup(group_id, "a", generation, {"a": SHARE, "b": SHARE}))
+    assert rig.shard(group_id).groups[group_id].state is State.STABLE
+
+
+def consumer(rig: ConsumerRig, group_id: str, member_id: str, epoch: int = 0, **how: Any) -> Any:
+    how = {"topics": ["t"], "owned": {}, "rebalance_timeout_ms": 30_000, **how} if epoch == 0 else how
+    return ConsumerHeartbeat(group_id, member_id, epoch, "", **how)
+
+
+def emptied_consumer_group(rig: ConsumerRig, group_id: str) -> None:
+    settled(rig, consumer(rig, group_id, "k"))
+    rig.commit(group_id, "t", {0: 5}, member="k", generation=2)
+    settled(rig, consumer(rig, group_id, "k", -1))
+
+
+def mixed(rig: ConsumerRig) -> None:
+    """A classic group of two that a KIP-848 member has joined."""
+    stable(rig)
+    assert settled(rig, consumer(rig, "g", "k")).error is ErrorCode.none
+
+
+# --- the stories ------------------------------------------------------------------------------------------------
+
+
+def commits(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    rows = [(number, number, -1, "m") for number in range(4)]
+    return asking(rig, OffsetCommit("g", [TopicCommit("t", None, rows)], "b", 2))
+
+
+def commits_of_many_partitions(rig: ConsumerRig) -> Callable[[], Any]:
+    rows = [(number, number, -1, None) for number in range(offsets.LONG_COMMIT + 1)]
+    return asking(rig, OffsetCommit("g", [TopicCommit("t", None, rows)]))
+
+
+def planned_commits(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    plan = CommitPlan(OffsetCommit("g", (), "b", 2))
+    plan.add("t", None, [(0, 1, -1, None)])
+    return asking(rig, PlannedCommits(plan, [1, 2, 3], None))
+
+
+def offsets_are_fetched(rig: ConsumerRig) -> Callable[[], Any]:
+    rig.commit("g", "t", {0: 1})
+    return asking(rig, OffsetFetch("g", [("t", list(range(40)))]))
+
+
+def offsets_are_deleted(rig: ConsumerRig) -> Callable[[], Any]:
+    rig.commit("g", "t", {0: 1, 1: 2})
+    return asking(rig, OffsetDelete("g", [("t", [0, 1])]))
+
+
+def a_first_member_joins(rig: ConsumerRig) -> Callable[[], Any]:
+    return asking(rig, joining("g"))
+
+
+def a_member_is_told_its_id(rig: ConsumerRig) -> Callable[[], Any]:
+    return asking(rig, joining("g", requires_known_member_id=True))
+
+
+def the_last_member_joins_again(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    settled(rig, joining("g", new_id="d"))
+    settled(rig, joining("g", "a"))
+    return asking(rig, joining("g", "b"))
+
+
+def a_static_member_comes_back(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig, static=True)
+    return asking(rig, joining("g", new_id="a2", group_instance_id="i-a"))
+
+
+def a_static_member_comes_back_with_another_protocol(rig: ConsumerRig) -> Callable[[], Any]:
+    settled(rig, joining("g", new_id="a", group_instance_id="i-a", protocols=(*said("x"), *said("y"))))
+    rig.advance(0)
+    settled(rig, SyncGroup("g", "a", 1, {"a": SHARE}))
+    return asking(rig, joining("g", new_id="a2", group_instance_id="i-a", protocols=(*said("y"), *said("x"))))
+
+
+def a_classic_member_joins_an_empty_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
+    emptied_consumer_group(rig, "g")
+    return asking(rig, joining("g"))
+
+
+def a_classic_member_joins_a_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
+    settled(rig, consumer(rig, "g", "k"))
+    return asking(rig, joining("g", new_short_id="short"))
+
+
+def a_plan_comes(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    settled(rig, joining("g", "a"))
+    generation = settled(rig, joining("g", "b")).generation_id
+    settled(rig, SyncGroup("g", "b", generation, {}))
+    return asking(rig, SyncGroup("g", "a", generation, {"a": SHARE + b"new", "b": SHARE}))
+
+
+def a_plan_is_asked_for(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    return asking(rig, SyncGroup("g", "b", 2, {}))
+
+
+def a_plan_is_too_large(rig: ConsumerRig) -> Callable[[], Any]:
+    ask = a_plan_comes(rig)
+    rig.partitions[0].max_message_bytes = 300
+    return ask
+
+
+def a_classic_member_syncs_in_a_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
+    mixed(rig)
+    epoch = settled(rig, joining("g", "b")).generation_id
+    return asking(rig, SyncGroup("g", "b", epoch, {}))
+
+
+def a_member_heartbeats(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    return asking(rig, Heartbeat("g", "b", 2))
+
+
+def a_classic_member_heartbeats_in_a_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
+    mixed(rig)
+    return asking(rig, Heartbeat("g", "b", 2))
+
+
+def one_of_two_leaves(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    return asking(rig, LeaveGroup("g", [LeavingMember("a")]))
+
+
+def all_leave(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    return asking(rig, LeaveGroup("g", [LeavingMember("a"), LeavingMember("b")]))
+
+
+def classic_members_leave_a_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
+    mixed(rig)
+    return asking(rig, LeaveGroup("g", [LeavingMember("a"), LeavingMember("unknown")]))
+
+
+def a_consumer_group_begins(rig: ConsumerRig) -> Callable[[], Any]:
+    return asking(rig, consumer(rig, "g", "k", pattern="t.*", topics=[]))
+
+
+def a_classic_group_is_taken_over(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    settled(rig, joining("g", "a"))
+    return asking(rig, consumer(rig, "g", "k"))
+
+
+def a_consumer_member_reads_something_else(rig: ConsumerRig) -> Callable[[], Any]:
+    settled(rig, consumer(rig, "g", "k"))
+    settled(rig, consumer(rig, "g", "l"))
+    return asking(rig, consumer(rig, "g", "k", 2, topics=["u"], owned={}, rebalance_timeout_ms=30_000))
+
+
+def the_last_consumer_member_leaves_classic_ones(rig: ConsumerRig) -> Callable[[], Any]:
+    mixed(rig)
+    return asking(rig, consumer(rig, "g", "k", -1))
+
+
+def a_static_consumer_member_comes_back(rig: ConsumerRig) -> Callable[[], Any]:
+    settled(rig, consumer(rig, "g", "k", instance_id="i"))
+    settled(rig, consumer(rig, "g", "k", -2, instance_id="i"))
+    return asking(rig, consumer(rig, "g", "k2", instance_id="i"))
+
+
+def a_static_consumer_member_comes_back_as_a_classic_one(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    settled(rig, consumer(rig, "g", "k", instance_id="i"))
+    settled(rig, consumer(rig, "g", "k", -2, instance_id="i"))
+    return asking(rig, joining("g", group_instance_id="i"))
+
+
+def groups_are_described(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    return asking(rig, DescribeGroup("g"))
+
+
+def consumer_groups_are_described(rig: ConsumerRig) -> Callable[[], Any]:
+    settled(rig, consumer(rig, "g", "k"))
+    return asking(rig, DescribeConsumerGroup("g"))
+
+
+def groups_are_listed(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    return asking(rig, ListGroups())
+
+
+def groups_are_deleted(rig: ConsumerRig) -> Callable[[], Any]:
+    emptied_consumer_group(rig, "e")
+    rig.commit("g", "t", {0: 1})
+    return asking(rig, DeleteGroups(["g", "e", "unknown"]))
+
+
+def a_session_ends(rig: ConsumerRig) -> Callable[[], Any]:
+    stable(rig)
+    settled(rig, Heartbeat("g", "a", 2))
+    settled(rig, consumer(rig, "k", "k"))
+    return lambda: rig.advance(10_000)
+
+
+def a_consumer_session_ends(rig: ConsumerRig) -> Callable[[], Any]:
+    settled(rig, consumer(rig, "g", "k"))
+    return lambda: rig.advance(45_000)
+
+
+def a_join_times_out(rig: ConsumerRig) -> Callable[[], Any]:
+    rig.runtime.submit(0, joining("g"))
+    return rig.scheduler.settle
+
+
+def a_sync_times_out(rig: ConsumerRig) -> Callable[[], Any]:
+    settled(rig, joining("g", new_id="a"))
+    rig.advance(0)
+    settled(rig, Heartbeat("g", "a", 1))
+    return lambda: rig.advance(60_000)
+
+
+def offsets_expire(rig: ConsumerRig) -> Callable[[], Any]:
+    rig.commit("g", "t", {0: 1, 1: 2})
+    emptied_consumer_group(rig, "e")
+    return lambda: rig.advance(600_000)
+
+
+def a_topic_is_deleted(rig: ConsumerRig) -> Callable[[], Any]:
+    rig.commit("g", "t", {0: 1, 1: 2})
+    return lambda: rig.runtime.on_event(TopicsDeleted(["t"]))
+
+
+def a_topic_changes(rig: ConsumerRig) -> Callable[[], Any]:
+    settled(rig, consumer(rig, "g", "k"))
+    return lambda: rig.runtime.on_notice(TopicsChanged(["t"], created=False))
+
+
+STORIES: list[Story] = [
+    commits, commits_of_many_partitions, planned_commits, offsets_are_fetched, offsets_are_deleted,
+    a_first_member_joins, a_member_is_told_its_id, the_last_member_joins_again, a_static_member_comes_back,
+    a_static_member_comes_back_with_another_protocol, a_classic_member_joins_an_empty_consumer_group,
+    a_classic_member_joins_a_consumer_group, a_plan_comes, a_plan_is_asked_for, a_plan_is_too_large,
+    a_classic_member_syncs_in_a_consumer_group, a_member_heartbeats, a_classic_member_heartbeats_in_a_consumer_group,
+    one_of_two_leaves, all_leave, classic_members_leave_a_consumer_group, a_consumer_group_begins,
+    a_classic_group_is_taken_over, a_consumer_member_reads_something_else,
+    the_last_consumer_member_leaves_classic_ones, a_static_consumer_member_comes_back,
+    a_static_consumer_member_comes_back_as_a_classic_one, groups_are_described, consumer_groups_are_described,
+    groups_are_listed, groups_are_deleted, a_session_ends, a_consumer_session_ends, a_join_times_out,
+    a_sync_times_out, offsets_expire, a_topic_is_deleted, a_topic_changes,
+]  # fmt: skip
+
+
+def new_rig() -> ConsumerRig:
+    rig = ConsumerRig(GroupConfig(offsets_retention_ms=1_000), partition_count=1)
+    rig.catalog.add("t", 2)
+    rig.catalog.add("u", 2)
+    return rig
+
+
+# --- what the log alone determines ------------------------------------------------------------------------------
+
+
+class Durable(NamedTuple):
+    """Of a shard, as it lives: all that records tell of, but of classic groups only what is not being formed."""
+
+    classic: dict[str, tuple[Any, ...]]
+    consumer: dict[str, tuple[Any, ...]]
+    offsets: dict[Any, Any]
+
+
+def durable(machine: GroupShard) -> Durable:
+    classic = {
+        name: (
+            group.state,
+            group.generation,
+            group.protocol,
+            group.leader,
+            {member_id: (member.group_instance_id, member.assignment) for member_id, member in group.members.items()},
+        )
+        for name, group in machine.groups.items()
+        if group.state in (State.STABLE, State.EMPTY) and group.persisted is not None
+    }
+    known = machine.durable_state()
+    return Durable(classic, known.consumer_groups, known.offsets)
+
+
+def read(rig: ConsumerRig) -> GroupShard:
+    """A shard that has read the log, record by record."""
+    machine = GroupShard(rig.config, rig.surroundings, rig._topic_id)
+    for offset, (key, value) in enumerate(rig.partitions[0].raw()):
+        assert key is not None
+        machine.replay(offset, Record(key, value))
+    return machine
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_records_tell_changes_when_they_are_replayed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = new_rig()
+    act = story(rig)
+    machine = rig.runtime.machine(0)
+    assert machine is not None
+    before = durable(machine)
+    looks: list[Durable] = []
+    append = MemoryPartition.append
+
+    def watched(partition: MemoryPartition, data: bytes) -> Any:
+        looks.append(durable(machine))
+        return append(partition, data)
+
+    monkeypatch.setattr(MemoryPartition, "append", watched)
+    act()
+    rig.scheduler.settle()
+    assert rig.runtime.machine(0) is machine
+    for look in looks[:1]:
+        for name, group in before.classic.items():
+            # A rebalance may have begun: that is not durable.
+            assert look.classic.get(name, group) == group
+        assert set(look.classic) <= set(before.classic)
+        assert look[1:] == before[1:]
+    after = durable(machine)
+    loaded = durable(read(rig))
+    assert after[1:] == loaded[1:]
+    for name, group in after.classic.items():
+        assert loaded.classic[name] == group
+
+
+# --- faults -----------------------------------------------------------------------------------------------------
+
+
+class InjectedFault(Exception):
+    """Of no kind that any code expects."""
+
+
+class Fault:
+    """Counts the lines of ``groups/`` that run; the one with the number ``at`` raises."""
+
+    def __init__(self, at: int = -1) -> None:
+        self.at = at
+        self.count = 0
+
+    def _trace(self, frame: FrameType, event: str, arg: object) -> Any:
+        if event == "line":
+            self.count += 1
+            if self.count == self.at:
+                sys.settrace(None)
+                raise InjectedFault(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        return self._trace
+
+    def _enter(self, frame: FrameType, event: str, arg: object) -> Any:
+        return self._trace if frame.f_code.co_filename.startswith(GROUPS) else None
+
+    def __enter__(self) -> Fault:
+        sys.settrace(self._enter)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+
+
+def whole_state(machine: GroupShard) -> list[Any]:
+    """Durable and soft."""
+    timers = machine._consumers.timers
+    return [
+        machine.durable_state(),
+        machine.groups,
+        {name: (group.refresh, group.static_members, group.owners) for name, group in machine.consumer_groups.items()},
+        timers._sessions,
+        timers._joins,
+        timers._revoking_in,
+        machine._consumers.patterns.due,
+    ]
+
+
+def loaded(rig: ConsumerRig) -> Driver[GroupShard]:
+    """A shard of another runtime as it is after a load just now."""
+    scheduler = Scheduler()
+    scheduler.now_ms = rig.scheduler.now_ms
+    runtime = GroupRuntime(
+        rig.config,
+        Environment(scheduler.call_soon, scheduler.call_at, scheduler.clock, scheduler.steady),
+        topic_id=rig._topic_id,
+        surroundings=rig.surroundings,
+    )
+    runtime.load(0, rig.partitions[0])
+    scheduler.settle()
+    return runtime._drivers[0]
+
+
+def timers_of(driver: Driver[GroupShard]) -> set[Any]:
+    return {key for key in driver.timers if isinstance(key, tuple)}  # the other is the driver's own
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_fault_at_any_line_leaves_what_a_load_finds(story: Story, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "odradek.broker")
+    rig = new_rig()
+    rig.commit("other", "t", {0: 7})
+    act = story(rig)
+    with Fault() as none:
+        act()
+        rig.scheduler.settle()
+    assert none.count
+    for at in sorted({1 + number * none.count // FAULTS_EACH for number in range(FAULTS_EACH)}):
+        rig = new_rig()
+        rig.commit("other", "t", {0: 7})
+        act = story(rig)
+        before = rig.runtime.machine(0)
+        with Fault(at) as fault:
+            answer = act()
+            now_ms = rig.scheduler.now_ms
+            rig.scheduler.settle()
+        assert fault.count == at, "the fault did not come"
+        machine = rig.runtime.machine(0)
+        assert machine is not None
+        assert machine is not before
+        assert rig.scheduler.now_ms == now_ms
+        twin = loaded(rig)
+        assert whole_state(machine) == whole_state(twin.machine)
+        assert timers_of(rig.runtime._drivers[0]) == timers_of(twin)
+        if isinstance(answer, Deferred):
+            assert answer.resolved
+        assert not rig.runtime._drivers[0]._parked
+
+
+# --- what no batch can take -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        commits, commits_of_many_partitions, planned_commits, offsets_are_deleted, groups_are_deleted,
+        a_static_member_comes_back, a_classic_member_joins_a_consumer_group, classic_members_leave_a_consumer_group,
+        a_consumer_group_begins, a_classic_group_is_taken_over, a_consumer_member_reads_something_else,
+        the_last_consumer_member_leaves_classic_ones, a_static_consumer_member_comes_back,
+        a_static_consumer_member_comes_back_as_a_classic_one,
+    ],
+)  # fmt: skip
+def test_what_no_batch_can_take_is_refused_and_changes_nothing(story: Story) -> None:
+    rig = new_rig()
+    act = story(rig)
+    machine, driver = rig.runtime.machine(0), rig.runtime._drivers[0]
+    assert machine is not None
+    before, timers = deepcopy(whole_state(machine)), timers_of(driver)
+    end = rig.partitions[0].log_end_offset
+    rig.partitions[0].max_message_bytes = 100
+    answer = act()
+    rig.scheduler.settle()
+    errors = answer.value if isinstance(answer.value, list) else [(None, answer.value.error)]
+    assert {error for _, error in errors} == {ErrorCode.unknown_server_error}
+    assert rig.runtime.machine(0) is machine
+    assert rig.partitions[0].log_end_offset == end
+    after = whole_state(machine)
+    for state in (before, after):
+        for name, (_, *rest) in state[2].items():
+            state[2][name] = rest  # when topics were looked at may be noted
+    assert after == before
+    assert timers_of(driver) == timers
