@@ -213,7 +213,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def replay_gives_what_was_lived(self) -> None:  # behaviour 36
         lived = self.rig.shard(GROUP)
-        replayed = GroupShard(self.rig.config, self.rig.surroundings)
+        replayed = GroupShard(self.rig.config, self.rig.image)
         for offset, (key, value) in enumerate(self.rig.partition_of(GROUP).raw()):
             assert key is not None
             replayed.replay(offset, Record(key, value))
@@ -247,7 +247,7 @@ class Groups(RuleBasedStateMachine):
             for partition in partitions
         )
         read = set().union(*(group.topics_of(member) for member in group.members.values()))
-        found = [topic for topic in map(self.rig.surroundings.topic, read) if topic is not None]
+        found = [topic for topic in map(self.rig.image.topic, read) if topic is not None]
         assert owned == sorted((topic.topic_id, number) for topic in found for number in range(topic.partition_count))
         for client in self.clients.values():
             held = {

@@ -32,7 +32,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import GroupRecord, OffsetCommitRecord, decode
 from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import Surroundings
+from odradek.groups.consumer_group import MetadataImage
 from odradek.groups.messages import (
     DeleteGroups,
     OffsetCommit,
@@ -119,10 +119,10 @@ class WatchedShard(GroupShard):
         self,
         coordinator: Coordinator,
         config: GroupConfig,
-        surroundings: Surroundings | None,
+        image: MetadataImage | None,
         topic_id: TopicIds | None,
     ) -> None:
-        super().__init__(config, surroundings, topic_id)
+        super().__init__(config, image, topic_id)
         self.watch = Watch()
         self._coordinator = coordinator
 
@@ -298,7 +298,7 @@ class Coordinator:
                 steady=world.steady,
             ),
             topic_id=self.topics.id_of,
-            surroundings=self.topics,
+            image=self.topics,
         )
         self.runtime.partition_count = len(self.logs)
         for log in self.logs:

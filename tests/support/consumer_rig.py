@@ -105,7 +105,7 @@ class ConsumerRig(Rig):
 
     def change_topics(self, *names: str, created: bool = False) -> None:
         """What the broker tells the groups after it changed the catalogue."""
-        self.surroundings.version += 1
+        self.image.version += 1
         self.runtime.on_topics_changed(names, created=created)
 
 

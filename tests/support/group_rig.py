@@ -188,7 +188,7 @@ class FakeCatalog:
         return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
 
 
-class RigSurroundings:
+class RigMetadataImage:
     """What groups see: the catalogue's topics, and ``settings`` of single groups by (group, name)."""
 
     def __init__(self, catalog: FakeCatalog) -> None:
@@ -259,7 +259,7 @@ class Rig:
         self._uuids = itertools.count(1)
         self.reply_bytes: list[int] = []
         """What handlers have counted of long replies."""
-        self.surroundings = RigSurroundings(self.catalog)
+        self.image = RigMetadataImage(self.catalog)
         self.restart()
 
     def restart(self) -> None:
@@ -273,7 +273,7 @@ class Rig:
             self.config,
             Environment(scheduler.call_soon, scheduler.call_at, scheduler.clock, scheduler.steady),
             topic_id=self._topic_id,
-            surroundings=self.surroundings,
+            image=self.image,
         )
         self.runtime.partition_count = len(self.partitions)
         for index, partition in enumerate(self.partitions):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import pytest
 
-from odradek.broker import config, config_keys
+from odradek.broker import config, config_keys, config_table
 from odradek.broker.config import BrokerConfig, log_config
 from odradek.broker.config_description import describe_broker, describe_topic
 from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import Source
-from odradek.broker.metadata_image import group_config
 from odradek.broker.quotas import Quotas
 from odradek.core.errors import ConfigError
+from odradek.groups import config as groups_config
+from odradek.groups.config import GroupConfig
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,50 @@ def test_every_default_is_valid_and_has_its_attribute() -> None:
 
 def test_no_name_is_in_two_tables() -> None:
     assert not config_keys.broker_keys().keys() & config_keys.inert_broker_keys().keys()
+    rows = [*config_table.BROKER.strip().splitlines(), *GroupConfig.rows()]
+    assert sorted(row.partition(" |")[0] for row in rows) == sorted(config_keys.broker_keys())
     assert config_keys.broker_keys().keys() | config_keys.inert_broker_keys().keys() >= DYNAMIC
+
+
+@dataclass(slots=True, frozen=True)
+class MorePatient(GroupConfig):
+    """The settings of groups, and one more."""
+
+    patience_ms: int = groups_config._setting(
+        "group.patience.minutes | int | 7 | 1.. | How long nothing is said.", lambda minutes: minutes * 60_000
+    )
+
+
+@pytest.fixture
+def one_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    cached = (config_keys.broker_keys, config_keys.topic_keys)
+    with monkeypatch.context() as patch:
+        patch.setattr(groups_config, "GroupConfig", MorePatient)
+        for one in cached:
+            one.cache_clear()
+        yield
+    for one in cached:
+        one.cache_clear()
+
+
+@pytest.mark.usefixtures("one_more")
+def test_one_declaration_makes_a_setting_of_groups() -> None:
+    broker = BrokerConfig.parse(["group.patience.minutes=9"])
+    assert MorePatient.of(broker.value).patience_ms == 9 * 60_000
+    assert MorePatient.of(BrokerConfig().value) == MorePatient()
+    assert MorePatient().patience_ms == 7 * 60_000
+    with pytest.raises(ConfigError, match="at least 1"):
+        BrokerConfig.parse(["group.patience.minutes=0"])
+    broker.set_dynamic({"group.patience.minutes": "3"})
+    assert MorePatient.of(broker.value).patience_ms == 3 * 60_000
+    (row,) = (row for row in describe_broker(broker) if row.key.name == "group.patience.minutes")
+    assert (row.value, row.key.default, row.key.doc) == ("3", "7", "How long nothing is said.")
+
+
+def test_groups_and_the_broker_have_the_same_defaults() -> None:
+    assert GroupConfig.of(BrokerConfig().value) == GroupConfig()
+    with pytest.raises(ConfigError, match="unknown config"):
+        BrokerConfig.parse(["group.patience.minutes=9"])
 
 
 def test_every_setting_acts_or_says_why_not() -> None:
@@ -231,6 +278,6 @@ def test_what_kafka_keeps_for_its_tests_is_taken_and_listed_only_where_it_is_set
     assert "unstable.api.versions.enable" not in names
     assert "log.initial.task.delay.ms" not in DYNAMIC
     settings = ["group.consumer.regex.refresh.interval.ms=10000"]
-    assert group_config(BrokerConfig.parse(settings)).consumer_regex_refresh_interval_ms == 10_000
+    assert GroupConfig.of(BrokerConfig.parse(settings).value).consumer_regex_refresh_interval_ms == 10_000
     with pytest.raises(ConfigError, match="at least 10000"):
         BrokerConfig.parse(["group.consumer.regex.refresh.interval.ms=5"])

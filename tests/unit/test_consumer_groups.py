@@ -137,7 +137,7 @@ def test_assignments_keep_their_distance(rig: ConsumerRig) -> None:
 
 
 def test_a_group_may_have_settings_of_its_own(rig: ConsumerRig) -> None:
-    settings = rig.surroundings.settings
+    settings = rig.image.settings
     settings["g", "consumer.assignment.interval.ms"] = "0"
     settings["g", "consumer.heartbeat.interval.ms"] = "7000"
     settings["g", "consumer.session.timeout.ms"] = "50000"

@@ -368,7 +368,7 @@ def durable(machine: GroupShard) -> Durable:
 
 def read(rig: ConsumerRig) -> GroupShard:
     """A shard that has read the log, record by record."""
-    machine = GroupShard(rig.config, rig.surroundings, rig._topic_id)
+    machine = GroupShard(rig.config, rig.image, rig._topic_id)
     for offset, (key, value) in enumerate(rig.partitions[0].raw()):
         assert key is not None
         machine.replay(offset, Record(key, value))
@@ -461,7 +461,7 @@ def loaded(rig: ConsumerRig) -> Driver[GroupShard]:
         rig.config,
         Environment(scheduler.call_soon, scheduler.call_at, scheduler.clock, scheduler.steady),
         topic_id=rig._topic_id,
-        surroundings=rig.surroundings,
+        image=rig.image,
     )
     runtime.load(0, rig.partitions[0])
     scheduler.settle()

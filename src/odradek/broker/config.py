@@ -69,23 +69,11 @@ class BrokerConfig:
     max_connections_per_ip_overrides: str
     queued_max_request_bytes: int
     """Memory for unfinished requests of all connections; 0 or less: no limit. Never below the longest request."""
-    offset_metadata_max_bytes: int
-    offsets_retention_minutes: int
-    offsets_retention_check_interval_ms: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     offsets_topic_compression_codec: int
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    group_initial_rebalance_delay_ms: int
-    group_consumer_session_timeout_ms: int
-    group_consumer_heartbeat_interval_ms: int
     group_consumer_assignment_interval_ms: int
-    group_consumer_max_size: int
-    group_consumer_regex_refresh_interval_ms: int
-    group_consumer_assignors: tuple[str, ...]
     group_consumer_migration_policy: str
     quota_window_num: int
     quota_window_size_seconds: int
@@ -156,6 +144,10 @@ class BrokerConfig:
         self._check_connections()
         self._check_groups()
 
+    def value(self, name: str) -> Any:  # of the setting's type
+        """The value of a setting by its name."""
+        return getattr(self, name.replace(".", "_"))
+
     def after(self, changes: Mapping[str, str | None], *, cluster_wide: bool) -> BrokerConfig:
         """The settings as they would be with these changed while running, ``None`` taking one back.
 
@@ -185,7 +177,7 @@ class BrokerConfig:
     def _check_groups(self) -> None:
         for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
             name, least, most = (f"group.consumer.{end}{what}" for end in ("", "min.", "max."))
-            low, value, high = (getattr(self, key.replace(".", "_")) for key in (least, name, most))
+            low, value, high = map(self.value, (least, name, most))
             if not low <= value <= high:
                 raise ConfigError(f"{name} of {value} must lie between {least} ({low}) and {most} ({high})")
         policy = self.group_consumer_migration_policy

@@ -1,6 +1,7 @@
 """Kafka's settings by name: type, default and limits of each, and how a value is read.
 
-The tables are ``config_table`` (settings that act) and ``config_ignored`` (those that do not).
+The tables are ``config_table`` (settings that act), ``groups/config`` (those of them that groups go by) and
+``config_ignored`` (those that do not act).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 from odradek.broker import config_table
 from odradek.core.errors import ConfigError
+from odradek.groups import config as groups_config
 
 
 class ConfigType(IntEnum):
@@ -148,7 +150,7 @@ def _default(cell: str) -> str | None:
 def broker_keys() -> dict[str, ConfigKey]:
     """The broker settings that act."""
     keys = {}
-    for row in _rows(config_table.BROKER):
+    for row in (*_rows(config_table.BROKER), *groups_config.GroupConfig.rows()):
         name, kind, default, limits, doc = _cells(row, 5)
         keys[name] = ConfigKey(name, ConfigType[kind.upper()], _default(default), limits, doc)
     return keys

@@ -1,7 +1,8 @@
 """Every setting by Kafka's name: type, default, limits, what it does here.
 
 A broker's row: ``name | type | default | limits | what it does``; a topic's: ``… | limits | falls back to``, the
-broker settings whose values it takes while unset, first one first, and whose text it shares. A default of ``-``
+broker settings whose values it takes while unset, first one first, and whose text it shares. The broker settings that
+groups go by are declared in ``groups/config``, in rows of the same kind. A default of ``-``
 means unset. Limits: ``a..b`` (either end may be open, `` or c`` behind it allows that value too), ``in x,y`` for one
 of these, ``list x,y`` for a list of these, ``replicas`` for ``*`` or partition:broker pairs. Broker rows act; what is
 accepted without effect is in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
@@ -71,34 +72,20 @@ max.connections | int | 2147483647 | 0.. | Connections at a time.
 max.connections.per.ip | int | 2147483647 | 0.. | Connections at a time from one address.
 max.connections.per.ip.overrides | string | | | Other numbers for single hosts: host:count,127.0.0.1:count.
 queued.max.request.bytes | long | 134217728 | | Memory for unfinished requests; -1 no limit, which is Kafka's default.
-offset.metadata.max.bytes | int | 4096 | | Length of the text that may go with a committed offset.
-offsets.retention.minutes | int | 10080 | 1.. | How long offsets of an empty group are kept.
-offsets.retention.check.interval.ms | long | 600000 | 1.. | How often expired offsets are looked for.
 offsets.topic.num.partitions | int | 50 | 1.. | Partitions of __consumer_offsets.
 offsets.topic.replication.factor | short | 1 | 1.. | Its replicas. Kafka's 3 is beyond one broker.
 offsets.topic.segment.bytes | int | 104857600 | 1.. | Segment size of __consumer_offsets.
 offsets.topic.compression.codec | int | 0 | 0..4 | Codec of batches of commits: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-group.min.session.timeout.ms | int | 6000 | | The shortest session timeout a member may ask for.
-group.max.session.timeout.ms | int | 1800000 | | The longest.
-group.max.size | int | 2147483647 | 1.. | Members of a group.
-group.consumer.session.timeout.ms | int | 45000 | 1.. | How long a KIP-848 member may be silent.
 group.consumer.min.session.timeout.ms | int | 45000 | 1.. | The shortest a group may set for itself.
 group.consumer.max.session.timeout.ms | int | 60000 | 1.. | The longest.
-group.consumer.heartbeat.interval.ms | int | 5000 | 1.. | How often KIP-848 members are told to heartbeat.
 group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. | The shortest a group may set for itself.
 group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | The longest.
-group.consumer.assignment.interval.ms | int | 1000 | 0.. | The least time between two assignments of a KIP-848 group.
 group.consumer.min.assignment.interval.ms | int | 0 | 0.. | The shortest a group may set for itself.
 group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | The longest.
-group.consumer.regex.refresh.interval.ms | int | 600000 | 10000.. | How old the topics of a group's pattern get.
-group.consumer.max.size | int | 2147483647 | 1.. | Members of a KIP-848 group.
-group.consumer.assignors | list | uniform,range | list uniform,range | The server's assignors; the first is the default.
-group.consumer.migration.policy | string | bidirectional | | Ways groups change sides: upgrade, downgrade, disabled.
 quota.window.num | int | 11 | 1.. | Windows over which a client's rate is taken.
 quota.window.size.seconds | int | 1 | 1.. | Length of each of them.
 controller.quota.window.num | int | 11 | 1.. | Windows whose permits to create and delete partitions add up.
 controller.quota.window.size.seconds | int | 1 | 1.. | Length of each of them.
-group.initial.rebalance.delay.ms | int | 0 | | How long a new group waits for members. Kafka's default is 3000.
 """
 
 TOPIC = """

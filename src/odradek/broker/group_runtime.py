@@ -8,14 +8,14 @@ from odradek.coordinator.runtime import Environment, Runtime
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import Surroundings
+from odradek.groups.consumer_group import MetadataImage
 from odradek.groups.messages import TopicsChanged, TopicsDeleted
 from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import GroupShard
 
 
 class GroupRuntime(Runtime[GroupShard]):
-    """``topic_id`` tells the id of a topic; ``surroundings`` is what KIP-848 groups see of the topics."""
+    """``topic_id`` tells the id of a topic; ``image`` is what KIP-848 groups see of the topics."""
 
     def __init__(
         self,
@@ -23,15 +23,15 @@ class GroupRuntime(Runtime[GroupShard]):
         environment: Environment,
         *,
         topic_id: TopicIds | None = None,
-        surroundings: Surroundings | None = None,
+        image: MetadataImage | None = None,
     ) -> None:
         self.config = config
         self._topic_id = topic_id
-        self._surroundings = surroundings
+        self._image = image
         super().__init__(OFFSETS_TOPIC, self._new_shard, environment, CommitRuns)
 
     def _new_shard(self, batch_bytes: Callable[[], int]) -> GroupShard:
-        machine = GroupShard(self.config, self._surroundings, self._topic_id)
+        machine = GroupShard(self.config, self._image, self._topic_id)
         machine.limit_batches(batch_bytes)
         return machine
 

@@ -8,32 +8,11 @@ from uuid import UUID
 from odradek.broker.config import BrokerConfig
 from odradek.broker.metadata_log import Catalog
 from odradek.catalog.shard import GROUP, Topic
-from odradek.groups.config import GroupConfig
 from odradek.groups.metadata_hash import TopicFacts
 
 
-def group_config(config: BrokerConfig) -> GroupConfig:
-    """The broker's settings as groups need them."""
-    return GroupConfig(
-        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_max_size=config.group_max_size,
-        consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-        consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-        consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
-        consumer_max_size=config.group_consumer_max_size,
-        consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
-        consumer_assignors=config.group_consumer_assignors,
-        consumer_migration_policy=config.group_consumer_migration_policy.lower(),
-    )
-
-
-class CatalogSurroundings:
-    """Catalogue and settings as ``groups.consumer_group.Surroundings``."""
+class CatalogMetadataImage:
+    """Catalogue and settings as ``groups.consumer_group.MetadataImage``."""
 
     def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
         self._catalog = catalog

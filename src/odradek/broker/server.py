@@ -109,11 +109,12 @@ class BrokerServer:
     def runtime(self) -> GroupRuntime:
         """The groups, made when the first of them is asked for."""
         from odradek.broker.group_runtime import GroupRuntime
-        from odradek.broker.metadata_image import CatalogSurroundings, group_config
+        from odradek.broker.metadata_image import CatalogMetadataImage
         from odradek.coordinator.runtime import Environment
+        from odradek.groups.config import GroupConfig
 
         runtime = GroupRuntime(
-            group_config(self.config),
+            GroupConfig.of(self.config.value),
             Environment(
                 call_soon=self.loop.call_soon,
                 call_at=self._alarms.call_at,
@@ -123,7 +124,7 @@ class BrokerServer:
                 long_work=self._long_work,
             ),
             topic_id=self._topic_id,
-            surroundings=CatalogSurroundings(self.catalog, self.config),
+            image=CatalogMetadataImage(self.catalog, self.config),
         )
         self.clock.on_moved.append(runtime.on_clock_moved)
         return runtime

@@ -42,7 +42,7 @@ class ClassicMembers:
 
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership
-        self._surroundings = membership.surroundings
+        self._image = membership.image
         self._timers = membership.timers
 
     # --- JoinGroup ------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class ClassicMembers:
         membership, group = self._membership, step.group
         owned = {
             topic_id: sorted(partitions)
-            for topic_id, partitions in migration.partitions_by_id(subscription.owned, self._surroundings).items()
+            for topic_id, partitions in migration.partitions_by_id(subscription.owned, self._image).items()
         }
         if not downgrades:
             target = yield from membership.plan(step, changed, out)
@@ -160,7 +160,7 @@ class ClassicMembers:
                 out.reply = SyncGroupReply(ErrorCode.rebalance_in_progress)
                 return out
             partitions = without_epochs(member.assigned)
-            assignment = migration.packed_assignment(classic, partitions, self._surroundings)
+            assignment = migration.packed_assignment(classic, partitions, self._image)
         except KafkaError as error:
             return Result(SyncGroupReply(error.code))
         except MalformedProtocol:

@@ -45,8 +45,8 @@ NOTHING: Partitions = {}
 _NEVER_MS = (1 << 31) - 1
 
 
-class Surroundings(Protocol):
-    """What groups see of the rest of the broker. Asking changes nothing."""
+class MetadataImage(Protocol):
+    """What groups see of the rest of the broker: topics, and settings of single groups. Asking changes nothing."""
 
     @property
     def version(self) -> int:
@@ -59,8 +59,8 @@ class Surroundings(Protocol):
         """A setting of this group alone; None: the broker's holds."""
 
 
-class Nowhere:
-    """Surroundings without topics."""
+class EmptyMetadataImage:
+    """No topics, no settings."""
 
     version = 0
 
@@ -286,16 +286,14 @@ class ConsumerGroup:
                 counted.add_resolved(resolved.topics, -1)
         return counted
 
-    def hash_of(self, subscriptions: Subscriptions, surroundings: Surroundings) -> int:
-        return result_of(self.hash_in_steps(subscriptions, surroundings, Pace()))
+    def hash_of(self, subscriptions: Subscriptions, image: MetadataImage) -> int:
+        return result_of(self.hash_in_steps(subscriptions, image, Pace()))
 
     @staticmethod
-    def hash_in_steps(
-        subscriptions: Subscriptions, surroundings: Surroundings, pace: Pace
-    ) -> Generator[None, None, int]:
+    def hash_in_steps(subscriptions: Subscriptions, image: MetadataImage, pace: Pace) -> Generator[None, None, int]:
         found: list[TopicFacts] = []
         for name in subscriptions.topics():
-            topic = surroundings.topic(name)
+            topic = image.topic(name)
             if topic is not None:
                 found.append(topic)
             if pace.spend():

@@ -27,7 +27,7 @@ from odradek.groups.classic_protocol import Membership
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_checks import check_epoch, check_request, check_size, identified
-from odradek.groups.consumer_group import ConsumerGroup, Surroundings
+from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
 from odradek.groups.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -55,13 +55,13 @@ class ConsumerMembership:
     def __init__(
         self,
         config: GroupConfig,
-        surroundings: Surroundings,
+        image: MetadataImage,
         groups: dict[str, ConsumerGroup],
         classic_groups: dict[str, ClassicGroup],
         classic: Membership,
     ) -> None:
         self.config = config
-        self.surroundings = surroundings
+        self.image = image
         self.groups = groups
         self.timers = MemberTimers()
         self._classic_groups = classic_groups
@@ -70,7 +70,7 @@ class ConsumerMembership:
         """How many bytes of records a batch takes."""
         self.pace = Pace()
         """How far the request at hand has got in its step."""
-        self.patterns = PatternResolution(config, surroundings, groups)
+        self.patterns = PatternResolution(config, image, groups)
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class ConsumerMembership:
         out.records.append(migration.classic_gone(group_id))
         if classic.state is State.EMPTY:
             return ConsumerGroup(group_id), classic
-        group = yield from migration.upgraded(classic, self.config, self.surroundings, self.pace)
+        group = yield from migration.upgraded(classic, self.config, self.image, self.pace)
         out.records += yield from migration.upgrade_records(group, self.pace)
         return group, classic
 
@@ -243,7 +243,7 @@ class ConsumerMembership:
     def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
         """Looks at the topics; begins a new epoch if they changed, or if ``is_new_epoch``."""
         group = step.group
-        metadata_hash = yield from group.hash_in_steps(step.subscriptions(), self.surroundings, self.pace)
+        metadata_hash = yield from group.hash_in_steps(step.subscriptions(), self.image, self.pace)
         epoch = group.epoch
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch += 1
@@ -293,7 +293,7 @@ class ConsumerMembership:
         """The ids of the topics that a member reads; ``counts`` gets their partitions."""
         topic_ids: list[bytes] = []
         for name in group.topics_of(member):
-            topic = self.surroundings.topic(name)
+            topic = self.image.topic(name)
             if topic is not None:
                 topic_ids.append(topic.topic_id)
                 counts[topic.topic_id] = topic.partition_count
@@ -380,7 +380,7 @@ class ConsumerMembership:
             for pattern in group.subscriptions.patterns
             if pattern not in subscriptions.patterns
         ]
-        metadata_hash = yield from group.hash_in_steps(subscriptions, self.surroundings, self.pace)
+        metadata_hash = yield from group.hash_in_steps(subscriptions, self.image, self.pace)
         out.records.append(records.group_epoch(group_id, group.epoch + 1, metadata_hash))
         check_size(out.records, limit)
         for member in leaving:
@@ -398,7 +398,7 @@ class ConsumerMembership:
     ) -> Generator[None, None, ClassicGroup]:
         """The group as the classic one that it is when its records are replayed. Raises KafkaError
         (GROUP_ID_NOT_FOUND)."""
-        classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.surroundings, pace=self.pace)
+        classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.image, pace=self.pace)
         replaced = None if joining is None else group.static_member(joining.instance_id)
         renamed = {} if joining is None or replaced is None else {replaced.member_id: joining.member_id}
         for record in group.tombstones(renamed):
@@ -506,5 +506,5 @@ class ConsumerMembership:
         self.timers.renew(now_ms, (group_id, member_id), timeout_ms, out)
 
     def _setting(self, group_id: str, name: str, default: int) -> int:
-        text = self.surroundings.group_setting(group_id, name)
+        text = self.image.group_setting(group_id, name)
         return default if text is None else int(text)

@@ -24,7 +24,7 @@ from odradek.groups.consumer_embedded import (
     read_assignment,
     read_subscription,
 )
-from odradek.groups.consumer_group import ConsumerGroup, Surroundings
+from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
 from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Partitions, with_epoch
 
 RECORD_WORK = 4
@@ -35,9 +35,9 @@ def classic_gone(group_id: str) -> Record:
     return Record(group_key(group_id), None)
 
 
-def partitions_by_id(listed: PartitionsByTopic, surroundings: Surroundings) -> Partitions:
+def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partitions:
     """Those of them that exist: a topic of this name may be another, and smaller, than the one that was meant."""
-    found = ((surroundings.topic(name), numbers) for name, numbers in listed)
+    found = ((image.topic(name), numbers) for name, numbers in listed)
     return {
         topic.topic_id: frozenset(number for number in numbers if number < topic.partition_count)
         for topic, numbers in found
@@ -45,10 +45,10 @@ def partitions_by_id(listed: PartitionsByTopic, surroundings: Surroundings) -> P
     }
 
 
-def packed_assignment(who: ClassicSide, partitions: Partitions, surroundings: Surroundings) -> bytes:
+def packed_assignment(who: ClassicSide, partitions: Partitions, image: MetadataImage) -> bytes:
     """An assignment as a classic member is told it. Raises MalformedProtocol."""
     version = read_subscription(who.protocols[0].metadata).version
-    found = ((surroundings.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
+    found = ((image.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
     return pack_assignment(version, [(topic.name, numbers) for topic, numbers in found if topic is not None])
 
 
@@ -56,7 +56,7 @@ def packed_assignment(who: ClassicSide, partitions: Partitions, surroundings: Su
 
 
 def upgraded(
-    group: ClassicGroup, config: GroupConfig, surroundings: Surroundings, pace: Pace
+    group: ClassicGroup, config: GroupConfig, image: MetadataImage, pace: Pace
 ) -> Generator[None, None, ConsumerGroup]:
     """The group as a KIP-848 group. Raises KafkaError (GROUP_ID_NOT_FOUND), as Kafka does where it cannot be one."""
     reason = ""
@@ -70,7 +70,7 @@ def upgraded(
         raise KafkaError(ErrorCode.unknown_server_error, "The group has no protocol yet.")
     if not reason:
         try:
-            return (yield from _upgraded(group, surroundings, pace))
+            return (yield from _upgraded(group, image, pace))
         except MalformedProtocol:
             reason = "the embedded consumer protocol is malformed"
         except _CustomData:
@@ -86,7 +86,7 @@ class _CustomData(Exception):
     """An assignor of the client's keeps data in the assignment, which would be lost."""
 
 
-def _upgraded(classic: ClassicGroup, surroundings: Surroundings, pace: Pace) -> Generator[None, None, ConsumerGroup]:
+def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Generator[None, None, ConsumerGroup]:
     epoch = classic.generation
     group = ConsumerGroup(classic.group_id, epoch, 0, epoch)
     for old in classic.members.values():
@@ -94,7 +94,7 @@ def _upgraded(classic: ClassicGroup, surroundings: Surroundings, pace: Pace) -> 
         listed, user_data = read_assignment(old.assignment) if old.assignment else ((), b"")
         if user_data:
             raise _CustomData
-        partitions = partitions_by_id(listed, surroundings)
+        partitions = partitions_by_id(listed, image)
         size = 5 + len(subscription.topics) + sum([1 + len(numbers) // 4 for _, numbers in listed])
         group.targets[old.member_id] = partitions
         group.put(
@@ -114,7 +114,7 @@ def _upgraded(classic: ClassicGroup, surroundings: Surroundings, pace: Pace) -> 
         )
         if pace.spend(size):
             yield
-    group.metadata_hash = yield from group.hash_in_steps(group.subscriptions, surroundings, pace)
+    group.metadata_hash = yield from group.hash_in_steps(group.subscriptions, image, pace)
     return group
 
 
@@ -156,7 +156,7 @@ def downgraded(
     leaving: Collection[str],
     joining: ConsumerMember | None,
     now_ms: int,
-    surroundings: Surroundings,
+    image: MetadataImage,
     *,
     pace: Pace,
 ) -> Generator[None, None, ClassicGroup]:
@@ -169,11 +169,11 @@ def downgraded(
     try:
         for member in group.members.values():
             if member.member_id not in leaving and member is not replaced:
-                _join(classic, member, group.targets.get(member.member_id, {}), surroundings)
+                _join(classic, member, group.targets.get(member.member_id, {}), image)
             if pace.spend(5 + len(member.topics)):
                 yield
         if joining is not None and replaced is not None:
-            _join(classic, joining, group.targets.get(replaced.member_id, {}), surroundings)
+            _join(classic, joining, group.targets.get(replaced.member_id, {}), image)
     except MalformedProtocol as error:
         text = f"Cannot downgrade the classic group {group.group_id}: {error}."
         raise KafkaError(ErrorCode.group_id_not_found, text) from error
@@ -182,7 +182,7 @@ def downgraded(
     return classic
 
 
-def _join(classic: ClassicGroup, who: ConsumerMember, target: Partitions, surroundings: Surroundings) -> None:
+def _join(classic: ClassicGroup, who: ConsumerMember, target: Partitions, image: MetadataImage) -> None:
     assert who.classic is not None
     member = Member(
         who.member_id,
@@ -192,6 +192,6 @@ def _join(classic: ClassicGroup, who: ConsumerMember, target: Partitions, surrou
         who.rebalance_timeout_ms,
         who.classic.session_timeout_ms,
         who.classic.protocols,
-        packed_assignment(who.classic, target, surroundings),
+        packed_assignment(who.classic, target, image),
     )
     classic.add(member, CONSUMER)

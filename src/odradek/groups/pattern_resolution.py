@@ -12,7 +12,7 @@ from odradek.core.pace import Pace
 from odradek.groups import assignors, regex
 from odradek.groups import consumer_records as records
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import ConsumerGroup, Surroundings
+from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
 from odradek.groups.consumer_member import ResolvedPattern
 from odradek.groups.consumer_step import Step
 from odradek.groups.consumer_timers import PATTERNS
@@ -31,11 +31,11 @@ class PatternResolution:
     def __init__(
         self,
         config: GroupConfig,
-        surroundings: Surroundings,
+        image: MetadataImage,
         groups: Mapping[str, ConsumerGroup],
     ) -> None:
         self._config = config
-        self._surroundings = surroundings
+        self._image = image
         self._groups = groups
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
         """How many bytes of records a batch takes."""
@@ -44,7 +44,7 @@ class PatternResolution:
         self._topics_created_at = -1  # version of the topics when the last one was created
 
     def on_topics_created(self) -> None:
-        self._topics_created_at = self._surroundings.version
+        self._topics_created_at = self._image.version
 
     def note(self, step: Step, out: Result) -> tuple[bool, bool]:
         """Whether the member's pattern has changed, and whether it is known already what that means.
@@ -99,7 +99,7 @@ class PatternResolution:
         if group is None or not group.subscriptions.patterns:
             self.due.discard(group_id)
             return
-        version, names = self._surroundings.version, list(self._surroundings.topic_names())
+        version, names = self._image.version, list(self._image.topic_names())
         patterns = list(group.subscriptions.patterns)
         steps = regex.resolve_in_steps(patterns, names)
         if len(patterns) * len(names) <= _MATCHES_AT_ONCE:
@@ -132,7 +132,7 @@ class PatternResolution:
                 subscriptions.add_resolved(topics)
             resolved = ResolvedPattern(topics, version, now_ms)
             out.records.append((yield from records.pattern_in_steps(group_id, pattern, resolved, pace)))
-        metadata_hash = yield from group.hash_in_steps(subscriptions, self._surroundings, pace)
+        metadata_hash = yield from group.hash_in_steps(subscriptions, self._image, pace)
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
             out.records.append(records.group_epoch(group_id, epoch, metadata_hash))

@@ -37,7 +37,7 @@ from odradek.groups.classic_records import ClassicChange
 from odradek.groups.commit_plan import CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_classic import ClassicMembers
-from odradek.groups.consumer_group import ConsumerGroup, Nowhere, Surroundings
+from odradek.groups.consumer_group import ConsumerGroup, EmptyMetadataImage, MetadataImage
 from odradek.groups.consumer_messages import ConsumerHeartbeat, DescribeConsumerGroup
 from odradek.groups.consumer_timers import KINDS
 from odradek.groups.kip848_protocol import ConsumerMembership
@@ -79,12 +79,12 @@ class DurableState(NamedTuple):
 class GroupShard:
     """See the module's docstring, and coordinator/shard for the contract.
 
-    ``surroundings`` is what KIP-848 groups see of the topics. ``topic_id`` tells the id of a topic: ``catch_up``
+    ``image`` is what KIP-848 groups see of the topics. ``topic_id`` tells the id of a topic: ``catch_up``
     deletes what was committed for another of its name. Without it, nothing is deleted there.
     """
 
     def __init__(
-        self, config: GroupConfig, surroundings: Surroundings | None = None, topic_id: TopicIds | None = None
+        self, config: GroupConfig, image: MetadataImage | None = None, topic_id: TopicIds | None = None
     ) -> None:
         self.config = config
         self.groups: dict[str, ClassicGroup] = {}
@@ -95,7 +95,7 @@ class GroupShard:
         self._membership = Membership(config, self.groups)
         self._offsets = Offsets(config, self.groups, self._membership, self.consumer_groups)
         self._consumers = ConsumerMembership(
-            config, surroundings or Nowhere(), self.consumer_groups, self.groups, self._membership
+            config, image or EmptyMetadataImage(), self.consumer_groups, self.groups, self._membership
         )
         self._classic_members = ClassicMembers(self._consumers)
         self._handlers: dict[type, Callable[[int, Any], Result | Steps]] = {
