@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -67,15 +66,9 @@ class Crowd:
         self.lines.append(lines_run(call))
 
     def tick(self) -> bool:
-        scheduler = self.rig.scheduler
-        if scheduler._soon:
-            self._count(scheduler._soon.pop(0))
-            return True
-        if not scheduler._alarms or scheduler._alarms[0][0] > scheduler.now_ms:
+        if not self.rig.world.is_due:
             return False
-        alarm = heapq.heappop(scheduler._alarms)[2]
-        if alarm.callback is not None:
-            self._count(alarm.callback)
+        self._count(self.rig.world.step)
         return True
 
     def settle(self) -> None:
@@ -84,7 +77,7 @@ class Crowd:
 
     def pass_time(self, by_ms: int) -> None:
         self.settle()
-        self.rig.scheduler.now_ms += by_ms
+        self.rig.world.now_ms += by_ms
         self.settle()
 
     def join(self, number: int, *, known: bool = False, instance: str | None = None) -> Deferred[Any]:
@@ -298,7 +291,7 @@ def _in_mid_step(crowd: Crowd) -> None:
     answers = [crowd.join(number) for number in range(len(crowd.ids))]
     while not crowd.rig.runtime._drivers[0]._current:
         if not crowd.tick():
-            crowd.rig.scheduler.now_ms += FIRST_WAIT_MS
+            crowd.rig.world.now_ms += FIRST_WAIT_MS
     assert not any(answer.resolved for answer in answers)
     crowd.answers = answers
 
@@ -365,7 +358,7 @@ def test_answers_leave_at_once_when_the_broker_stops() -> None:
 def test_sessions_go_on_when_the_time_jumps_between_two_steps(jump_ms: int) -> None:
     crowd = Crowd(topics=1)
     _in_mid_step(crowd)
-    crowd.rig.scheduler.set_by_ms += jump_ms
+    crowd.rig.world.jumped_ms += jump_ms
     crowd.rig.runtime.clock()
     crowd.settle()
     crowd.pass_time(SESSION_MS - 2_000)

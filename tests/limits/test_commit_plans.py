@@ -203,12 +203,12 @@ class Broker:
             broker: Any = self.rig
             reply = k08_offset_commit.handle(broker, context, request)
             if isinstance(reply, GeneratorType):
-                reply = Scheduler(self.rig.scheduler.call_soon, clock=self._step).start(reply)
+                reply = Scheduler(self.rig.process.call_soon, clock=self._step).start(reply)
             reply.then(answers.append) if isinstance(reply, Deferred) else answers.append(reply)
 
         self._count(begin)
         while not answers:
-            self._count(self.rig.scheduler._soon.pop(0))
+            self._count(self.rig.world.step)
         (reply,) = answers
         return schemas.decode(8, version, Kind.RESPONSE, b"".join(reply) if isinstance(reply, list) else reply)[0]
 
@@ -324,7 +324,7 @@ def test_requests_behind_a_long_commit_are_handled_after_it_in_their_order() -> 
     _submit(rig, _long(count=3000, offset=11), answers, "long again")
     _submit(rig, OffsetFetch("g", [("t", (0, 2999, 3000))]), answers, "fetch again")
     assert answers == []
-    rig.scheduler.settle()
+    rig.world.settle()
     assert [name for name, _ in answers] == ["long", "fetch", "short", "long again", "fetch again"]
     fetched = dict(answers)
     assert [row[0] for row in next(iter(fetched["fetch"].topics))[1].values] == [3]
@@ -338,7 +338,7 @@ def test_topics_deleted_meanwhile_lose_their_offsets_after_the_commit() -> None:
     answers: list[tuple[str, Any]] = []
     _submit(rig, _long(), answers, "long")
     rig.runtime.on_topics_deleted(["t"])
-    rig.scheduler.settle()
+    rig.world.settle()
     assert [name for name, _ in answers] == ["long"]
     assert rig.shard("g").committed("g", "t", 0) is None
 
@@ -348,18 +348,18 @@ def test_a_shard_that_is_unloaded_answers_the_long_commit_and_what_waits_behind_
     answers: list[tuple[str, Any]] = []
     _submit(rig, _long(), answers, "long")
     _submit(rig, Heartbeat("g", 1, "m"), answers, "behind")
-    rig.scheduler._soon.pop(0)()
+    rig.world.step()
     rig.runtime.unload(0)
     assert answers == [
         ("long", OffsetCommitReply(ErrorCode.not_coordinator)),
         ("behind", ErrorCode.not_coordinator),
     ]
-    rig.scheduler.settle()
+    rig.world.settle()
     assert len(answers) == 2
     rig.runtime.load(0, rig.partitions[0])
-    rig.scheduler.settle()
+    rig.world.settle()
     _submit(rig, _long(), answers, "later")
-    rig.scheduler.settle()
+    rig.world.settle()
     assert answers[-1][1].error is ErrorCode.none
 
 
@@ -372,12 +372,12 @@ def test_an_append_that_fails_meanwhile_answers_all_of_them() -> None:
     _submit(rig, _long(count=1), answers, "short")  # whose append fails in the next tick
     _submit(rig, _long(), answers, "long")
     _submit(rig, OffsetFetch("g", [("t", (0,))]), answers, "fetch")
-    rig.scheduler.settle()
+    rig.world.settle()
     assert {name: reply.error for name, reply in answers} == {
         "short": ErrorCode.not_coordinator,
         "long": ErrorCode.not_coordinator,
         "fetch": ErrorCode.not_coordinator,
     }
     _submit(rig, _long(), answers, "later")
-    rig.scheduler.settle()
+    rig.world.settle()
     assert answers[-1][1].error is ErrorCode.none

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def _rig() -> Rig:
     for number in range(GROUPS):
         for topic in ("t", "u"):
             _commit(rig, f"g{number}", topic, PARTITIONS)
-    rig.scheduler.settle()
+    rig.world.settle()
     return rig
 
 
@@ -38,7 +37,7 @@ def _commit(rig: Rig, group: str, topic: str, partitions: int) -> None:
     for first in range(0, partitions, 5000):
         some = rows[first : first + 5000]
         rig.runtime.submit(0, OffsetCommit(group, [TopicCommit(topic, found.id.bytes, some)]))
-        rig.scheduler.settle()
+        rig.world.settle()
 
 
 def _kept(rig: Rig, topic: str) -> int:
@@ -47,28 +46,20 @@ def _kept(rig: Rig, topic: str) -> int:
 
 def _settle(rig: Rig, lines: list[int]) -> None:
     """Runs what is due, and counts the work of each callback."""
-    scheduler = rig.scheduler
-    while True:
-        if scheduler._soon:
-            lines.append(lines_run(scheduler._soon.pop(0)))
-        elif scheduler._alarms and scheduler._alarms[0][0] <= scheduler.now_ms:
-            alarm = heapq.heappop(scheduler._alarms)[2]
-            if alarm.callback is not None:
-                lines.append(lines_run(alarm.callback))
-        else:
-            return
+    while rig.world.is_due:
+        lines.append(lines_run(rig.world.step))
 
 
 def _run_some(rig: Rig, count: int) -> None:
     for _ in range(count):
-        rig.scheduler._soon.pop(0)()
+        rig.world.step()
 
 
 def _is_as_read(rig: Rig) -> bool:
     """Whether a restart would find what is known."""
     lived = rig.shard("g").durable_state()
     rig.runtime.load(0, rig.partitions[0])
-    rig.scheduler.settle()
+    rig.world.settle()
     return bool(rig.shard("g").durable_state() == lived)
 
 
@@ -86,7 +77,7 @@ def test_the_offsets_of_a_deleted_topic_go_in_steps() -> None:
 def test_offsets_expire_in_steps() -> None:
     rig = _rig()
     lines: list[int] = []
-    rig.scheduler.now_ms += 2_000_000
+    rig.world.now_ms += 2_000_000
     _settle(rig, lines)
     assert (_kept(rig, "t"), _kept(rig, "u")) == (0, 0)
     assert rig.shard("g").durable_state().groups == {}
@@ -100,7 +91,7 @@ def test_the_first_part_of_what_goes_is_written_too() -> None:
     rig.catalog.add("t", 1000)
     _commit(rig, "g", "t", 1000)
     rig.runtime.on_topics_deleted(["t"])
-    rig.scheduler.settle()
+    rig.world.settle()
     assert _kept(rig, "t") == 0
     assert sum(value is None for _, value in rig.partitions[0].raw()) == 1000
 
@@ -111,7 +102,7 @@ def test_requests_wait_until_a_topics_offsets_are_gone() -> None:
     rig.runtime.on_topics_deleted(["t"])
     rig.runtime.submit(0, OffsetFetch("g39", [("t", (0,)), ("u", (0,))])).then(fetched.append)
     assert fetched == []
-    rig.scheduler.settle()
+    rig.world.settle()
     assert [rows.values[0][0] for _, rows in fetched[0].topics] == [-1, 7]
 
 
@@ -139,7 +130,7 @@ def test_groups_of_more_offsets_than_a_batch_holds_stay() -> None:
     rig.partitions[0].max_message_bytes = 20_000
     answers: list[Any] = []
     rig.runtime.submit(0, DeleteGroups(["g0", "g1"])).then(answers.append)
-    rig.scheduler.settle()
+    rig.world.settle()
     assert answers == [[("g0", ErrorCode.unknown_server_error), ("g1", ErrorCode.unknown_server_error)]]
     assert _kept(rig, "t") == GROUPS * PARTITIONS
 
@@ -149,7 +140,7 @@ def test_each_part_is_written_before_the_next_is_made() -> None:
     rig.catalog.remove("t")
     before = len(rig.partitions[0].batches)
     rig.runtime.on_topics_deleted(["t"])
-    rig.scheduler.settle()
+    rig.world.settle()
     counts = [header.record_count for batch in rig.partitions[0].batches[before:] for _, header in scan(batch)]
     assert sum(counts) == GROUPS * PARTITIONS
     assert max(counts) <= PART_RECORDS
@@ -162,7 +153,7 @@ def test_the_offsets_of_a_topic_are_looked_at_some_at_a_time(partitions: int) ->
     rig.catalog.add("t", partitions)
     _commit(rig, "g", "t", partitions)
     lines: list[int] = []
-    rig.scheduler.now_ms += 2_000_000
+    rig.world.now_ms += 2_000_000
     _settle(rig, lines)
     assert _kept(rig, "t") == partitions
     assert max(lines) < LINES_PER_STEP
@@ -179,7 +170,7 @@ def test_what_is_committed_between_two_parts_stays() -> None:
     answers: list[Any] = []
     for group in ("g0", "g39"):  # of the one the old offset has gone, of the other it has not
         rig.runtime.submit(0, OffsetCommit(group, [TopicCommit("t", None, [(0, 8, -1, "")])])).then(answers.append)
-    rig.scheduler.settle()
+    rig.world.settle()
     assert [answer.error for answer in answers] == [ErrorCode.none] * 2
     assert [rig.shard("g").committed(group, "t", 0).offset for group in ("g0", "g39")] == [8, 8]
     assert _kept(rig, "t") == 2
@@ -188,12 +179,12 @@ def test_what_is_committed_between_two_parts_stays() -> None:
 
 def test_a_commit_while_offsets_expire_begins_their_retention_again() -> None:
     rig = _rig()
-    rig.scheduler.now_ms += 2_000_000
+    rig.world.now_ms += 2_000_000
     rig.runtime.timers.run_due()
     _run_some(rig, 3)
     assert 0 < _kept(rig, "t") < GROUPS * PARTITIONS
     rig.runtime.submit(0, OffsetCommit("g39", [TopicCommit("t", None, [(0, 8, -1, "")])]))
-    rig.scheduler.settle()
+    rig.world.settle()
     assert rig.shard("g").committed("g39", "t", 0).offset == 8
     assert (_kept(rig, "t"), _kept(rig, "u")) == (1, 0)
     assert _is_as_read(rig)
@@ -213,7 +204,7 @@ def test_after_a_crash_between_two_parts_the_rest_goes_too() -> None:
 
 def test_after_a_crash_while_offsets_expire_the_rest_goes_at_the_next_round() -> None:
     rig = _rig()
-    rig.scheduler.now_ms += 2_000_000
+    rig.world.now_ms += 2_000_000
     rig.runtime.timers.run_due()
     _run_some(rig, 3)
     left = _kept(rig, "t")
@@ -239,7 +230,7 @@ def test_a_partition_that_goes_while_a_step_runs_ends_it(comes_back: bool) -> No
     assert [reply.error for reply in fetched] == [ErrorCode.not_coordinator]
     if comes_back:
         rig.runtime.load(0, rig.partitions[0])
-    rig.scheduler.settle()
+    rig.world.settle()
     if comes_back:
         assert _kept(rig, "t") == 0
     else:
@@ -253,7 +244,7 @@ def test_an_append_that_fails_half_way_leaves_what_is_in_the_log(parts_before: i
     rig.runtime.on_topics_deleted(["t"])
     _run_some(rig, parts_before)
     rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
-    rig.scheduler.settle()
+    rig.world.settle()
     assert 0 < _kept(rig, "t") <= GROUPS * PARTITIONS
     rig.advance(11_000)  # the shard that was rebuilt looks again
     assert _kept(rig, "t") == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from types import GeneratorType, SimpleNamespace
 from typing import Any
@@ -39,8 +38,8 @@ class Steps:
             self.rig.catalog.add(f"topic-{number:05}", partitions)
         self.lines: list[int] = []
         ticks = itertools.count()
-        shares = Scheduler(self.rig.scheduler.call_soon, clock=lambda: float(next(ticks)))  # each step ends a share
-        self.rig.scheduler.start = shares.start  # type: ignore[method-assign]
+        # Each step ends a share.
+        self.rig.scheduler = Scheduler(self.rig.process.call_soon, clock=lambda: float(next(ticks)))
 
     def beat(self, member: str, epoch: int, **said: Any) -> Any:
         """The reply to a heartbeat; a member that joins says all it has to."""
@@ -73,20 +72,14 @@ class Steps:
         return pending.reply
 
     def pass_time(self, by_ms: int) -> None:
-        self.rig.scheduler.now_ms += by_ms
+        self.rig.world.now_ms += by_ms
         while self._tick():
             pass
 
     def _tick(self) -> bool:
-        scheduler = self.rig.scheduler
-        if scheduler._soon:
-            self.lines.append(lines_run(scheduler._soon.pop(0)))
-            return True
-        if not scheduler._alarms or scheduler._alarms[0][0] > scheduler.now_ms:
+        if not self.rig.world.is_due:
             return False
-        alarm = heapq.heappop(scheduler._alarms)[2]
-        if alarm.callback is not None:
-            self.lines.append(lines_run(alarm.callback))
+        self.lines.append(lines_run(self.rig.world.step))
         return True
 
     def names(self) -> list[str]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from kio.schema.index import api_key_map
 from kio.serial._introspect import classify_field
-from support.group_rig import START_MS, Rig
+from support.group_rig import Rig
 from support.instances import Instances, plain
+from support.world import START_MS
 
 from odradek.broker.scheduler import finish
 from odradek.core import records
@@ -148,11 +149,11 @@ def test_a_commit_of_a_long_id_in_a_log_is_loaded_and_ends_as_others_do(length: 
     # It goes with its topic, and the rest when its time has come; both have to be written with that id.
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
-    rig.scheduler.settle()
+    rig.world.settle()
     assert machine.committed(group, "t", 3) is None
     assert partition.records()[-1] == OffsetCommitRecord(OffsetKey(group, "t", 3), None)
     assert machine.committed(group, "u", 3) == COMMIT
-    rig.scheduler.advance(8 * 86_400_000)
+    rig.world.advance(8 * 86_400_000)
     assert partition.records()[-2:] == [
         OffsetCommitRecord(OffsetKey(group, "u", 3), None), GroupRecord(GroupKey(group), None)
     ]  # fmt: skip
@@ -230,7 +231,7 @@ def test_a_member_whose_id_would_be_too_long_is_refused() -> None:
         assert (reply.error_code is ErrorCode.unknown_server_error) == (version >= 5)
     rig = Rig(partition_count=1)
     joining = rig.start(JOIN_GROUP, 5, **(join | {"group_instance_id": "i" * 32_730}), client_id="c")
-    rig.scheduler.advance(4_000)
+    rig.world.advance(4_000)
     assert len(joining.reply.member_id) == 32_767
     sync = {"group_id": "g", "generation_id": 1, "member_id": joining.reply.member_id,
             "group_instance_id": "i" * 32_730, "assignments": []}  # fmt: skip

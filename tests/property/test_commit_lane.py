@@ -242,8 +242,8 @@ class Line:
 
         reply = k08_offset_commit.handle(self.rig, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
         if isinstance(reply, GeneratorType):
-            reply = Shares(self.rig.scheduler.call_soon).start(reply)
-            self.rig.scheduler.settle()  # its connection serves nothing else meanwhile
+            reply = Shares(self.rig.process.call_soon).start(reply)
+            self.rig.world.settle()  # its connection serves nothing else meanwhile
         reply.then(answer) if isinstance(reply, Deferred) else answer(reply)
 
     def replies(self) -> bytes:
@@ -309,23 +309,23 @@ def _play(line: Line, script: list[Any]) -> None:
                 sent.append(_frame(line, kind, number))
             line.feed(sent)
         elif event == "fail":
-            line.rig.scheduler.settle()
+            line.rig.world.settle()
             for partition in line.rig.partitions:
                 partition.fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
         elif event == "recreate":
-            line.rig.scheduler.settle()
+            line.rig.world.settle()
             line.rig.catalog.remove("t")
             line.rig.runtime.on_topics_deleted(["t"])
-            line.rig.scheduler.settle()
+            line.rig.world.settle()
             line.rig.catalog.add("t", 4)
         elif event == "load":
-            line.rig.scheduler.settle()
+            line.rig.world.settle()
             line.rig.runtime.load(0, line.rig.partitions[0])  # not awaited: commits meet a shard that is being read
         elif event == "advance":
             line.rig.advance(1000)
         else:
-            line.rig.scheduler.settle()
-    line.rig.scheduler.settle()
+            line.rig.world.settle()
+    line.rig.world.settle()
     line.rig.advance(CATCH_UP_MS)  # a shard that was rebuilt looks then for topics that are gone
 
 
@@ -348,7 +348,7 @@ def test_the_short_way_is_the_long_way(script: list[Any], room: int) -> None:
         assert machines[0].durable_state() == machines[1].durable_state()
         live = machines[0].durable_state()
         short.rig.runtime.load(index, short.rig.partitions[index])
-        short.rig.scheduler.settle()
+        short.rig.world.settle()
         reloaded = short.rig.runtime.machine(index)
         assert reloaded is not None
         assert reloaded.durable_state() == live
@@ -363,6 +363,8 @@ def test_the_short_way_is_the_long_way(script: list[Any], room: int) -> None:
 )
 @settings(max_examples=120)
 def test_commits_in_steps_are_answered_and_written_as_others_are(script: list[Any], step: int, max_bytes: int) -> None:
+    # Steps are waited for, and with them the end of the tick: so the others have it behind each event, too.
+    script = [each for event in script for each in (event, "tick")]
     at_once, in_steps = Line(short=False), Line(short=False)
     for line in (at_once, in_steps):
         for partition in line.rig.partitions:
@@ -385,7 +387,7 @@ def test_commits_in_steps_are_answered_and_written_as_others_are(script: list[An
         if max_bytes > 250:
             assert live == at_once.rig.runtime.machine(index).durable_state()  # type: ignore[union-attr]
         in_steps.rig.runtime.load(index, in_steps.rig.partitions[index])
-        in_steps.rig.scheduler.settle()
+        in_steps.rig.world.settle()
         assert in_steps.rig.runtime.machine(index).durable_state() == live  # type: ignore[union-attr]
     assert in_steps.replies() or not in_steps.slots
 
@@ -415,6 +417,6 @@ def test_commits_of_one_kind_take_the_short_way_from_the_third_on() -> None:
     kind = ("g", 8, (("t", (0, 1)),), "", -1)
     line.feed([_frame(line, kind, number) for number in range(50)])
     assert line.taken == 48
-    line.rig.scheduler.settle()
+    line.rig.world.settle()
     assert line.replies()
     assert [len(line.rig.partition_of("g").batches), len(line.rig.partition_of("g").raw())] == [1, 100]

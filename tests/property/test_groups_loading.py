@@ -9,7 +9,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.group_rig import START_MS, Rig
+from support.group_rig import Rig
+from support.world import START_MS
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan

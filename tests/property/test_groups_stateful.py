@@ -235,7 +235,7 @@ class Groups(RuleBasedStateMachine):
         group = self.rig.shard(GROUP).groups.get(GROUP)
         if group is not None and group.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE):
             longest = REBALANCE_MS * 2 + SESSION_MS
-            assert self.rig.scheduler.now_ms - group.state_since_ms <= longest
+            assert self.rig.world.now_ms - group.state_since_ms <= longest
 
     @invariant()
     def members_are_consistent(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.group_rig import START_MS, Rig
+from support.group_rig import Rig
+from support.world import START_MS
 
 from odradek.batches.encode import encode_batch, seal_batch
 from odradek.batches.header import scan
@@ -69,7 +70,7 @@ def test_groups_that_are_deleted_stay_so(commits: list[tuple[str, str, list[int]
             rig.catalog.add(topic)
     rig.restart()
     rig.runtime.submit(0, DeleteGroups(gone))
-    rig.scheduler.settle()
+    rig.world.settle()
     lived = rig.shard("g").durable_state()
     assert {key.group for key in lived.offsets} == {name for name, _, indexes in commits if indexes} - {*gone}
     assert all(len([*scan(batch)]) == 1 for batch in rig.partitions[0].batches)

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(_HERE)]
+sys.path[:0] = [str(_HERE), str(_HERE.parent)]
 
 if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set of strings would be another chance
     os.execve(
@@ -26,7 +26,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set of strings wou
 
 from sim_bugs import BUGS, having  # noqa: E402
 from sim_scenario import FAULTS, Scenario  # noqa: E402
-from sim_world import SimulationFailure  # noqa: E402
+from support.world import SimulationFailure  # noqa: E402
 
 LINES = 70
 

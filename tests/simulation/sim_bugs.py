@@ -16,7 +16,7 @@ from odradek.coordinator.loader import Loader
 from odradek.core.effects import Result, SetTimer
 from odradek.core.errors import ErrorCode
 from odradek.groups import assignors, kip848_protocol, offsets
-from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_protocol import JOIN, Membership
 from odradek.groups.commit_plan import CommitBlock
 from odradek.groups.consumer_group import ConsumerGroup
@@ -227,7 +227,7 @@ def _pending_joins_forgotten(real: Any) -> Any:
 def _no_record_of_an_empty_group(real: Any) -> Any:
     def complete(self: Membership, now_ms: int, group: Any, out: Any) -> Iterator[None]:
         yield from real(self, now_ms, group, out)
-        if group.state is State.EMPTY:
+        if not group.members:
             out.records.clear()
 
     return complete

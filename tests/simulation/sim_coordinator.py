@@ -14,8 +14,8 @@ from unittest.mock import patch
 from uuid import UUID
 
 from sim_ledger import Ledger
-from sim_log import SimLog
-from sim_world import SimulationFailure, World
+from support.world import Process, SimulationFailure, World
+from support.world_log import WorldLog
 
 import odradek.coordinator.answers as answers_module
 import odradek.coordinator.driver as driver_module
@@ -25,7 +25,6 @@ import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
 from odradek.broker import group_runtime
 from odradek.broker.group_runtime import GroupRuntime
-from odradek.coordinator.runtime import Environment
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Block, Complete, Park, Record, Result, Steps
 from odradek.core.errors import ErrorCode, KafkaError
@@ -242,9 +241,11 @@ class Coordinator:
         self.config = config
         self.topics = SimTopics(world)
         self.ledger = Ledger(world)
-        self.delete_retention_ms = delete_retention_ms
         self.lag_ms: Callable[[], int] = lambda: 0
-        self.logs = [SimLog(index, self._on_append) for index in range(partition_count)]
+        self.logs = [
+            WorldLog(world, index, delete_retention_ms=delete_retention_ms, on_append=self._on_append)
+            for index in range(partition_count)
+        ]
         self.shadows = [GroupShard(config, self.topics) for _ in self.logs]
         self.incarnations: dict[str, int] = {}
         """How often each classic group has ended: generations count anew from there."""
@@ -254,7 +255,7 @@ class Coordinator:
         self.is_read: Callable[[str, str], bool] = lambda group_id, topic: False
         """Whether a member that the group knows reads a topic."""
         self.runtime: GroupRuntime | None = None
-        self._alive: list[bool] = [False]
+        self._process = Process(world)
         self._dirty: set[int] = set()
         self._errors = _Errors()
         world.checks.append(self.check)
@@ -283,35 +284,26 @@ class Coordinator:
         self._log.propagate = self._propagates
 
     def start(self) -> None:
-        alive = self._alive = [True]
-
-        def guarded(callback: Callable[[], None]) -> Callable[[], None]:
-            return lambda: callback() if alive[0] else None
-
-        world = self.world
+        self._process = Process(self.world)
         self.runtime = GroupRuntime(
             self.config,
-            Environment(
-                call_soon=lambda callback: world.after(0, guarded(callback)),
-                call_at=lambda at_ms, callback: world.at(at_ms - world.jumped_ms, guarded(callback)),
-                clock=world.clock,
-                steady=world.steady,
-            ),
+            self._process.environment(),
             topic_id=self.topics.id_of,
             image=self.topics,
         )
         self.runtime.partition_count = len(self.logs)
         for log in self.logs:
-            log.high_watermark = log.log_end_offset
+            log.replicate()
             self.runtime.load(log.index, log)
-        world.note("broker", "starts")
+        self.world.note("broker", "starts")
 
     def crash(self, *, loses_tail: bool) -> None:
         """kill -9; with ``loses_tail`` what was not replicated is gone when it comes back."""
-        self._alive[0] = False
+        self._process.kill()
         self.runtime = None
         self.world.note("broker", "crashes")
         for log in self.logs:
+            log.crash()
             if loses_tail and (lost := log.truncate_to_high_watermark()):
                 self.world.note("log", "{} loses {} records", log.index, lost)
                 self._rebuild_shadow(log)
@@ -326,14 +318,16 @@ class Coordinator:
     def take_over(self, index: int) -> None:
         if self.runtime is not None:
             self.world.note("broker", "takes {} back", index)
-            self.logs[index].high_watermark = self.logs[index].log_end_offset
+            self.logs[index].replicate()
             self.runtime.load(index, self.logs[index])
 
     def compact(self, index: int) -> None:
         log = self.logs[index]
-        up_to = self.world.between(log.first_dirty_offset, log.high_watermark) if log.high_watermark else 0
-        saved = log.compact(self.world.clock(), up_to, self.delete_retention_ms)
-        self.world.note("log", "{} compacted up to {}: {} bytes less, {} left", index, up_to, saved, log.size)
+        if self.world.chance(0.5):
+            log.roll()  # else what came since stays as it is
+        saved = log.compact()
+        cleaned = log.log.cleaned_offset
+        self.world.note("log", "{} compacted up to {}: {} bytes less, {} left", index, cleaned, saved, log.size)
         self._check_reading(log)
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -410,13 +404,15 @@ class Coordinator:
         if self.runtime is not None:
             self.runtime.on_topics_changed([name])
             for log in self.logs:
-                certain = self.runtime.machine(log.index) is not None and log.fail_with is None and not log.lags
+                certain = (
+                    self.runtime.machine(log.index) is not None and log.fail_with is None and log.held_back is None
+                )
                 self.ledger.topic_deleted(log.index, name, certain=certain)
             self.runtime.on_topics_deleted([name])
 
     # --- what the shards show ---------------------------------------------------------------------------------
 
-    def _on_append(self, log: SimLog, rows: list[Row]) -> None:
+    def _on_append(self, log: WorldLog, rows: list[Row]) -> None:
         shadow = self.shadows[log.index]
         for row in rows:
             assert row.key is not None
@@ -425,7 +421,7 @@ class Coordinator:
             if isinstance(decoded, GroupRecord):
                 self._note_group(decoded)
         self._dirty.add(log.index)
-        if log.lags:
+        if log.held_back is not None:
             end = log.log_end_offset
             self.world.after(self.lag_ms(), lambda: self._replicated(log, end))
 
@@ -437,16 +433,16 @@ class Coordinator:
         else:
             self.emptied_ms[group_id] = None if record.value.members else record.value.current_state_timestamp_ms
 
-    def _replicated(self, log: SimLog, end: int) -> None:
+    def _replicated(self, log: WorldLog, end: int) -> None:
         if log.high_watermark < end <= log.log_end_offset:
-            log.high_watermark = end
+            log.held_back = end
             if self.runtime is not None:
                 self.runtime.on_high_watermark(log.index)
 
-    def _rebuild_shadow(self, log: SimLog) -> None:
+    def _rebuild_shadow(self, log: WorldLog) -> None:
         self.shadows[log.index] = self._read(log)
 
-    def _read(self, log: SimLog) -> GroupShard:
+    def _read(self, log: WorldLog) -> GroupShard:
         """A shard that has read the log, record by record."""
         shard = GroupShard(self.config, self.topics)
         for row in log.rows():
@@ -464,7 +460,7 @@ class Coordinator:
 
     def on_topics_known(self, shard: WatchedShard) -> None:
         log = self.logs[self._index_of(shard)]
-        self.ledger.topics_known(log.index, self.topics.id_of, certain=log.fail_with is None and not log.lags)
+        self.ledger.topics_known(log.index, self.topics.id_of, certain=log.fail_with is None and log.held_back is None)
 
     def on_expiry(self, shard: WatchedShard, now_ms: int, records: list[Record]) -> None:
         """The log will forget these: were they due?"""
@@ -518,7 +514,7 @@ class Coordinator:
                 self._same(machine.durable_state(), self.shadows[index].durable_state(), f"partition {index}")
             self._dirty.discard(index)
 
-    def _check_reading(self, log: SimLog) -> None:
+    def _check_reading(self, log: WorldLog) -> None:
         """A compacted log says what the whole one said."""
         self._same(self._read(log).durable_state(), self.shadows[log.index].durable_state(), f"compacted {log.index}")
 

@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import count
 from typing import Any, NamedTuple
 
-from sim_world import SimulationFailure, World
+from support.world import SimulationFailure, World
 
 from odradek.core.errors import ErrorCode
 from odradek.core.records import OffsetCommitValue

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim_coordinator import Coordinator
 from sim_network import Connection, Weather
-from sim_world import World
+from support.world import World
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim_coordinator import Coordinator
-from sim_world import Alarm, World
+from support.world import Alarm, World
 
 NOT_LISTENING_MS = 50
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sim_coordinator import Coordinator
-from sim_world import World
+from support.world import World
 
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
@@ -95,7 +95,8 @@ def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str) -> None
         for day in range(365):
             world.run_until(world.now_ms + DAY_MS)
             assert log.log_end_offset > 90 * day
-            log.compact(world.clock(), log.high_watermark, DAY_MS)
+            log.roll()
+            log.compact()
             largest = max(largest, log.size)
             coordinator.check()
         assert log.log_end_offset > 365 * 24 * PARTITIONS
@@ -118,7 +119,9 @@ def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str) -> None
         world.run_until(world.now_ms + DAY_MS + 2 * HOUR_MS)
         assert not any(coordinator.shadows[0].durable_state())
         for _ in range(2):
-            log.compact(world.clock(), log.log_end_offset, DAY_MS)
+            log.roll()
+            log.compact(knows_last=False)
             world.run_until(world.now_ms + 2 * DAY_MS)
-        log.compact(world.clock(), log.log_end_offset, DAY_MS)
+        log.roll()
+        log.compact(knows_last=False)
         assert log.rows() == []

@@ -1,4 +1,4 @@
-"""The group coordinator without sockets: its runtime, shards and handlers on a clock and a log that tests hold.
+"""The group coordinator without sockets: its runtime, shards and handlers in a simulated world.
 
 ``Rig.call`` sends a request through encode, decode, handler, runtime and back, as a connection would; ``Rig.start``
 leaves it unanswered until something answers it. Time passes only in ``Rig.advance``.
@@ -6,31 +6,27 @@ leaves it unanswered until something answers it. Time passes only in ``Rig.advan
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from types import GeneratorType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from odradek.batches.header import HEADER_BYTES, scan
-from odradek.batches.rows import iter_records
+from odradek.batches.header import HEADER_BYTES
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.handlers import served
 from odradek.broker.leftovers import Leftovers
-from odradek.broker.scheduler import SHARE_S, Task
-from odradek.broker.scheduler import Scheduler as Shares
-from odradek.coordinator.runtime import Environment
+from odradek.broker.scheduler import SHARE_S, Scheduler, Task
 from odradek.core.deferred import Deferred
-from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.records import Decoded, decode
+from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
 from odradek.groups.metadata_hash import TopicFacts
 from odradek.wire import schemas
 from odradek.wire.produce_fetch_replies import joined
 from odradek.wire.schemas import Kind
+from support.world import Process, World
+from support.world_log import WorldLog
 
 _GROUP_APIS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}
 HANDLERS = {
@@ -38,125 +34,12 @@ HANDLERS = {
     for api in served()
     if api.key in _GROUP_APIS
 }
-START_MS = 1_700_000_000_000
 
 
 def subscription(*topics: str) -> bytes:
     """What a consumer says about itself: version 1, its topics, no user data, nothing owned."""
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff" + bytes(4)
-
-
-class Alarm:
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class Scheduler:
-    """``call_soon``, ``call_at`` and a clock that only ``advance`` moves."""
-
-    def __init__(self) -> None:
-        self.now_ms = START_MS
-        self.set_by_ms = 0
-        self._soon: list[Callable[[], None]] = []
-        self._alarms: list[tuple[int, int, Alarm]] = []
-        self._ids = itertools.count()
-
-    def clock(self) -> int:
-        """The calendar's time, which jumps when a test changes ``set_by_ms``."""
-        return self.now_ms + self.set_by_ms
-
-    def steady(self) -> int:
-        return self.now_ms
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self._soon.append(callback)
-
-    def call_at(self, at_ms: int, callback: Callable[[], None]) -> Alarm:
-        alarm = Alarm(callback)
-        at_ms -= self.set_by_ms
-        heapq.heappush(self._alarms, (at_ms, next(self._ids), alarm))
-        return alarm
-
-    def start(self, steps: Any) -> Deferred[Any]:
-        """As the broker's scheduler does."""
-        return Shares(self.call_soon).start(steps)
-
-    def settle(self) -> None:
-        """Runs what is due now, until nothing is."""
-        while True:
-            if self._soon:
-                self._soon.pop(0)()
-            elif self._alarms and self._alarms[0][0] <= self.now_ms:
-                alarm = heapq.heappop(self._alarms)[2]
-                if alarm.callback is not None:
-                    alarm.callback()
-            else:
-                return
-
-    def advance(self, by_ms: int) -> None:
-        """Lets time pass, alarm by alarm."""
-        end = self.now_ms + by_ms
-        self.settle()
-        while self._alarms and self._alarms[0][0] <= end:
-            self.now_ms = max(self.now_ms, self._alarms[0][0])
-            self.settle()
-        self.now_ms = end
-
-
-@dataclass
-class MemoryPartition:
-    """A partition that keeps its batches in a list. ``fail_with`` makes the next append raise it."""
-
-    max_message_bytes: int = 1_048_588
-    batches: list[bytes] = field(default_factory=list)
-    log_start_offset: int = 0
-    log_end_offset: int = 0
-    held_back: int | None = None  # a high watermark that replicas hold back
-    fail_with: KafkaError | None = None
-
-    @property
-    def high_watermark(self) -> int:
-        return self.log_end_offset if self.held_back is None else self.held_back
-
-    def append(self, data: bytes) -> Any:
-        if self.fail_with is not None:
-            error, self.fail_with = self.fail_with, None
-            raise error
-        (_, header), *more = scan(data)
-        assert not more, "one batch an append"
-        assert len(data) <= self.max_message_bytes, "a batch longer than max.message.bytes"
-        base = self.log_end_offset
-        self.batches.append(base.to_bytes(8, "big") + data[8:])
-        self.log_end_offset += header.record_count
-        return SimpleNamespace(base_offset=base)
-
-    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        out = b""
-        for batch in self.batches:
-            ((_, header),) = scan(batch)
-            if header.last_offset < offset:
-                continue
-            if out and len(out) + len(batch) > max_bytes:
-                break
-            out += batch
-        return out
-
-    def records(self) -> list[Decoded]:
-        return [decode(row.key, row.value) for batch in self.batches for row in iter_records(batch)]
-
-    def raw(self) -> list[tuple[bytes | None, bytes | None]]:
-        return [(row.key, row.value) for batch in self.batches for row in iter_records(batch)]
-
-    def put(self, *records: tuple[bytes | None, bytes | None]) -> None:
-        """Writes records behind the coordinator's back."""
-        from odradek.batches.encode import encode_batch
-
-        rows = [SimpleNamespace(key=key, value=value, timestamp_ms=None) for key, value in records]
-        self.append(encode_batch(rows, now_ms=START_MS))
 
 
 @dataclass
@@ -253,32 +136,37 @@ class Rig:
 
     def __init__(self, config: GroupConfig | None = None, partition_count: int = 2) -> None:
         self.config = config or GroupConfig()
-        self.scheduler = Scheduler()
+        self.world = World()
+        self.process = Process(self.world)
         self.catalog = FakeCatalog()
-        self.partitions = [MemoryPartition() for _ in range(partition_count)]
+        self.partitions = [WorldLog(self.world, index) for index in range(partition_count)]
         self._uuids = itertools.count(1)
         self.reply_bytes: list[int] = []
         """What handlers have counted of long replies."""
         self.image = RigMetadataImage(self.catalog)
-        self.restart()
+        self.start_process()
 
     def restart(self) -> None:
         """As after kill -9: what was not in the log is gone."""
-        scheduler = self.scheduler
-        scheduler._soon.clear()
-        scheduler._alarms.clear()
-        self.shares = Shares(scheduler.call_soon, lambda: 0.0)  # by this clock no share ever ends
-        self.leftovers = Leftovers(self.shares.start)
+        self.process.kill()
+        for partition in self.partitions:
+            partition.crash()
+        self.process = Process(self.world)
+        self.start_process()
+
+    def start_process(self) -> None:
+        self.scheduler = Scheduler(self.process.call_soon, lambda: 0.0)  # by this clock no share ever ends
+        self.leftovers = Leftovers(self.scheduler.start)
         self.runtime = GroupRuntime(
             self.config,
-            Environment(scheduler.call_soon, scheduler.call_at, scheduler.clock, scheduler.steady),
+            self.process.environment(),
             topic_id=self._topic_id,
             image=self.image,
         )
         self.runtime.partition_count = len(self.partitions)
         for index, partition in enumerate(self.partitions):
             self.runtime.load(index, partition)
-        scheduler.settle()
+        self.world.settle()
 
     def _topic_id(self, name: str) -> bytes | None:
         topic = self.catalog.topic(name)
@@ -293,7 +181,7 @@ class Rig:
         return UUID(int=next(self._uuids))
 
     def now_ms(self) -> int:
-        return self.scheduler.now_ms
+        return self.world.now_ms
 
     # --- what tests do ----------------------------------------------------------------------------------------
 
@@ -319,23 +207,23 @@ class Rig:
 
     def _promise(self, steps: Any) -> Deferred[Any]:
         """Of a handler that works in steps: the first ones at once, as the router does it."""
-        task: Task[Any] = Task(self.shares, steps)
-        if task.run_share(self.shares.clock() + SHARE_S):
-            self.shares.add(task)
+        task: Task[Any] = Task(self.scheduler, steps)
+        if task.run_share(self.scheduler.clock() + SHARE_S):
+            self.scheduler.add(task)
         return task.promise
 
     def start(self, api_key: int, version: int, client_id: str = "test", **message: Any) -> Pending:
         pending = self.submit(api_key, version, message, client_id)
-        self.scheduler.settle()
+        self.world.settle()
         return pending
 
     def call(self, api_key: int, version: int, **message: Any) -> Any:
         return self.start(api_key, version, **message).reply
 
     def advance(self, by_ms: int) -> None:
-        self.scheduler.advance(by_ms)
+        self.world.advance(by_ms)
 
-    def partition_of(self, group_id: str) -> MemoryPartition:
+    def partition_of(self, group_id: str) -> WorldLog:
         return self.partitions[self.runtime.group_partition(group_id)]
 
     def shard(self, group_id: str) -> Any:

@@ -207,7 +207,7 @@ def test_who_does_not_give_up_is_fenced_after_its_rebalance_timeout(rig: Consume
 
 def test_a_clock_that_jumps_ends_no_session(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
-    rig.scheduler.set_by_ms += 3_600_000
+    rig.world.jumped_ms += 3_600_000
     assert rig.beat("g", "a", 2).error is OK
     rig.advance(44_999)
     assert rig.beat("g", "a", 2).error is OK
@@ -419,8 +419,7 @@ def test_what_a_cleaned_log_has_lost_does_not_stop_a_load(rig: ConsumerRig) -> N
     every = rig.partition_of("g").raw()
     for skipped in range(len(every)):
         log = rig.partition_of("g")
-        log.batches.clear()
-        log.log_end_offset = 0
+        log.rewrite([])
         log.put(*(row for at, row in enumerate(every) if at != skipped))
         rig.restart()
         assert rig.runtime.skipped_records == 0

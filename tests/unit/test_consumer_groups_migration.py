@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.consumer_rig import Client, ConsumerRig, settle
-from support.group_rig import START_MS
+from support.world import START_MS
 
 from odradek.core.errors import ErrorCode
 from odradek.core.records import CoordinatorRecord, GroupRecord

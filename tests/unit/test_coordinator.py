@@ -14,16 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from support.group_rig import START_MS, Scheduler
-from support.logs import open_log
+from support.world import START_MS, Process, World
+from support.world_log import WorldLog
 
-from odradek.batches.header import scan
-from odradek.broker.partition import Partition
-from odradek.coordinator.runtime import Environment, Runtime
+from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Block, CancelTimer, Complete, Park, Record, Request, Result, SetTimer, Steps, Work
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.files import MemoryFiles
 
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src" / "odradek"
 ROOM = sorted((SOURCE / "coordinator").glob("*.py"))
@@ -172,27 +169,30 @@ class Bank:
     """Two ledgers on logs in memory, and a clock that tests move."""
 
     def __init__(self) -> None:
-        self.scheduler = Scheduler()
+        self.world = World()
+        self.process = Process(self.world)
         self.closed: set[str] = set()
-        self._files = MemoryFiles()
-        self.start()
+        self.logs = [WorldLog(self.world, index, topic="__ledger") for index in range(2)]
+        self._begin()
 
     def start(self) -> None:
         """As after kill -9: a new runtime reads the logs."""
-        self._files.crash()
-        scheduler = self.scheduler
-        scheduler._soon.clear()
-        scheduler._alarms.clear()
-        self.logs = [open_log(Path(f"/ledger-{index}"), files=self._files) for index in range(2)]
+        self.process.kill()
+        for log in self.logs:
+            log.crash()
+        self.process = Process(self.world)
+        self._begin()
+
+    def _begin(self) -> None:
         self.runtime = Runtime(
             "__ledger",
             lambda batch_bytes: Ledger(lambda account: account not in self.closed),
-            Environment(scheduler.call_soon, scheduler.call_at, scheduler.clock, scheduler.steady),
+            self.process.environment(),
         )
         self.runtime.partition_count = len(self.logs)
-        for index, log in enumerate(self.logs):
-            self.runtime.load(index, Partition("__ledger", index, log, scheduler.clock))
-        scheduler.settle()
+        for log in self.logs:
+            self.runtime.load(log.index, log)
+        self.world.settle()
 
     def ask(self, request: Request, index: int = 0) -> Deferred[Any]:
         """Hands a request in without letting the tick end."""
@@ -200,7 +200,7 @@ class Bank:
 
     def call(self, request: Request, index: int = 0) -> Any:
         answer = self.ask(request, index)
-        self.scheduler.settle()
+        self.world.settle()
         return answer.value
 
     def balances(self, index: int = 0) -> dict[str, int]:
@@ -220,13 +220,13 @@ def bank() -> Bank:
 def test_a_request_is_answered_when_its_record_is_in_the_log(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     answer: Deferred[Any] = Deferred()
     before: list[tuple[bool, dict[str, int]]] = []
-    append = Partition.append
+    append = WorldLog.append
 
-    def watched(partition: Partition, *args: Any, **options: Any) -> Any:
+    def watched(log: WorldLog, *args: Any, **options: Any) -> Any:
         before.append((answer.resolved, dict(bank.balances())))
-        return append(partition, *args, **options)
+        return append(log, *args, **options)
 
-    monkeypatch.setattr(Partition, "append", watched)
+    monkeypatch.setattr(WorldLog, "append", watched)
     bank.runtime.submit_for(0, Deposit("a", 5), answer)
     assert before == [(False, {})]
     assert (answer.value, bank.balances(), bank.logs[0].log_end_offset) == (5, {"a": 5}, 1)
@@ -237,9 +237,9 @@ def test_batched_requests_of_a_tick_share_a_batch_and_any_other_finds_them_repla
     assert ([one.resolved for one in opened], bank.balances(), bank.logs[0].log_end_offset) == ([False, False], {}, 0)
     total = bank.ask(Deposit("a", 5))
     assert [one.value for one in (*opened, total)] == [0, 0, 5]
-    assert len(list(scan(bank.logs[0].read(0, 10_000).bytes()))) == 2
+    assert len(bank.logs[0].batches) == 2
     bank.ask(Open("a"))
-    bank.scheduler.settle()
+    bank.world.settle()
     assert bank.balances() == {"a": 0, "b": 0}
 
 
@@ -256,11 +256,11 @@ def test_a_request_whose_records_fit_into_no_batch_is_refused(
 
 
 def test_an_answer_waits_for_the_high_watermark(bank: Bank) -> None:
-    bank.logs[0].high_watermark = 0
+    bank.logs[0].held_back = 0
     answer = bank.ask(Deposit("a", 5))
-    bank.scheduler.settle()
+    bank.world.settle()
     assert (answer.resolved, bank.logs[0].log_end_offset) == (False, 1)
-    bank.logs[0].high_watermark = 1
+    bank.logs[0].held_back = 1
     bank.runtime.on_high_watermark(0)
     assert answer.value == 5
 
@@ -281,7 +281,7 @@ def test_an_append_that_fails_leaves_no_trace(bank: Bank, monkeypatch: pytest.Mo
         raise KafkaError(ErrorCode.kafka_storage_error, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "append", full)
+        patch.setattr(WorldLog, "append", full)
         assert bank.call(Deposit("a", 2)) is ErrorCode.not_coordinator
     assert waiting.value is ErrorCode.not_coordinator
     assert bank.runtime.machine(0) is not before
@@ -323,7 +323,7 @@ def test_a_machine_that_fails_at_a_notice_is_rebuilt(bank: Bank, monkeypatch: py
 def test_a_restart_finds_what_was_answered(bank: Bank) -> None:
     for number in range(600):
         bank.ask(Deposit(f"account {number % 7}", 1))
-    bank.scheduler.settle()
+    bank.world.settle()
     balances = dict(bank.balances())
     assert sum(balances.values()) == 600
     bank.start()
@@ -355,16 +355,16 @@ def test_who_waits_is_answered_by_the_request_of_another(bank: Bank) -> None:
     assert not waiting.resolved
     bank.call(Deposit("a", 2))
     assert waiting.value == 7
-    bank.scheduler.advance(2 * WAIT_MS)  # its timer is gone
+    bank.world.advance(2 * WAIT_MS)  # its timer is gone
 
 
 @pytest.mark.parametrize("jump_ms", [0, 3_600_000])
 def test_who_waits_too_long_gets_an_answer_whatever_the_calendar_says(bank: Bank, jump_ms: int) -> None:
     waiting = bank.ask(Await("a", 7))
-    bank.scheduler.set_by_ms = jump_ms
-    bank.scheduler.advance(WAIT_MS - 1)
+    bank.world.jumped_ms = jump_ms
+    bank.world.advance(WAIT_MS - 1)
     assert not waiting.resolved
-    bank.scheduler.advance(1)
+    bank.world.advance(1)
     assert waiting.value is ErrorCode.request_timed_out
 
 
@@ -382,9 +382,9 @@ def test_steps_are_alone_in_their_shard_and_let_others_work(bank: Bank) -> None:
         bank.call(Deposit(f"account {number}", 1))
     total, behind, elsewhere = bank.ask(Total()), bank.ask(Deposit("account 0", 10)), bank.ask(Deposit("b", 3), 1)
     while not elsewhere.resolved:
-        bank.scheduler._soon.pop(0)()
+        bank.world.step()
     assert (total.resolved, behind.resolved) == (False, False)
-    bank.scheduler.settle()
+    bank.world.settle()
     assert (total.value, behind.value) == (50, 11)
 
 
@@ -393,9 +393,9 @@ def test_work_aside_keeps_no_request_waiting(bank: Bank) -> None:
         bank.call(Deposit(f"account {number}", 1))
     total, behind = bank.ask(Total(aside=True)), bank.ask(Deposit("account 0", 10))
     while not behind.resolved:
-        bank.scheduler._soon.pop(0)()
+        bank.world.step()
     assert not total.resolved
-    bank.scheduler.settle()
+    bank.world.settle()
     assert total.value == 50
 
 
@@ -405,7 +405,7 @@ def test_work_aside_keeps_no_request_waiting(bank: Bank) -> None:
 def test_an_event_is_written_and_a_notice_is_not(bank: Bank) -> None:
     bank.call(Deposit("a", 5))
     bank.runtime.on_event(Closed("a"))
-    bank.scheduler.settle()
+    bank.world.settle()
     assert (bank.balances(), bank.logs[0].log_end_offset) == ({}, 2)
     bank.runtime.on_notice(Limit(3))
     assert bank.call(Deposit("a", 4)) is ErrorCode.policy_violation
@@ -428,9 +428,9 @@ def test_what_was_missed_is_written_after_a_load_and_later_after_a_rebuild(
         patch.setattr(Ledger, "handle", None)
         bank.call(Deposit("c", 1))
     assert bank.balances() == {"b": 6}
-    bank.scheduler.advance(10_000)
+    bank.world.advance(10_000)
     assert bank.balances() == {}
-    assert bank.scheduler.now_ms == START_MS + 10_000
+    assert bank.world.now_ms == START_MS + 10_000
 
 
 # --- the room ---------------------------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.consumer_rig import ConsumerRig
-from support.group_rig import MemoryPartition, Scheduler, subscription
+from support.group_rig import subscription
+from support.world import Process, World
+from support.world_log import WorldLog
 
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.coordinator.driver import Driver
-from odradek.coordinator.runtime import Environment
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
@@ -71,7 +72,7 @@ def asking(rig: ConsumerRig, request: Any) -> Callable[[], Deferred[Any]]:
 
 def settled(rig: ConsumerRig, request: Any) -> Any:
     promise = rig.runtime.submit(0, request)
-    rig.scheduler.settle()
+    rig.world.settle()
     return promise.value if promise.resolved else promise
 
 
@@ -291,7 +292,7 @@ def a_consumer_session_ends(rig: ConsumerRig) -> Callable[[], Any]:
 
 def a_join_times_out(rig: ConsumerRig) -> Callable[[], Any]:
     rig.runtime.submit(0, joining("g"))
-    return rig.scheduler.settle
+    return rig.world.settle
 
 
 def a_sync_times_out(rig: ConsumerRig) -> Callable[[], Any]:
@@ -383,15 +384,15 @@ def test_what_records_tell_changes_when_they_are_replayed(story: Story, monkeypa
     assert machine is not None
     before = durable(machine)
     looks: list[Durable] = []
-    append = MemoryPartition.append
+    append = WorldLog.append
 
-    def watched(partition: MemoryPartition, data: bytes) -> Any:
+    def watched(partition: WorldLog, data: bytes) -> Any:
         looks.append(durable(machine))
         return append(partition, data)
 
-    monkeypatch.setattr(MemoryPartition, "append", watched)
+    monkeypatch.setattr(WorldLog, "append", watched)
     act()
-    rig.scheduler.settle()
+    rig.world.settle()
     assert rig.runtime.machine(0) is machine
     for look in looks[:1]:
         for name, group in before.classic.items():
@@ -455,16 +456,16 @@ def whole_state(machine: GroupShard) -> list[Any]:
 
 def loaded(rig: ConsumerRig) -> Driver[GroupShard]:
     """A shard of another runtime as it is after a load just now."""
-    scheduler = Scheduler()
-    scheduler.now_ms = rig.scheduler.now_ms
+    world = World()
+    world.now_ms = rig.world.now_ms
     runtime = GroupRuntime(
         rig.config,
-        Environment(scheduler.call_soon, scheduler.call_at, scheduler.clock, scheduler.steady),
+        Process(world).environment(),
         topic_id=rig._topic_id,
         image=rig.image,
     )
     runtime.load(0, rig.partitions[0])
-    scheduler.settle()
+    world.settle()
     return runtime._drivers[0]
 
 
@@ -480,7 +481,7 @@ def test_a_fault_at_any_line_leaves_what_a_load_finds(story: Story, caplog: pyte
     act = story(rig)
     with Fault() as none:
         act()
-        rig.scheduler.settle()
+        rig.world.settle()
     assert none.count
     for at in sorted({1 + number * none.count // FAULTS_EACH for number in range(FAULTS_EACH)}):
         rig = new_rig()
@@ -489,13 +490,13 @@ def test_a_fault_at_any_line_leaves_what_a_load_finds(story: Story, caplog: pyte
         before = rig.runtime.machine(0)
         with Fault(at) as fault:
             answer = act()
-            now_ms = rig.scheduler.now_ms
-            rig.scheduler.settle()
+            now_ms = rig.world.now_ms
+            rig.world.settle()
         assert fault.count == at, "the fault did not come"
         machine = rig.runtime.machine(0)
         assert machine is not None
         assert machine is not before
-        assert rig.scheduler.now_ms == now_ms
+        assert rig.world.now_ms == now_ms
         twin = loaded(rig)
         assert whole_state(machine) == whole_state(twin.machine)
         assert timers_of(rig.runtime._drivers[0]) == timers_of(twin)
@@ -526,7 +527,7 @@ def test_what_no_batch_can_take_is_refused_and_changes_nothing(story: Story) -> 
     end = rig.partitions[0].log_end_offset
     rig.partitions[0].max_message_bytes = 100
     answer = act()
-    rig.scheduler.settle()
+    rig.world.settle()
     errors = answer.value if isinstance(answer.value, list) else [(None, answer.value.error)]
     assert {error for _, error in errors} == {ErrorCode.unknown_server_error}
     assert rig.runtime.machine(0) is machine

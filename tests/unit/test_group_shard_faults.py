@@ -6,7 +6,9 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from support.group_rig import START_MS, MemoryPartition, Rig
+from support.group_rig import Rig
+from support.world import START_MS
+from support.world_log import WorldLog
 
 from odradek.core.effects import CancelTimer, Effect, Record, Result, SetTimer, Steps
 from odradek.core.errors import ErrorCode, KafkaError
@@ -67,7 +69,7 @@ def test_a_request_behind_an_append_that_fails_waits_for_the_steps_of_the_new_ma
 ) -> None:
     commit = _commit_that_fails(rig)
     fetch = rig.submit(9, 5, {"group_id": "g", "topics": None})
-    rig.scheduler.settle()
+    rig.world.settle()
     assert commit.value.error is ErrorCode.not_coordinator
     assert fetch.answered
     assert "open" not in asked
@@ -78,7 +80,7 @@ def test_an_event_behind_an_append_that_fails_waits_for_the_steps_of_the_new_mac
 ) -> None:
     _commit_that_fails(rig)
     rig.runtime.on_topics_deleted(["u"])
-    rig.scheduler.settle()
+    rig.world.settle()
     assert asked[-1] == "topics"
     assert "open" not in asked
 
@@ -104,7 +106,7 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
         return Result()
 
     def in_steps(machine: GroupShard, now_ms: int) -> Steps:
-        while rig.scheduler.now_ms < START_MS + 200:
+        while rig.world.now_ms < START_MS + 200:
             yield None
         return Result(effects=[] if before is None else [before])
 
@@ -112,10 +114,10 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
     shard = rig.runtime._drivers[0]
     shard.step(lambda machine, now_ms: Result(effects=[SetTimer("key", START_MS + 100)]))
     shard.step(in_steps)
-    rig.scheduler.now_ms += 100
+    rig.world.now_ms += 100
     rig.runtime.timers.run_due()
     assert not rang
-    rig.scheduler.now_ms += 100
+    rig.world.now_ms += 100
     rig.advance(1000)
     assert rang == rings
     assert "key" not in shard.timers
@@ -148,7 +150,7 @@ def test_a_plan_that_fails_in_the_middle_leaves_nobody_without_an_answer(
     monkeypatch.setattr(Membership, "_renew", failing)
     leader = rig.sync("g", first, generation, {first: b"x", second: b"y"})
     monkeypatch.undo()
-    rig.scheduler.settle()
+    rig.world.settle()
     assert leader.answered
     assert waiting.answered
     assert {leader.reply.error_code, waiting.reply.error_code} <= {ErrorCode.unknown_server_error, NOT_COORDINATOR}
@@ -214,12 +216,12 @@ def test_a_log_that_fails_at_the_end_of_steps_keeps_nobody_waiting(
     with monkeypatch.context() as patch:
         patch.setattr(GroupShard, "handle", lambda self, now_ms, request: _in_steps(request))
         replies = [rig.runtime.submit(0, Heartbeat("g", "m", 1)), rig.runtime.submit(0, OffsetFetch("g"))]
-        patch.setattr(MemoryPartition, fails, failing if fails == "append" else property(failing))
-        rig.scheduler.settle()
-    rig.scheduler.settle()
+        patch.setattr(WorldLog, fails, failing if fails == "append" else property(failing))
+        rig.world.settle()
+    rig.world.settle()
     assert all(reply.resolved for reply in replies)
     later = rig.runtime.submit(0, OffsetFetch("g"))
-    rig.scheduler.settle()
+    rig.world.settle()
     assert later.resolved
     rig.runtime.load(0, rig.partitions[0])
     assert rig.commit("g", "t", {0: 1}) == {0: OK}

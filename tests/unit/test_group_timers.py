@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable, Generator, Hashable
 
 import pytest
-from support.group_rig import START_MS, Alarm, Rig, Scheduler
+from support.group_rig import Rig
+from support.world import START_MS, Alarm, Process, World
 
 from odradek.broker.clock import Alarms, Clock
 from odradek.coordinator.timers import AT_ONCE, Timers
@@ -26,17 +27,17 @@ class Owner:
         self.then(key)
 
 
-class World:
+class Ringing:
     """A clock, alarms and steps that a test drives one at a time."""
 
     def __init__(self) -> None:
-        self.scheduler = Scheduler()
+        self.world = World()
         self.steps: list[Generator[None, None, None]] = []
-        self.timers = Timers(self.scheduler.call_at, self.scheduler.steady, self.steps.append)
+        self.timers = Timers(Process(self.world).call_at, self.world.steady, self.steps.append)
         self.owner = Owner()
 
     def set(self, key: Hashable, in_ms: int) -> None:
-        self.timers.set(self.owner, key, self.scheduler.now_ms + in_ms)
+        self.timers.set(self.owner, key, self.world.now_ms + in_ms)
 
     def finish(self) -> None:
         for steps in self.steps:
@@ -46,76 +47,76 @@ class World:
 
 
 def test_few_timers_fire_in_the_turn_in_which_they_are_due() -> None:
-    world = World()
+    ringing = Ringing()
     for number in range(AT_ONCE - 1):
-        world.set(number, 100 + number)
-    world.scheduler.now_ms += 1000
-    world.timers.run_due()
-    assert world.owner.fired == list(range(AT_ONCE - 1))
-    assert not world.steps
+        ringing.set(number, 100 + number)
+    ringing.world.now_ms += 1000
+    ringing.timers.run_due()
+    assert ringing.owner.fired == list(range(AT_ONCE - 1))
+    assert not ringing.steps
 
 
 def test_of_many_timers_a_few_fire_at_once_and_the_others_one_by_one() -> None:
-    world = World()
+    ringing = Ringing()
     for number in range(1000):
-        world.set(number, 100)
-    world.scheduler.advance(100)
-    assert len(world.owner.fired) == AT_ONCE
-    (steps,) = world.steps
+        ringing.set(number, 100)
+    ringing.world.advance(100)
+    assert len(ringing.owner.fired) == AT_ONCE
+    (steps,) = ringing.steps
     next(steps)
-    assert len(world.owner.fired) == AT_ONCE + 1
-    world.finish()
-    assert world.owner.fired == list(range(1000))
+    assert len(ringing.owner.fired) == AT_ONCE + 1
+    ringing.finish()
+    assert ringing.owner.fired == list(range(1000))
 
 
 def test_a_timer_set_while_others_fire_in_steps_rings() -> None:
-    world = World()
+    ringing = Ringing()
     for number in range(100):
-        world.set(number, 100)
-    world.owner.then = lambda key: world.set(("later", key), 500) if key == 50 else None
-    world.scheduler.advance(100)
-    world.finish()
-    world.scheduler.advance(500)
-    assert world.owner.fired[-1] == ("later", 50)
+        ringing.set(number, 100)
+    ringing.owner.then = lambda key: ringing.set(("later", key), 500) if key == 50 else None
+    ringing.world.advance(100)
+    ringing.finish()
+    ringing.world.advance(500)
+    assert ringing.owner.fired[-1] == ("later", 50)
 
 
 def test_an_alarm_that_rings_while_timers_fire_in_steps_is_not_taken_for_one_that_will() -> None:
-    world = World()
+    ringing = Ringing()
     for number in range(100):
-        world.set(number, 100)
-    world.scheduler.advance(100)  # the first fire, the others are left to steps
-    world.set("soon", 50)
-    world.scheduler.advance(50)
-    world.timers.run_due()  # as if it had rung, or the clock had been moved
-    world.finish()
-    assert world.owner.fired[-1] == "soon"
-    world.set("after", 50)
-    world.scheduler.advance(50)
-    assert world.owner.fired[-1] == "after"
+        ringing.set(number, 100)
+    ringing.world.advance(100)  # the first fire, the others are left to steps
+    ringing.set("soon", 50)
+    ringing.world.advance(50)
+    ringing.timers.run_due()  # as if it had rung, or the clock had been moved
+    ringing.finish()
+    assert ringing.owner.fired[-1] == "soon"
+    ringing.set("after", 50)
+    ringing.world.advance(50)
+    assert ringing.owner.fired[-1] == "after"
 
 
 def test_a_clock_that_is_moved_leaves_no_alarm_for_the_time_before() -> None:
-    world = World()
-    world.set("first", 60_000)
-    world.scheduler.now_ms += 120_000  # somebody moves the clock: the alarm has not rung
-    world.timers.run_due()
-    assert world.owner.fired == ["first"]
-    world.set("second", 3_000)
-    world.scheduler.advance(3_000)
-    assert world.owner.fired == ["first", "second"]
+    ringing = Ringing()
+    ringing.set("first", 60_000)
+    ringing.world.now_ms += 120_000  # somebody moves the clock: the alarm has not rung
+    ringing.timers.run_due()
+    assert ringing.owner.fired == ["first"]
+    ringing.set("second", 3_000)
+    ringing.world.advance(3_000)
+    assert ringing.owner.fired == ["first", "second"]
 
 
 def test_timers_that_were_cancelled_or_set_again_do_not_fire() -> None:
-    world = World()
+    ringing = Ringing()
     for number in range(100):
-        world.set(number, 100)
-    world.set(30, 200)
-    world.owner.then = lambda key: world.owner.timers.pop(60, None) and None
-    world.scheduler.advance(100)
-    world.finish()
-    assert world.owner.fired == [number for number in range(100) if number not in (30, 60)]
-    world.scheduler.advance(100)
-    assert world.owner.fired[-1] == 30
+        ringing.set(number, 100)
+    ringing.set(30, 200)
+    ringing.owner.then = lambda key: ringing.owner.timers.pop(60, None) and None
+    ringing.world.advance(100)
+    ringing.finish()
+    assert ringing.owner.fired == [number for number in range(100) if number not in (30, 60)]
+    ringing.world.advance(100)
+    assert ringing.owner.fired[-1] == 30
 
 
 class _Loop:
@@ -173,7 +174,7 @@ def test_a_rebalance_completes_that_was_due_when_many_sessions_ended() -> None:
     joins = []
     member = rig.member("waits", session_ms=30_000)
     joins.append(rig.join("waits", member, session_ms=30_000, rebalance_ms=5_000))
-    rig.scheduler.now_ms = START_MS + 20_000
+    rig.world.now_ms = START_MS + 20_000
     rig.runtime.on_clock_moved()
     other = rig.member("waits", session_ms=30_000)
     joins.append(rig.join("waits", other, session_ms=30_000, rebalance_ms=5_000))
@@ -182,16 +183,16 @@ def test_a_rebalance_completes_that_was_due_when_many_sessions_ended() -> None:
 
 
 def test_a_timer_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    ringing = Ringing()
     for number in range(100):
-        world.set(number, 100)
+        ringing.set(number, 100)
 
     def fail(key: Hashable) -> None:
         if key in (3, 50):
             raise RuntimeError("a bug")
 
-    world.owner.then = fail
-    world.scheduler.advance(100)
-    world.finish()
-    assert world.owner.fired == list(range(100))
+    ringing.owner.then = fail
+    ringing.world.advance(100)
+    ringing.finish()
+    assert ringing.owner.fired == list(range(100))
     assert [record.getMessage() for record in caplog.records] == ["a timer failed"] * 2

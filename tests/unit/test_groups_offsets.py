@@ -6,7 +6,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.group_rig import START_MS, Rig
+from support.group_rig import Rig
+from support.world import START_MS
 
 from odradek.core import records
 from odradek.core.errors import ErrorCode
@@ -438,7 +439,7 @@ def test_a_deleted_topic_takes_every_groups_offsets_with_it(rig: Rig) -> None:  
         rig.commit(group, "u", {0: 3})
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
-    rig.scheduler.settle()
+    rig.world.settle()
     for _ in range(2):
         assert [rig.offset(group, "t", 0) for group in groups] == [-1] * 20
         assert [rig.offset(group, "u", 0) for group in groups] == [3] * 20

@@ -10,7 +10,9 @@ from uuid import UUID
 
 import pytest
 from support.consumer_rig import ConsumerRig
-from support.group_rig import MemoryPartition, Rig
+from support.group_rig import Rig
+from support.world import Process
+from support.world_log import WorldLog
 
 import odradek.coordinator.driver as driver_module
 from odradek.client.consumer.config import ConsumerConfig
@@ -36,7 +38,7 @@ def test_a_load_goes_to_the_end_of_the_log_however_far_replicas_are(monkeypatch:
     log = rig.partition_of("g")
     log.held_back = 1
     rig.runtime.load(0, log)
-    rig.scheduler.settle()
+    rig.world.settle()
     assert rig.shard("g").committed("g", "t", 0).offset == 9
     fetch = rig.start(9, 5, group_id="g", topics=[{"name": "t", "partition_indexes": [0]}])
     assert not fetch.answered
@@ -46,23 +48,25 @@ def test_a_load_goes_to_the_end_of_the_log_however_far_replicas_are(monkeypatch:
 
 
 @pytest.mark.parametrize("jump_ms", [3_000, 400, -3_000])
-def test_a_clock_that_jumps_while_nobody_asks_sets_no_alarm_going_for_ever(jump_ms: int) -> None:
+def test_a_clock_that_jumps_while_nobody_asks_sets_no_alarm_going_for_ever(
+    jump_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = Rig(partition_count=1)
     rig.catalog.add("t")
-    set_alarm = rig.scheduler.call_at
+    set_alarm = Process.call_at
     alarms = 0
 
-    def counted(at_ms: int, callback: Callable[[], None]) -> Any:
+    def counted(process: Process, at_ms: int, callback: Callable[[], None]) -> Any:
         nonlocal alarms
         alarms += 1
         assert alarms < 100, "one alarm sets the next, at once"
-        return set_alarm(at_ms, callback)
+        return set_alarm(process, at_ms, callback)
 
-    rig.scheduler.call_at = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(Process, "call_at", counted)
     rig.restart()
     (member,) = rig.stable("g", session_ms=10_000)
     rig.leave("g", member)  # its session's alarm finds nothing to do, and sets the next one
-    rig.scheduler.set_by_ms = jump_ms
+    rig.world.jumped_ms = jump_ms
     rig.advance(60_000)
     rig.commit("h", "t", {0: 1})
     rig.advance(600_000)
@@ -92,11 +96,11 @@ def test_offsets_of_a_deleted_topic_go_though_writing_that_failed(caplog: pytest
     rig = Rig(partition_count=1)  # claim 55, behaviour 23
     rig.catalog.add("t")
     rig.commit("g", "t", {0: 1, 1: 2})
-    log: MemoryPartition = rig.partition_of("g")
+    log: WorldLog = rig.partition_of("g")
     log.fail_with = KafkaError(ErrorCode.kafka_storage_error, "disk full")
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
-    rig.scheduler.settle()
+    rig.world.settle()
     assert log.fail_with is None
     assert rig.offset("g", "t", 0) == 1, "the log says so"
     rig.advance(10_000)

@@ -6,10 +6,13 @@ import logging
 from typing import Any
 
 import pytest
-from support.group_rig import START_MS, MemoryPartition, Pending, Rig
+from support.group_rig import Pending, Rig
+from support.world import START_MS
+from support.world_log import WorldLog
 
 from odradek.batches.header import scan
 from odradek.core import records
+from odradek.core.crc import crc32c
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue
@@ -107,7 +110,7 @@ def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(rig: Rig) -
     waiting = [_commit(rig, "g", offset, partition=offset % 4) for offset in range(100)]
     assert not any(commit.answered for commit in waiting)
     assert log.batches == []
-    rig.scheduler.settle()
+    rig.world.settle()
     assert {_code(commit) for commit in waiting} == {OK}
     assert len(log.batches) == 1
     assert log.log_end_offset == 100
@@ -131,7 +134,7 @@ def test_a_heartbeat_does_not_end_a_batch(rig: Rig) -> None:
     heartbeat = rig.submit(12, 4, beat)
     assert not heartbeat.answered
     second = _commit(rig, "h", 2)
-    rig.scheduler.settle()
+    rig.world.settle()
     assert (heartbeat.reply.error_code, _code(first), _code(second)) == (OK, OK, OK)
     assert len(rig.partition_of("g").batches) == batches + 1
 
@@ -151,10 +154,10 @@ def test_a_heartbeat_does_not_end_a_batch(rig: Rig) -> None:
 )
 def test_a_failed_append_is_told_as_kafka_tells_it(rig: Rig, failure: Any, told: str) -> None:
     _commit(rig, "g", 1)
-    rig.scheduler.settle()
+    rig.world.settle()
     rig.partition_of("g").fail_with = failure
     waiting = [_commit(rig, "g", 2), _commit(rig, "g", 3)]
-    rig.scheduler.settle()
+    rig.world.settle()
     assert {_code(commit) for commit in waiting} == {ErrorCode[told]}
     assert rig.offset("g", "t", 0) == 1  # nothing of it was believed
     assert rig.commit("g", "t", {0: 4}) == {0: OK}
@@ -191,7 +194,7 @@ def test_batches_are_split_at_max_message_bytes(rig: Rig) -> None:
     log = rig.partition_of("g")
     log.max_message_bytes = 1_000
     waiting = [_commit(rig, "g", offset, metadata="m" * 100) for offset in range(30)]
-    rig.scheduler.settle()
+    rig.world.settle()
     assert {_code(commit) for commit in waiting} == {OK}
     assert len(log.batches) > 4
     assert max(map(len, log.batches)) <= 1_000
@@ -203,7 +206,7 @@ def test_a_request_too_large_for_one_batch_fails_alone(rig: Rig) -> None:
     rig.partition_of("g").max_message_bytes = 1_000
     parked = rig.join("g", rig.member("g"))
     before, large, after = _commit(rig, "h", 1), _commit(rig, "i", 2, metadata="m" * 2_000), _commit(rig, "h", 3)
-    rig.scheduler.settle()
+    rig.world.settle()
     assert [_code(commit) for commit in (before, large, after)] == [OK, ErrorCode.unknown_server_error, OK]
     assert (rig.offset("i", "t", 0), rig.offset("h", "t", 0)) == (-1, 3)
     assert parked.reply.error_code is OK
@@ -260,7 +263,7 @@ def test_an_answer_that_cannot_be_taken_leaves_the_others_alone(rig: Rig, caplog
     first, second, third = ask(0), ask(1), ask(2)
     first.then(refuse)
     mapped = second.map(lambda _: 1 // 0)
-    rig.scheduler.settle()
+    rig.world.settle()
     assert third.value.error is OK
     assert isinstance(mapped.value, ZeroDivisionError), "its reader is told, and does not wait for ever"
     assert "went nowhere" in caplog.text
@@ -289,7 +292,7 @@ def test_a_record_that_cannot_be_taken_in_fails_its_batch_and_restarts_the_shard
     monkeypatch.setattr(GroupShard, "replay", choke)
     monkeypatch.setattr(GroupShard, "replay_commits", choke_on_many)
     waiting = [_commit(rig, "g", 2), _commit(rig, "choke", 3), _commit(rig, "h", 4)]
-    rig.scheduler.settle()
+    rig.world.settle()
     assert {_code(commit) for commit in waiting} == {ErrorCode.unknown_server_error}
     assert (rig.offset("g", "t", 0), rig.offset("choke", "t", 0), rig.offset("h", "t", 0)) == (2, -1, 4)
     assert rig.commit("g", "t", {0: 5}) == {0: OK}
@@ -304,7 +307,7 @@ def test_what_nobody_asked_for_is_spread_over_batches() -> None:  # behaviour 18
     log = rig.partition_of("g")
     log.max_message_bytes = 1_000
     rig.runtime.on_topics_deleted(["t"])
-    rig.scheduler.settle()
+    rig.world.settle()
     assert log.log_end_offset == 400
     assert len(log.batches) > 5
     assert rig.offset("g", "t", 199) == -1
@@ -315,9 +318,9 @@ def test_replies_wait_for_the_high_watermark(rig: Rig) -> None:
     log = rig.partition_of("g")
     log.held_back = log.log_end_offset
     first = _commit(rig, "h", 1)
-    rig.scheduler.settle()
+    rig.world.settle()
     second = _commit(rig, "h", 2)
-    rig.scheduler.settle()
+    rig.world.settle()
     assert not first.answered
     assert not second.answered
     log.held_back += 1
@@ -362,7 +365,7 @@ def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:  # cla
     for _ in range(20):
         rig.commit("g", "t", {0: 1}, metadata="m" * 4_000)
         waiting = [_commit(rig, "g", n, metadata="m" * 4_000) for n in range(40)]
-        rig.scheduler.settle()
+        rig.world.settle()
         assert all(commit.answered for commit in waiting)
     index = rig.runtime.group_partition("g")
     rig.runtime.load(index, rig.partitions[index])
@@ -375,7 +378,7 @@ def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:  # cla
     ask = {"group_id": "g", "topics": None, "require_stable": False}
     assert rig.submit(9, 7, ask).reply.error_code is loading
     assert rig.submit(16, 5, {"states_filter": [], "types_filter": []}).reply.error_code is loading
-    rig.scheduler.settle()
+    rig.world.settle()
     assert rig.offset("g", "t", 0) == 39
 
 
@@ -397,14 +400,14 @@ def test_what_cannot_be_read_is_skipped_counted_and_told(
 
 
 def test_a_broken_log_blocks_its_own_groups_alone(caplog: pytest.LogCaptureFixture) -> None:  # claim 87
-    class Broken(MemoryPartition):
+    class Broken(WorldLog):
         def read_bytes(self, offset: int, max_bytes: int) -> bytes:
             raise CorruptRecord("no batch")
 
     rig = Rig(partition_count=2)
     rig.catalog.add("t")
     groups = {rig.runtime.group_partition(name): name for name in "abcd"}
-    rig.partitions[0] = Broken()
+    rig.partitions[0] = Broken(rig.world, 0)
     with caplog.at_level(logging.ERROR):
         rig.restart()
     assert "cannot be read" in caplog.text
@@ -416,10 +419,10 @@ def test_control_batches_and_gaps_of_compaction_are_passed_over(rig: Rig) -> Non
     log = rig.partition_of("g")
     for offset in range(4):
         rig.commit("g", "t", {offset: offset + 10})
-    control = bytearray(log.batches[1])
+    first, control, _, last = map(bytearray, log.batches)  # the third is compacted away
     control[22] |= 0x20  # attributes: control
-    log.batches[1] = bytes(control)
-    del log.batches[2]  # compacted away
+    control[17:21] = crc32c(control[21:]).to_bytes(4, "big")
+    log.rewrite([bytes(first), bytes(control), bytes(last)])
     rig.restart()
     assert [rig.offset("g", "t", i) for i in range(4)] == [10, -1, -1, 13]
     rig.commit("g", "t", {2: 5})
@@ -452,9 +455,9 @@ def test_stopping_writes_what_waits(rig: Rig) -> None:
 def test_a_moved_clock_fires_timers(rig: Rig) -> None:  # claim 54
     rig.commit("g", "t", {0: 1})
     rig.stable("members")
-    rig.scheduler.now_ms += 8 * 86_400_000
+    rig.world.now_ms += 8 * 86_400_000
     rig.runtime.on_clock_moved()
-    rig.scheduler.settle()
+    rig.world.settle()
     assert rig.offset("g", "t", 0) == -1
     assert rig.state("members") == "Dead"  # emptied, and with no offset to keep it
 
@@ -466,13 +469,13 @@ def test_sessions_do_not_care_that_the_systems_time_is_set(rig: Rig, jump_ms: in
     rig.advance(9_000)
     rig.heartbeat("g", member, 1)  # moves the deadline; its timer is due before that, in a second
     rig.advance(500)
-    rig.scheduler.set_by_ms = jump_ms
+    rig.world.jumped_ms = jump_ms
     rig.advance(9_000)
     assert rig.state("g") == "Stable"
     assert rig.heartbeat("g", member, 1) is OK
     rig.commit("g", "t", {0: 1}, member=member, generation=1)
     found = rig.shard("g").committed("g", "t", 0)
-    assert found.commit_timestamp_ms == rig.scheduler.clock(), "what is written down has the calendar's time"
+    assert found.commit_timestamp_ms == rig.world.clock(), "what is written down has the calendar's time"
     rig.advance(9_900)
     assert rig.state("g") == "Stable"
     rig.advance(200)

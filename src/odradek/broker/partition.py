@@ -136,8 +136,11 @@ class Partition:
         return log.read(offset, max_bytes, max_offset=limit, min_one=min_one)
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset`` on, at least one; empty at the end of the log."""
-        data = self.log.read(offset, max_bytes).bytes()
+        """Whole batches from the one that holds ``offset`` on, at least one; empty at the end of the log.
+
+        Replicas may lack the last ones: a coordinator reads them, and waits with its answers.
+        """
+        data = self.log.read(offset, max_bytes, max_offset=self.log.log_end_offset).bytes()
         end = at = 0
         while at + _LOG_OVERHEAD <= len(data):
             at += _BATCH_LENGTH.unpack_from(data, at + 8)[0] + _LOG_OVERHEAD

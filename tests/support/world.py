@@ -1,0 +1,174 @@
+"""A simulated world: one clock, its alarms, one source of chance. What happens in it follows from its seed alone.
+
+The rigs of the unit tests and the simulator run the real runtime of the coordinators in here (``Process.environment``),
+on real logs in memory (``support.world_log``). Times are in ms of the world's steady clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from odradek.coordinator.runtime import Environment
+
+START_MS = 1_700_000_000_000
+TRACE_LINES = 4_000
+
+
+class SimulationFailure(AssertionError):
+    """Something that must hold did not. ``about`` names what it is about: a group, a member, a partition."""
+
+    def __init__(self, text: str, *about: str) -> None:
+        super().__init__(text)
+        self.about = about
+
+
+class Alarm:
+    """A callback that is due at some time, until it is cancelled or its process is killed."""
+
+    __slots__ = ("_process", "callback")
+
+    def __init__(self, callback: Callable[[], None], process: Process | None = None) -> None:
+        self.callback: Callable[[], None] | None = callback
+        self._process = process
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    @property
+    def is_set(self) -> bool:
+        return self.callback is not None and (self._process is None or self._process.is_alive)
+
+
+class World:
+    """``at`` and ``after`` make things happen; ``run_until`` and ``advance`` let time pass, ``settle`` and ``step`` let
+    happen what is due without that. ``rng`` is the only chance there is."""
+
+    def __init__(self, seed: int = 0, events_at_most: int = sys.maxsize) -> None:
+        self.seed = seed
+        self._events_at_most = events_at_most
+        self.rng = random.Random(seed)
+        self.now_ms = START_MS
+        self.jumped_ms = 0
+        """By how much the calendar's time was set off from the steady clock."""
+        self.events = 0
+        self.checks: list[Callable[[], None]] = []
+        """Called after every event."""
+        self._heap: list[tuple[int, int, Alarm]] = []
+        self._numbers = itertools.count()
+        self._trace: deque[tuple[int, str, str, tuple[Any, ...]]] = deque(maxlen=TRACE_LINES)
+
+    # --- time -------------------------------------------------------------------------------------------------
+
+    def clock(self) -> int:
+        """The calendar's time."""
+        return self.now_ms + self.jumped_ms
+
+    def steady(self) -> int:
+        return self.now_ms
+
+    def at(self, at_ms: int, callback: Callable[[], None], process: Process | None = None) -> Alarm:
+        alarm = Alarm(callback, process)
+        heapq.heappush(self._heap, (max(at_ms, self.now_ms), next(self._numbers), alarm))
+        return alarm
+
+    def after(self, by_ms: int, callback: Callable[[], None]) -> Alarm:
+        return self.at(self.now_ms + by_ms, callback)
+
+    def run_until(self, end_ms: int) -> None:
+        """Lets everything happen that is due until then, in order."""
+        heap = self._heap
+        while heap and heap[0][0] <= end_ms:
+            self._run(*heapq.heappop(heap))
+        self.now_ms = max(self.now_ms, end_ms)
+
+    def advance(self, by_ms: int) -> None:
+        self.run_until(self.now_ms + by_ms)
+
+    def settle(self) -> None:
+        """Lets everything happen that is due now."""
+        self.run_until(self.now_ms)
+
+    def due(self) -> list[Callable[[], None]]:
+        """What is due now, in order."""
+        return [
+            alarm.callback
+            for at_ms, _, alarm in sorted(self._heap)
+            if at_ms <= self.now_ms and alarm.callback is not None and alarm.is_set
+        ]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether anything is due now."""
+        heap = self._heap
+        while heap and not heap[0][2].is_set:
+            heapq.heappop(heap)
+        return bool(heap) and heap[0][0] <= self.now_ms
+
+    def step(self) -> bool:
+        """Lets the next thing happen that is due now; whether there was one."""
+        if not self.is_due:
+            return False
+        self._run(*heapq.heappop(self._heap))
+        return True
+
+    def _run(self, at_ms: int, number: int, alarm: Alarm) -> None:
+        if alarm.callback is None or not alarm.is_set:
+            return
+        self.now_ms = max(self.now_ms, at_ms)
+        self.events += 1
+        if self.events > self._events_at_most:
+            raise SimulationFailure(f"more than {self._events_at_most} events: somebody goes round in circles")
+        alarm.callback()
+        for check in self.checks:
+            check()
+
+    # --- chance -----------------------------------------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def between(self, low: int, high: int) -> int:
+        return self.rng.randint(low, high)
+
+    # --- what happened ----------------------------------------------------------------------------------------
+
+    def note(self, who: str, what: str, *values: Any) -> None:
+        """Remembers a step; ``what`` is formatted with ``values`` when somebody reads it."""
+        self._trace.append((self.now_ms, who, what, values))
+
+    def trace(self, about: tuple[str, ...] = (), last: int = 60) -> list[str]:
+        """The last steps; with ``about`` only those that mention one of these, and what befell everybody."""
+        lines = []
+        for at_ms, who, what, values in self._trace:
+            line = f"{(at_ms - START_MS) / 1000:10.3f}  {who:<14} {what.format(*values)}"
+            if not about or who in ("world", "broker", "log", "topics") or any(name in line for name in about):
+                lines.append(line)
+        return lines[-last:] if last else lines
+
+
+class Process:
+    """What runs in the world until it is killed: then none of its callbacks comes any more."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.is_alive = True
+
+    def kill(self) -> None:
+        self.is_alive = False
+
+    def call_soon(self, callback: Callable[[], None]) -> Alarm:
+        return self.world.at(self.world.now_ms, callback, self)
+
+    def call_at(self, at_ms: int, callback: Callable[[], None]) -> Alarm:
+        """``at_ms`` is a time of the calendar."""
+        return self.world.at(at_ms - self.world.jumped_ms, callback, self)
+
+    def environment(self) -> Environment:
+        """For a runtime of coordinators."""
+        return Environment(self.call_soon, self.call_at, self.world.clock, self.world.steady)

@@ -1,0 +1,156 @@
+"""A partition of an internal topic on the real log, on a disk in memory: with faults, a high watermark that may lag,
+crashes and compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import scan
+from odradek.batches.rows import Row, iter_records
+from odradek.broker.partition import Partition
+from odradek.core.errors import KafkaError
+from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.records import Decoded, decode
+from odradek.storage.clean_plan import measure
+from odradek.storage.config import DAY_MS, LogConfig
+from odradek.storage.files import MemoryFiles
+from odradek.storage.log import Log
+from support import cleaning
+from support.world import World
+
+
+class WorldLog(Partition):
+    """``fail_with`` makes the next append raise it. ``on_append(log, rows)`` is called with what was written."""
+
+    def __init__(
+        self,
+        world: World,
+        index: int = 0,
+        *,
+        topic: str = OFFSETS_TOPIC,
+        delete_retention_ms: int = DAY_MS,
+        on_append: Callable[[WorldLog, list[Row]], None] | None = None,
+    ) -> None:
+        self.world = world
+        self.files = MemoryFiles()
+        self.fail_with: KafkaError | None = None
+        self._path = Path(f"/{topic}-{index}")
+        self._settings = LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=delete_retention_ms)
+        self._on_append = on_append
+        self._held_back: int | None = None
+        super().__init__(topic, index, self._opened(), world.clock)
+
+    def _opened(self) -> Log:
+        return Log.open(self._path, self._settings, self.world.clock(), clean=False, files=self.files)
+
+    # --- what the runtime uses --------------------------------------------------------------------------------
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.log.config.max_message_bytes
+
+    @max_message_bytes.setter
+    def max_message_bytes(self, value: int) -> None:
+        self._settings = self.log.config = replace(self._settings, max_message_bytes=value)
+
+    def append(self, data: bytes) -> Any:
+        if self.fail_with is not None:
+            error, self.fail_with = self.fail_with, None
+            raise error
+        ((_, header),) = scan(data)
+        assert len(data) <= self.max_message_bytes, "a batch longer than max.message.bytes"
+        info = super().append(data)
+        assert self.log_end_offset == info.base_offset + header.last_offset_delta + 1
+        if self._on_append is not None:
+            stored = self.log.read(info.base_offset, 1, max_offset=self.log_end_offset).bytes()
+            self._on_append(self, list(iter_records(stored)))
+        return info
+
+    # --- what tests look at -----------------------------------------------------------------------------------
+
+    @property
+    def batches(self) -> list[bytes]:
+        found = []
+        for segment in self.log.segments:
+            data = segment.file.pread(0, segment.size)
+            found += [data[at : at + header.size_in_bytes] for at, header in scan(data)]
+        return found
+
+    def rows(self) -> list[Row]:
+        return cleaning.rows(self.log)
+
+    def raw(self) -> list[tuple[bytes | None, bytes | None]]:
+        return [(row.key, row.value) for row in self.rows()]
+
+    def records(self) -> list[Decoded]:
+        return [decode(row.key, row.value) for row in self.rows()]
+
+    @property
+    def size(self) -> int:
+        return self.log.size
+
+    # --- what befalls it --------------------------------------------------------------------------------------
+
+    @property
+    def held_back(self) -> int | None:
+        """The high watermark, as long as replicas lag; None: it is the log's end."""
+        return self._held_back
+
+    @held_back.setter
+    def held_back(self, value: int | None) -> None:
+        self._held_back = self.log.high_watermark = value  # type: ignore[assignment]
+
+    def replicate(self) -> None:
+        """Replicas have all there is now."""
+        if self._held_back is not None:
+            self.held_back = self.log_end_offset
+
+    def put(self, *records: tuple[bytes | None, bytes | None]) -> None:
+        """Writes records behind the coordinator's back."""
+        rows = [SimpleNamespace(key=key, value=value, timestamp_ms=None) for key, value in records]
+        self.append(encode_batch(rows, now_ms=self.world.clock()))
+
+    def crash(self) -> None:
+        """kill -9 of the broker, and its next start, which finds what was written."""
+        cleaned = self.log.cleaned_offset
+        self.log.abandon()
+        self.files.crash()
+        self._log = self._opened()
+        self.log.cleaned_offset = cleaned  # it stands in a checkpoint file of the broker
+        self.held_back = self._held_back
+
+    def rewrite(self, batches: list[bytes]) -> None:
+        """Replaces the whole log by these batches, which have their offsets; then the broker starts."""
+        self.log.abandon()
+        for path in [path for path in self.files.data if self._path in path.parents]:
+            del self.files.data[path]
+        self.files.write(self._path / f"{0:020}.log", b"".join(batches))
+        self._log = self._opened()
+
+    def truncate_to_high_watermark(self) -> int:
+        """As when a replica that never got the end of the log leads next; how many records are lost."""
+        lost = self.log_end_offset - self.high_watermark
+        self.log.truncate_to(self.high_watermark, self.world.clock())
+        return lost
+
+    def roll(self) -> None:
+        """Begins a segment: what stands in the others may be compacted."""
+        self.log.roll(self.world.clock())
+
+    def compact(self, *, knows_last: bool = True) -> int:
+        """Cleans the segments that may be cleaned, as the broker does it for small logs; how many bytes that saved.
+
+        Without ``knows_last`` it is not known where the last cleaning ended, so that all of the log counts as dirty.
+        """
+        if not knows_last:
+            self.log.cleaned_offset = None
+        before = self.size
+        dirt = measure(self.log, self.world.clock())
+        if dirt.first_dirty_offset < dirt.end_offset:
+            cleaning.compact(self.log, self.world.clock(), files=self.files)
+        return before - self.size
