@@ -73,6 +73,6 @@ def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
 
 
 def check_size(records: Iterable[Record], limit: int) -> None:
-    """Raises KafkaError (UNKNOWN_SERVER_ERROR) where no batch takes the records of a request."""
+    """Raises KafkaError (UNKNOWN_SERVER_ERROR, without words as in Kafka) where no batch takes a request's records."""
     if sum(map(most_bytes, records)) > limit:
-        raise KafkaError(ErrorCode.unknown_server_error, "The group is too large for the log.")
+        raise KafkaError(ErrorCode.unknown_server_error)

@@ -85,7 +85,7 @@ class ConsumerMembership:
                 yield from self._beat(now_ms, request, out)
         except KafkaError as error:
             self.patterns.on_refusal(now_ms, request.group_id, out)
-            return Result(ConsumerHeartbeatReply(error.code, error.message))
+            return Result(ConsumerHeartbeatReply(error.code, error.message or None))
         return out
 
     def _beat(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> Iterator[None]:
