@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -46,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         from support.distribution import arrange
 
         arrange(items)
+
+
+def pytest_collection_finish() -> None:
+    """The collected tests stay to the end. Each full collection of garbage would look at all of their objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

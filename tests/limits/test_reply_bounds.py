@@ -636,7 +636,7 @@ class Damaging(ScriptedBroker):
 
 
 def test_damaged_replies_end_in_errors_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripted.ScriptedBroker", Damaging)
+    monkeypatch.setattr("support.scripted.ScriptedBroker", Damaging)
     mutator, dice = Mutator(3), random.Random(3)
     raised = 0
     for number in range(150):
