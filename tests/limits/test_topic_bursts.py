@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from test_turns import Client, connect, run, serving
 
-from odradek.broker.metadata_log import DIRECTORY
-from odradek.broker.scheduler import Steps, Task
+from odradek.broker.metadata_log import DIRECTORY, Change
+from odradek.broker.scheduler import Steps
 from odradek.broker.server import BrokerServer
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
@@ -288,28 +290,50 @@ def test_what_a_client_has_begun_is_finished_without_it(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
+def test_what_a_client_has_not_begun_is_forgotten_with_it(tmp_path: Path) -> None:
+    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        await client.ask(API_VERSIONS, 0, {})
+        (connection,) = broker.connections
+        first, last = await connect(broker), await connect(broker)
+        count_turns(broker, files)
+        first.writer.write(frames.encode_request(CREATE_TOPICS, 5, 1, "c", creation(topic("wide", 500))))
+        while not broker.controller.waiting:
+            await asyncio.sleep(0)
+        client.writer.write(frames.encode_request(CREATE_TOPICS, 5, 1, "c", creation(topic("never"))))
+        while broker.controller.waiting < 2:
+            await asyncio.sleep(0)
+        connection.abort()
+        while broker.controller.waiting > 1:
+            await asyncio.sleep(0)
+        assert broker.catalog.topic("wide") is None
+        assert codes((await last.ask(CREATE_TOPICS, 5, creation(topic("next")))).topics) == {"none": 1}
+        assert {found.name for found in broker.catalog.topics()} == {"wide", "next"}
+
+    tell(tmp_path, story)
+
+
 def test_a_request_that_is_abandoned_in_the_queue_lets_the_next_one_in(tmp_path: Path) -> None:
     async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         served: list[str] = []
         go_on: Deferred[None] = Deferred()
 
-        def work(name: str) -> Steps[None]:
-            with broker.controller.turn() as turn:
-                yield turn.come
-                served.append(name)
-                yield go_on
-                served.append(name)
+        def work(name: str, change: Change) -> Steps[None]:
+            served.append(name)
+            yield go_on
+            served.append(name)
 
-        tasks = [Task(broker.scheduler, work(name)) for name in "abc"]
-        for task in tasks:
-            broker.scheduler.add(task)
+        clients = [SimpleNamespace(connection=SimpleNamespace(parked=set())) for _ in "abc"]
+        for name, context in zip("abc", clients, strict=True):
+            broker.controller.write(partial(work, name), context)
         while broker.controller.waiting < 3:
             await asyncio.sleep(0)
-        tasks[1].abandon()
+        for event in clients[1].connection.parked:
+            event.abandon()
         go_on.resolve(None)
         while broker.controller.waiting:
             await asyncio.sleep(0)
         assert served == ["a", "a", "c", "c"]
+        assert not clients[0].connection.parked, "what is done waits for no client"
 
     tell(tmp_path, story)
 

@@ -131,16 +131,13 @@ def delete_topic(broker: BrokerServer, name: str) -> None:
     """Deletes a topic of a broker that runs on this event loop."""
     topic = broker.catalog.topic(name)
     assert topic is not None
-    change = broker.catalog.change()
-    finish(change.add(DeleteTopic(topic.id)))
-    finish(broker.controller.delete(change, [topic]))
+    request = DeleteTopic(topic.id)
+    finish(broker.controller.steps_of(lambda change: change.add(request)))
 
 
 def alter_configs(broker: BrokerServer, request: AlterConfigs) -> None:
     """Changes settings of a broker that runs on this event loop."""
-    change = broker.catalog.change()
-    finish(change.add(request))
-    finish(broker.controller.alter_configs(change))
+    finish(broker.controller.steps_of(lambda change: change.add(request)))
 
 
 class Wire:

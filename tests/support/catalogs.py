@@ -13,6 +13,5 @@ def changed(catalog: Catalog, *requests: CatalogRequest) -> Change:
     for request in requests:
         finish(change.add(request))
     change.write()
-    for topic in finish(change.stage()):
-        catalog.publish(topic)
+    finish(catalog.on_metadata_update(finish(change.replay()), catalog))
     return change

@@ -150,3 +150,117 @@ def test_a_misspelt_field_would_be_seen() -> None:
     assert "partition_index" in reply_fields(8)
     assert "partition_idx" not in reply_fields(8)
     assert len(APIS) >= 20
+
+
+# --- what handlers leave to the controller and its publishers ----------------------------------------------------
+
+BROKER_ROOM = HANDLERS.parent
+ASKING = [*sorted(HANDLERS.glob("*.py")), BROKER_ROOM / "config_changes.py"]
+"""The files that serve requests about the catalogue."""
+FOLLOWING = {
+    f"odradek.broker.{name}"
+    for name in (
+        "group_runtime", "host_limits", "log_cleaner", "log_directory", "metadata_loader",
+        "metadata_publishers", "metadata_snapshot", "producer_ids", "server",
+    )
+}  # fmt: skip
+"""What follows the committed records, and what makes it do so."""
+
+
+def members(module: str, protocol: str) -> set[str]:
+    """What a Protocol has, by its source: some are there for type checkers alone."""
+    tree = ast.parse((BROKER_ROOM / f"{module}.py").read_text())
+    (found,) = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == protocol)
+    methods = {node.name for node in found.body if isinstance(node, ast.FunctionDef)}
+    return methods | {ast.unparse(node.target) for node in found.body if isinstance(node, ast.AnnAssign)}
+
+
+SERVICES = members("api", "BrokerServices")
+USES = {
+    "catalog": members("catalog_image", "CatalogImage"),
+    "controller": {"auto_create", "ensure_offsets_topic", "new_topic", "update_features", "write"},
+    "producer_ids": {"next"},
+    "quotas": {"limited", "most_in_window", "record", "take_back"},
+    "runtime": {"batch_bytes", "group_partition", "loaded", "submit"},
+}
+"""What handlers may use of these services."""
+ACTS = {
+    "apply", "begin_epoch", "begin_epochs", "drop_topic", "forget_dropped", "initial_delta", "on_event",
+    "on_metadata_update", "on_notice", "on_topics_changed", "on_topics_deleted", "open_topic", "publish",
+    "reconfigure", "replay", "set_dynamic", "steps_of", "unload",
+}  # fmt: skip
+"""Methods that change what follows the catalogue. No handler calls one of this name, of any object."""
+
+
+def is_broker(node: ast.expr) -> bool:
+    return ast.unparse(node) in ("broker", "self.broker", "self._broker")
+
+
+def own_acts(source: str) -> list[str]:
+    """What a handler's source does itself that is to follow from a record."""
+    tree = ast.parse(source)
+    found = []
+    services = {  # names for a service, such as ``quotas = broker.quotas``
+        target.id: node.value.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and is_broker(node.value.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+            found += sorted(names & (FOLLOWING | {"odradek.broker.metadata_log.Catalog"}))
+        if not isinstance(node, ast.Attribute):
+            continue
+        inner, text = node.value, ast.unparse(node)
+        service = inner.attr if isinstance(inner, ast.Attribute) else services.get(ast.unparse(inner))
+        is_unknown = is_broker(inner) and node.attr not in SERVICES
+        is_other_use = service in USES and node.attr not in USES[service]
+        is_set = not isinstance(node.ctx, ast.Load) and "broker." in text
+        is_write = node.attr == "write" and service != "controller"
+        if is_unknown or is_other_use or is_set or is_write or node.attr in ACTS:
+            found.append(text)
+    return found
+
+
+@pytest.mark.parametrize("path", ASKING, ids=lambda path: path.stem)
+def test_handlers_do_not_do_what_follows_from_a_record(path: Path) -> None:
+    assert own_acts(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "broker.directory.open_topic(topic, settings)",
+        "self._broker.directory",
+        "broker.quotas.take(limits)",
+        "quotas = broker.quotas\nquotas.take(limits)",
+        "broker.runtime.partition_count = None",
+        "runtime = self.broker.runtime\nruntime.load(0, partition)",
+        "broker.config.set_dynamic({})",
+        "broker.config.num_partitions = 3",
+        "broker.catalog.apply(request)",
+        "broker.catalog.change()",
+        "change.write()",
+        "broker.loader.publish(delta)",
+        "from odradek.broker.log_directory import LogDirectory",
+        "from odradek.broker import log_cleaner",
+        "from odradek.broker.metadata_log import Catalog",
+    ],
+)
+def test_a_handler_that_would_do_so_is_found(source: str) -> None:
+    assert own_acts(source)
+
+
+def test_each_service_is_used() -> None:
+    """What no request needs any more is taken out of ``BrokerServices``."""
+    using = [*ASKING, *(BROKER_ROOM / f"{name}.py" for name in ("router", "commit_fast_path"))]
+    used = {
+        node.attr
+        for path in using
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and is_broker(node.value)
+    }
+    assert {"catalog", "controller", "scheduler"} <= SERVICES
+    assert SERVICES - used == set()

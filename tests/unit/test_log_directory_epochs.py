@@ -14,12 +14,14 @@ from uuid import UUID
 import pytest
 
 from odradek.batches.encode import encode_batch
-from odradek.broker.config import BrokerConfig, log_config
+from odradek.broker.config import BrokerConfig
 from odradek.broker.log_directory import LogDirectory
+from odradek.broker.metadata_loader import MetadataLoader
 from odradek.broker.metadata_log import DIRECTORY, Catalog
+from odradek.broker.metadata_publishers import PartitionLogs
 from odradek.broker.partition import Partition
 from odradek.broker.scheduler import finish
-from odradek.catalog.shard import CreateTopic
+from odradek.catalog.shard import BeginEpochs, CatalogRequest, CreateTopic, RaiseEpochs
 from odradek.core.effects import Record
 
 NOW_MS = 1_700_000_000_000
@@ -38,13 +40,21 @@ class Broker:
         """The partitions of topic ``t``, until it stops in peace or is killed."""
         directory = LogDirectory(self.path, lambda: NOW_MS)
         directory.claim(BrokerConfig())
-        self.catalog = directory.open_catalog()
-        directory.open_all(self.catalog, BrokerConfig())
-        if self.catalog.topic("t") is None:
-            self.catalog.apply(CreateTopic("t", UUID(int=1), 2, 1))
-            topic = self.catalog.topic("t")
-            assert topic is not None
-            directory.partitions.update(finish(directory.open_topic(topic, log_config(BrokerConfig(), {}))))
+        catalog = self.catalog = directory.open_catalog()
+        logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()))
+        loader = MetadataLoader(catalog, [logs, catalog])
+        loader.load()
+
+        def commit(request: CatalogRequest) -> None:
+            change = catalog.change()
+            finish(change.add(request))
+            change.write()
+            finish(loader.publish(finish(change.replay())))
+
+        if lost := directory.lost_epochs():
+            commit(RaiseEpochs(lost))
+        if catalog.topic("t") is None:
+            commit(CreateTopic("t", UUID(int=1), 2, 1))
         try:
             yield [partition for _, partition in sorted(directory.partitions.items())]
         finally:

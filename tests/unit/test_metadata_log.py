@@ -48,8 +48,7 @@ def test_many_topics_of_one_request_share_a_batch_and_a_sync() -> None:
     change.write()
     assert (files.appends.count(LOG), files.syncs.count(LOG)) == (1, 1)
     assert not list(catalog.topics()), "nobody sees a topic before it is published"
-    for topic in finish(change.stage()):
-        catalog.publish(topic)
+    finish(catalog.on_metadata_update(finish(change.replay()), catalog))
     before = list(catalog.topics())
     assert len(before) == 50
     files.crash()
@@ -79,10 +78,10 @@ def test_new_partitions_are_seen_together() -> None:
     change = catalog.change()
     finish(change.add(CreatePartitions("t", 5)))
     change.write()
-    (staged,) = finish(change.stage())
+    delta = finish(change.replay())
     assert seen.partition_count == 2
     assert catalog.topic("t") is seen
-    catalog.publish(staged)
+    finish(catalog.on_metadata_update(delta, catalog))
     grown = catalog.topic("t")
     assert grown is not None
     assert [partition.index for partition in grown.partitions] == list(range(5))

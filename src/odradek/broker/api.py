@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Protocol
     from uuid import UUID
 
+    from odradek.broker.catalog_image import CatalogImage
     from odradek.broker.config import BrokerConfig
     from odradek.broker.controller import Controller
     from odradek.broker.fetch_sessions import FetchSessions
     from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
-    from odradek.broker.log_directory import LogDirectory
-    from odradek.broker.metadata_log import Catalog
     from odradek.broker.partition import Partition
+    from odradek.broker.producer_ids import ProducerIds
     from odradek.broker.purgatory import Purgatory
     from odradek.broker.quotas import Quotas
     from odradek.broker.scheduler import Scheduler, Steps, Task
@@ -28,44 +30,6 @@ Reply = Mapping[str, Any] | bytes | list["Chunk"] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
 ANONYMOUS = "ANONYMOUS"
 """The user of a client that has not said who it is, as Kafka calls it."""
-
-
-class Abandonable(Protocol):
-    """Something that waits for a client and is forgotten when the client goes."""
-
-    def abandon(self) -> None: ...
-
-
-class Client(Protocol):
-    """The connection that a request came on."""
-
-    client_host: str
-    local_host: str
-    sends_files: bool
-    parked: set[Abandonable]
-    parked_partitions: int
-
-    def mute(self, duration_ms: int) -> None:
-        """Reads and serves nothing for so long."""
-
-    def begin_long_reply(self) -> None: ...
-
-    def grow_reply(self, size: int) -> None:
-        """Counts bytes of a reply in the making. Raises Hangup where there is no memory for them."""
-
-    def hold_reply(self, size: int) -> None:
-        """Counts the bytes of a reply that is ready. Raises Hangup likewise."""
-
-    def hold(self, task: Task[Any]) -> None:
-        """Serves nothing until ``release``: a request that takes several shares comes before those behind it."""
-
-    def release(self, task: Task[Any]) -> None: ...
-
-    def go_on(self) -> None:
-        """Serves the requests that wait."""
-
-    def abort(self) -> None:
-        """Closes the connection at once."""
 
 
 class Context:
@@ -111,67 +75,120 @@ class Context:
             self.connection.mute(duration_ms)
 
 
-class ServedApi(Protocol):
-    """An API as ApiVersions lists it."""
+if TYPE_CHECKING:
+    # Types alone: at run time each Protocol would take kilobytes.
 
-    key: int
-    advertised_oldest: int
-    newest: int
+    class Abandonable(Protocol):
+        """Something that waits for a client and is forgotten when the client goes."""
 
+        def abandon(self) -> None: ...
 
-class BrokerServices(Protocol):
-    """What handlers may use of a broker. Using it any other way is a change of this list first."""
+    class Client(Protocol):
+        """The connection that a request came on."""
 
-    config: BrokerConfig
-    directory: LogDirectory
-    address: tuple[str, int]
-    catalog: Catalog
-    controller: Controller
-    fetch_sessions: FetchSessions
-    purgatory: Purgatory
-    quotas: Quotas
-    scheduler: Scheduler
+        client_host: str
+        local_host: str
+        sends_files: bool
+        parked: set[Abandonable]
+        parked_partitions: int
 
-    @property
-    def runtime(self) -> GroupRuntime:
-        """The coordinators of the groups."""
+        def mute(self, duration_ms: int) -> None:
+            """Reads and serves nothing for so long."""
 
-    @property
-    def leftovers(self) -> Leftovers: ...
+        def begin_long_reply(self) -> None: ...
 
-    @property
-    def workers(self) -> Workers:
-        """Threads and memory for long work."""
+        def grow_reply(self, size: int) -> None:
+            """Counts bytes of a reply in the making. Raises Hangup where there is no memory for them."""
 
-    @property
-    def apis(self) -> Mapping[int, ServedApi]:
-        """The APIs that are served, by key."""
+        def hold_reply(self, size: int) -> None:
+            """Counts the bytes of a reply that is ready. Raises Hangup likewise."""
 
-    packed_api_versions: dict[int, tuple[int, bytes]]
-    """Packed replies to ApiVersions by version, each with the end of the metadata log that it is of."""
+        def hold(self, task: Task[Any]) -> None:
+            """Serves nothing until ``release``: a request that takes several shares comes before those behind it."""
 
-    @property
-    def intercepts_requests(self) -> bool:
-        """Whether a middleware sees each request before its handler: then none may be served another way."""
+        def release(self, task: Task[Any]) -> None: ...
 
-    @property
-    def node_id(self) -> int: ...
+        def go_on(self) -> None:
+            """Serves the requests that wait."""
 
-    @property
-    def cluster_id(self) -> str: ...
+        def abort(self) -> None:
+            """Closes the connection at once."""
 
-    @property
-    def has_offsets_topic(self) -> bool: ...
+    class ServedApi(Protocol):
+        """An API as ApiVersions lists it."""
 
-    def now_ms(self) -> int:
-        """The broker's clock, in ms since the epoch."""
+        key: int
+        advertised_oldest: int
+        newest: int
 
-    def new_uuid(self) -> UUID: ...
+    class BrokerServices(Protocol):
+        """What handlers may use of a broker. Using it any other way is a change of this list first.
 
-    def advertised(self, context: Context) -> tuple[str, int]:
-        """Host and port that a client is given to connect to."""
+        No handler changes logs because of a topic, nor quotas, settings or groups: it gives its request to the
+        controller, and publishers (``broker/metadata_publishers``) do what follows. A test holds the handlers to that.
+        """
 
-    def partition(self, topic: str, index: int) -> Partition | None: ...
+        config: BrokerConfig
+        address: tuple[str, int]
+        controller: Controller
+        fetch_sessions: FetchSessions
+        purgatory: Purgatory
+        quotas: Quotas
+        scheduler: Scheduler
 
-    def next_producer_id(self) -> int:
-        """A producer id that no producer has had. Raises KafkaError."""
+        @property
+        def catalog(self) -> CatalogImage: ...
+
+        @property
+        def producer_ids(self) -> ProducerIds: ...
+
+        @property
+        def runtime(self) -> GroupRuntime:
+            """The coordinators of the groups."""
+
+        @property
+        def leftovers(self) -> Leftovers: ...
+
+        @property
+        def workers(self) -> Workers:
+            """Threads and memory for long work."""
+
+        @property
+        def apis(self) -> Mapping[int, ServedApi]:
+            """The APIs that are served, by key."""
+
+        packed_api_versions: dict[int, tuple[int, bytes]]
+        """Packed replies to ApiVersions by version, each with the end of the metadata log that it is of."""
+
+        @property
+        def intercepts_requests(self) -> bool:
+            """Whether a middleware sees each request before its handler: then none may be served another way."""
+
+        @property
+        def node_id(self) -> int: ...
+
+        @property
+        def cluster_id(self) -> str: ...
+
+        @property
+        def has_offsets_topic(self) -> bool: ...
+
+        def now_ms(self) -> int:
+            """The broker's clock, in ms since the epoch."""
+
+        def new_uuid(self) -> UUID: ...
+
+        def advertised(self, context: Context) -> tuple[str, int]:
+            """Host and port that a client is given to connect to."""
+
+        def partition(self, topic: str, index: int) -> Partition | None: ...
+
+        @property
+        def partitions(self) -> Mapping[tuple[str, int], Partition]: ...
+
+        @property
+        def log_dir(self) -> Path:
+            """The directory that the partitions' logs are in."""
+
+        def checkpoint_log_starts(self) -> None:
+            """Writes down log starts that the files alone do not tell. Raises OSError."""

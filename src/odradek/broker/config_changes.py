@@ -16,11 +16,13 @@ from odradek.broker.config_resources import LOGGER
 from odradek.broker.long_lists import counted
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
+from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.produce_fetch_replies import Chunk
 
@@ -59,10 +61,9 @@ def _alter_all(
 ) -> Steps[list[KafkaError | None]]:
     """Why each resource is refused. Raises KafkaError where all of them are."""
     times = yield from counted((resource.resource_type, resource.resource_name) for resource in message.resources)
-    errors: list[KafkaError | None] = []
-    with broker.controller.turn() as turn:
-        yield turn.come
-        change = broker.catalog.change(max_records=None)
+
+    def alter_all(change: Change) -> Steps[list[KafkaError | None]]:
+        errors: list[KafkaError | None] = []
         for resource in message.resources:
             refused: KafkaError | None = None
             try:
@@ -80,8 +81,10 @@ def _alter_all(
                 refused = KafkaError(ErrorCode.invalid_config, str(error))
             errors.append(refused)
             yield None
-        if not message.validate_only:
-            yield from broker.controller.alter_configs(change, context)
+        return errors
+
+    written = broker.controller.write(alter_all, context, validate_only=message.validate_only, max_records=None)
+    errors = yield from value_of(written)
     broker.leftovers.add(times)
     return errors
 

@@ -1,37 +1,97 @@
-"""Changes of the catalogue: topics, settings, quotas, features, users. One request after another, each with one sync.
+"""The controller: requests about the catalogue become records of the metadata log, one request after another.
 
-A request collects all that it changes (``metadata_log.Change``) and writes it as one batch. Then its topics are made or
-removed a partition at a time, while other requests are served. A topic is seen when all of its logs are there. Who
-wants to change something meanwhile waits for its turn, as requests to Kafka's controller wait in its queue.
+A request is a write event, as in Kafka's controller: an operation that generates records, and the promise of its
+result. All records of an event are one batch with one sync. When the batch is committed, it is replayed and published
+(``broker/metadata_loader``): logs are made, settings act, groups learn of topics. Then the promise is resolved, and the
+next event has its turn. The controller itself does none of what follows from a record.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from odradek.broker.config import MIN_ISR, check_topic_configs, log_config
-from odradek.broker.metadata_log import Change, ChangeTooLarge
-from odradek.broker.scheduler import Steps
+from odradek.broker.config import MIN_ISR, check_topic_configs
+from odradek.broker.metadata_log import MAX_CHANGE_RECORDS, ChangeTooLarge
+from odradek.broker.quotas import REQUEST_PERCENTAGE
+from odradek.broker.scheduler import Steps, Task
 from odradek.catalog.features import ELIGIBLE_LEADERS, UpdateFeatures
-from odradek.catalog.records import ConfigRecord, TopicRecord
-from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs, CreateTopic, Topic, check_partition_count
+from odradek.catalog.shard import (
+    BROKER,
+    AllocateProducerIds,
+    AlterConfigs,
+    CatalogRequest,
+    CreateTopic,
+    RaiseEpochs,
+    Topic,
+    check_partition_count,
+)
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
+    from typing import Any, Protocol
     from uuid import UUID
 
     from odradek.broker.config import BrokerConfig
-    from odradek.broker.log_directory import LogDirectory
-    from odradek.broker.metadata_log import Catalog
+    from odradek.broker.metadata_loader import MetadataLoader
+    from odradek.broker.metadata_log import Catalog, Change
     from odradek.broker.quotas import Quotas
     from odradek.broker.scheduler import Scheduler
-    from odradek.storage.config import LogConfig
+
+    # Types alone: at run time each Protocol would take kilobytes.
+
+    Operation = Callable[["Change"], Steps[T]]
+    """Generates the records of an event: adds requests to the change and returns the event's result.
+
+    Raises KafkaError where all of it is refused. It writes nothing, and nothing is true before it has returned.
+    """
+
+    class Connection(Protocol):
+        """``parked`` holds what is abandoned when the client leaves."""
+
+        parked: set[Any]  # of each thing that can be abandoned; sets are invariant
+
+    class Context(Protocol):
+        """Whose request it is."""
+
+        user: str
+        client_id: str | None
+
+        @property
+        def connection(self) -> Connection: ...
+
+        def throttle(self, duration_ms: int) -> None: ...
+
+    class ControlledBroker(Protocol):
+        """What a controller uses of the broker that it runs in."""
+
+        config: BrokerConfig
+        quotas: Quotas
+        scheduler: Scheduler
+
+        @property
+        def catalog(self) -> Catalog: ...
+
+        @property
+        def loader(self) -> MetadataLoader: ...
+
+        @property
+        def node_id(self) -> int: ...
+
+        def new_uuid(self) -> UUID: ...
+
+        def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]: ...
+
+        def check_room(self) -> None:
+            """Raises KafkaError where no more logs can be made now."""
+
 
 log = logging.getLogger("odradek.broker")
 
@@ -49,14 +109,14 @@ class NewTopic(NamedTuple):
     configs: Mapping[str, str | None] = MappingProxyType({})
 
 
-class Turn:
+class _Turn:
     """A place in the queue, for as long as the ``with`` block lasts. ``come`` is resolved when it is the first."""
 
-    def __init__(self, queue: deque[Turn]) -> None:
+    def __init__(self, queue: deque[_Turn]) -> None:
         self.come: Deferred[None] = Deferred()
         self._queue = queue
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> _Turn:
         self._queue.append(self)
         if self._queue[0] is self:
             self.come.resolve(None)
@@ -69,58 +129,97 @@ class Turn:
             self._queue[0].come.resolve(None)
 
 
-class Request(Protocol):
-    """The context of a request that changes the catalogue."""
+class _Event:
+    """A write event. ``is_written``: its records are in the log, so it is finished though its client leaves."""
 
-    must_finish: bool
-    """Set when the change is written: what follows from it is done although the client leaves."""
+    __slots__ = ("is_written",)
 
-
-class ControlledBroker(Protocol):
-    """What a controller uses of its broker, and what it calls when a change has been written."""
-
-    config: BrokerConfig
-    directory: LogDirectory
-    catalog: Catalog
-    quotas: Quotas
-    scheduler: Scheduler
-
-    @property
-    def node_id(self) -> int: ...
-
-    def new_uuid(self) -> UUID: ...
-
-    def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]: ...
-
-    def look_after(self, *, compacted: bool) -> None: ...
-
-    def on_topics_changed(self, names: Collection[str], *, created: bool = False) -> None: ...
-
-    def on_topics_deleted(self, names: Collection[str]) -> None: ...
-
-    def on_offsets_topic_created(self) -> None: ...
-
-    def stop_groups(self, topic: Topic) -> None: ...
-
-    def take_dynamic_configs(self) -> None: ...
+    def __init__(self) -> None:
+        self.is_written = False
 
 
 class Controller:
-    """What changes the catalogue of a broker, and what follows from it."""
+    """Of the methods that return a promise: it may hold the exception that their ``Steps`` would raise."""
 
     def __init__(self, broker: ControlledBroker) -> None:
         self._broker = broker
-        self._queue: deque[Turn] = deque()
+        self._queue: deque[_Turn] = deque()
         self._is_snapshotting = False
 
     @property
     def waiting(self) -> int:
-        """Requests that have their turn or wait for it."""
+        """Events that have their turn or wait for it."""
         return len(self._queue)
 
-    def turn(self) -> Turn:
-        """``with controller.turn() as turn: yield turn.come`` lets other requests end before."""
-        return Turn(self._queue)
+    # --- write events -------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        operation: Operation[T],
+        context: Context | None = None,
+        *,
+        validate_only: bool = False,
+        max_records: int | None = MAX_CHANGE_RECORDS,
+    ) -> Deferred[T]:
+        """The promise of the operation's result, for when its records are committed and published.
+
+        An event whose client leaves before the records are written is forgotten.
+        """
+        event = _Event()
+        steps = self.steps_of(operation, event, validate_only=validate_only, max_records=max_records)
+        return self._start(steps, event, context)
+
+    def _start(self, steps: Steps[T], event: _Event, context: Context | None) -> Deferred[T]:
+        scheduler = self._broker.scheduler
+        if context is None:
+            return scheduler.start(steps)
+        timed = self._broker.quotas.limited(REQUEST_PERCENTAGE)
+        parked = context.connection.parked
+        task = Task(
+            scheduler,
+            steps,
+            must_finish=lambda: event.is_written,
+            on_share=(lambda seconds: self._count_time(context, seconds)) if timed else None,
+        )
+        parked.add(task)
+        task.promise.then(lambda _: parked.discard(task))
+        scheduler.add(task)
+        return task.promise
+
+    def _count_time(self, context: Context, seconds: float) -> None:
+        quotas = self._broker.quotas
+        context.throttle(quotas.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
+
+    def steps_of(
+        self,
+        operation: Operation[T],
+        event: _Event | None = None,
+        *,
+        validate_only: bool = False,
+        max_records: int | None = MAX_CHANGE_RECORDS,
+    ) -> Steps[T]:
+        """An event's steps, from its place in the queue to its result. Raises what the operation raises.
+
+        Raises KafkaError where the records cannot be written; nothing has changed then.
+        """
+        broker = self._broker
+        with self._turn() as turn:
+            yield turn.come
+            change = broker.catalog.change(max_records=max_records)
+            result = yield from operation(change)
+            if change.records and not validate_only:
+                if change.makes_logs:
+                    broker.check_room()
+                if event is not None:
+                    event.is_written = True
+                change.write()  # and committed: no other node has to have it
+                delta = yield from change.replay()
+                yield from broker.loader.publish(delta)
+        return result
+
+    def _turn(self) -> _Turn:
+        """``with self._turn() as turn: yield turn.come`` lets other events end before."""
+        return _Turn(self._queue)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -139,63 +238,30 @@ class Controller:
 
     def create_topic(self, wanted: NewTopic) -> Steps[Topic]:
         """Creates one topic. Raises KafkaError or ConfigError."""
-        with self.turn() as turn:
-            yield turn.come
-            change = self._broker.catalog.change()
+
+        def create(change: Change) -> Steps[None]:
             yield from change.add(self.new_topic(wanted))
-            yield from self.create(change)
+
+        yield from self.steps_of(create)
         topic = self._broker.catalog.topic(wanted.name)
         assert topic is not None
         return topic
 
-    def create(self, change: Change, context: Request | None = None) -> Steps[None]:
-        """Writes a change that makes topics or partitions, and makes their logs.
+    def auto_create(self, names: Collection[str], context: Context) -> Deferred[dict[str, KafkaError]]:
+        """Creates topics with the broker's defaults unless they are there. The promise holds why some are refused.
 
-        Raises KafkaError; nothing has changed then. ``context``: of the client that may leave meanwhile.
+        It holds a KafkaError where all of them are.
         """
-        broker = self._broker
-        if not change.records:
-            return
-        broker.directory.check_room()
-        if context is not None:
-            context.must_finish = True
-        change.write()
-        topics: Sequence[Topic] = ()
-        published = 0
-        compacted = False
-        try:
-            topics = yield from change.stage()
-            for topic in topics:
-                settings = self._settings(topic.name)
-                compacted |= settings.is_compacted
-                opened = yield from broker.directory.open_topic(topic, settings)
-                broker.directory.partitions.update(opened)
-                broker.catalog.publish(topic)
-                published += 1
-        finally:  # the log knows them, so their names are taken
-            for topic in topics[published:]:
-                broker.catalog.publish(topic)
-        broker.look_after(compacted=compacted)
-        new = {record.name for record in change.records if isinstance(record, TopicRecord)}
-        broker.on_topics_changed(sorted(new), created=True)
-        broker.on_topics_changed([topic.name for topic in topics if topic.name not in new])
-        if OFFSETS_TOPIC in new:
-            broker.on_offsets_topic_created()
+        event = _Event()
+        return self._start(self._auto_create(names, event), event, context)
 
-    def auto_create(self, names: Collection[str], context: Request) -> Steps[dict[str, KafkaError]]:
-        """Creates topics with the broker's defaults unless they are there; returns why one of them is refused.
-
-        Raises KafkaError where all of them are.
-        """
+    def _auto_create(self, names: Collection[str], event: _Event) -> Steps[dict[str, KafkaError]]:
         broker = self._broker
         refused: dict[str, KafkaError] = {}
-        if OFFSETS_TOPIC in names:
-            yield from self.ensure_offsets_topic(context)
-        with self.turn() as turn:
-            yield turn.come
+
+        def create(change: Change) -> Steps[None]:
             missing = [name for name in names if name not in INTERNAL and broker.catalog.topic(name) is None]
             check_partition_count(len(missing) * broker.config.num_partitions)
-            change = broker.catalog.change()
             for name in missing:
                 try:
                     yield from change.add(self.new_topic(NewTopic(name)))
@@ -203,10 +269,18 @@ class Controller:
                     raise
                 except KafkaError as error:
                     refused[name] = error.kept()
-            yield from self.create(change, context)
+
+        if OFFSETS_TOPIC in names:
+            yield from self.create_offsets_topic(event)
+        yield from self.steps_of(create, event)
         return refused
 
-    def ensure_offsets_topic(self, context: Request | None = None) -> Steps[None]:
+    def ensure_offsets_topic(self, context: Context) -> Deferred[None]:
+        """Creates ``__consumer_offsets`` unless it is there."""
+        event = _Event()
+        return self._start(self.create_offsets_topic(event), event, context)
+
+    def create_offsets_topic(self, event: _Event | None = None) -> Steps[None]:
         """Creates ``__consumer_offsets`` unless it is there. Where it cannot be made, that is logged, as in Kafka."""
         broker = self._broker
         config = broker.config
@@ -220,95 +294,48 @@ class Controller:
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
             },
         )
-        with self.turn() as turn:
-            yield turn.come
-            if broker.catalog.topic(OFFSETS_TOPIC) is not None:
-                return
-            try:
-                change = broker.catalog.change()
+
+        def create(change: Change) -> Steps[None]:
+            if broker.catalog.topic(OFFSETS_TOPIC) is None:
                 yield from change.add(self.new_topic(wanted))
-                yield from self.create(change, context)
-            except OdradekError as error:
-                log.error("%s cannot be created: %s", OFFSETS_TOPIC, error)
 
-    def delete(self, change: Change, topics: Sequence[Topic], context: Request | None = None) -> Steps[None]:
-        """Writes a change that deletes topics; removes their logs and what groups have committed for them.
+        try:
+            yield from self.steps_of(create, event)
+        except OdradekError as error:
+            log.error("%s cannot be created: %s", OFFSETS_TOPIC, error)
 
-        Raises KafkaError; nothing has changed then.
-        """
-        broker = self._broker
-        if not change.records:
-            return
-        if context is not None:
-            context.must_finish = True
-        change.write()
-        yield from change.apply()
-        doomed = []
-        for topic in topics:
-            if topic.name == OFFSETS_TOPIC:
-                broker.stop_groups(topic)
-            doomed += yield from broker.directory.drop_topic(topic)
-        yield from broker.directory.forget(topics)
-        broker.directory.remove_later(doomed, broker.config.log_segment_delete_delay_ms)
-        broker.on_topics_deleted([topic.name for topic in topics])
+    def raise_epochs(self, epochs: Iterable[tuple[tuple[str, int], int]]) -> Steps[None]:
+        """Begins leader epochs of partitions whose logs were found damaged. Raises KafkaError."""
+        left = list(epochs)
+        while left:
+            batch, left = left[:MAX_CHANGE_RECORDS], left[MAX_CHANGE_RECORDS:]
+            yield from self.steps_of(_adding(RaiseEpochs(dict(batch))))
 
-    # --- settings and quotas ------------------------------------------------------------------------------------
+    # --- features and producer ids ------------------------------------------------------------------------------
 
-    def alter_configs(self, change: Change, context: Request | None = None) -> Steps[None]:
-        """Writes a change of settings, which act from then on. Raises KafkaError; nothing has changed then."""
-        broker = self._broker
-        altered = {(r.resource_type, r.resource_name) for r in change.records if isinstance(r, ConfigRecord)}
-        if not altered:
-            return
-        if context is not None:
-            context.must_finish = True
-        change.write()
-        yield from change.apply()
-        names = sorted(name for kind, name in altered if kind == TOPIC)
-        if any(kind == BROKER for kind, _ in altered):
-            broker.take_dynamic_configs()
-            names = [topic.name for topic in broker.catalog.topics()]
-        compacted = False
-        default = log_config(broker.config, {})
-        for name in names:
-            own = broker.catalog.topic_configs(name)
-            settings = log_config(broker.config, own) if own else default
-            yield from broker.directory.reconfigure(name, settings)
-            compacted |= settings.is_compacted
-        broker.look_after(compacted=compacted)
-
-    def alter_client_quotas(self, change: Change, context: Request) -> Steps[None]:
-        """Writes a change of quotas, which bind from then on. Raises KafkaError; nothing has changed then."""
-        if change.records:
-            yield from self.commit(change, context)
-            self._broker.quotas.take(self._broker.catalog.quotas())
-
-    # --- features and credentials -------------------------------------------------------------------------------
-
-    def commit(self, change: Change, context: Request) -> Steps[None]:
-        """Writes a change that nothing else follows from. Raises KafkaError; nothing has changed then."""
-        if not change.records:
-            return
-        context.must_finish = True
-        change.write()
-        yield from change.apply()
-
-    def update_features(self, change: Change, request: UpdateFeatures, context: Request | None) -> Steps[None]:
-        """Adds the request to the change and writes it; checks it where there is no ``context``. Raises KafkaError.
+    def update_features(
+        self, request: UpdateFeatures, context: Context | None = None, *, validate_only: bool = False
+    ) -> Deferred[None]:
+        """Changes levels of features, of all that are named or of none.
 
         With ELIGIBLE_LEADERS, ``min.insync.replicas`` is set for all brokers and for none of them alone.
         """
         broker = self._broker
-        update = request.updates.get(ELIGIBLE_LEADERS)
-        if update is not None:
-            if update.level > 0:
-                yield from change.add(AlterConfigs(BROKER, str(broker.node_id), {MIN_ISR: None}))
-            elif broker.config.eligible_leaders:
-                yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: broker.config.cluster_wide[MIN_ISR]}))
-        yield from change.add(request)
-        if context is not None:
-            yield from self.commit(change, context)
-            broker.take_dynamic_configs()
+
+        def update(change: Change) -> Steps[None]:
+            wanted = request.updates.get(ELIGIBLE_LEADERS)
+            if wanted is not None:
+                if wanted.level > 0:
+                    yield from change.add(AlterConfigs(BROKER, str(broker.node_id), {MIN_ISR: None}))
+                elif broker.config.eligible_leaders:
+                    yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: broker.config.cluster_wide[MIN_ISR]}))
+            yield from change.add(request)
+
+        return self.write(update, context, validate_only=validate_only)
+
+    def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
+        """Allocates a block of producer ids to a broker, which gets it as a record (``broker/producer_ids``)."""
+        return self.write(_adding(AllocateProducerIds(broker_id)))
 
     # --- snapshots ----------------------------------------------------------------------------------------------
 
@@ -319,7 +346,7 @@ class Controller:
             self._broker.scheduler.start(self._snapshot()).then(self._end_snapshot)
 
     def _snapshot(self) -> Steps[None]:
-        with self.turn() as turn:
+        with self._turn() as turn:
             yield turn.come
             steps = self._broker.catalog.begin_snapshot(self._broker.in_thread)
         yield from steps
@@ -331,5 +358,7 @@ class Controller:
             foreseen = isinstance(result, OSError | KafkaError)
             log.error("no snapshot of the catalogue was made: %s", result, exc_info=None if foreseen else result)
 
-    def _settings(self, topic: str) -> LogConfig:
-        return log_config(self._broker.config, self._broker.catalog.topic_configs(topic))
+
+def _adding(request: CatalogRequest) -> Operation[None]:
+    """The operation that consists of one request."""
+    return lambda change: change.add(request)

@@ -9,26 +9,29 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID, uuid4
 
-from odradek.broker.config import BrokerConfig, log_config
+from odradek.broker.config import BrokerConfig
 from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log import Catalog, MetadataConfig
 from odradek.broker.partition import Partition
-from odradek.broker.scheduler import Steps, finish
-from odradek.catalog.shard import BeginEpochs, CatalogRequest, RaiseEpochs, Topic
+from odradek.broker.scheduler import Steps
+from odradek.catalog.shard import Topic
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Files, Lock, OsFiles
 from odradek.storage.log import Log
+
+if TYPE_CHECKING:
+    from odradek.broker.catalog_image import CatalogImage
 
 log = logging.getLogger("odradek.broker")
 
@@ -56,7 +59,10 @@ class LogDirectory:
         self.defer_removal: Callable[[int, Job], None] | None = None
         self.on_growth: Job = _do_nothing
         """Called now and then while many logs are made."""
+        self.has_compacted = False
+        """Whether any log is, or was, compacted."""
         self._made = 0
+        self._found: set[str] = set()
         self._directory_id = UUID(int=0)
         self._now_ms = now_ms
         self._files = files or OsFiles()
@@ -140,35 +146,28 @@ class LogDirectory:
         except (KafkaError, StorageError, OSError, ValueError) as error:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
 
-    def open_all(self, catalog: Catalog, config: BrokerConfig) -> None:
-        """Opens the logs of every topic, recovering them after an unclean stop; removes strays. Raises StorageError."""
-        if not self.clean:
-            self._begin_epochs(catalog)
+    def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
+        """Before the logs are opened that were here when the broker ended: reads the checkpoints, removes strays.
+
+        Returns the topic's id for each partition's directory, as far as they are known.
+        """
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
         self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
         checkpoints.remove_clean_shutdown(self.path, self._files)
-        topic_ids = self._remove_strays(catalog)
+        topic_ids = self._remove_strays(image)
         noted = self._recovery_points.keys() | self._log_starts.keys()
         try:
-            self._forget({name for name in noted if catalog.topic(name.topic) is None})
+            self._forget({name for name in noted if image.topic(name.topic) is None})
         except OSError as error:
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
-        found = set(self._files.list(self.path))
-        settings = log_config(config, {})
-        for topic in catalog.topics():
-            own = catalog.topic_configs(topic.name)
-            opened = finish(self.open_topic(topic, log_config(config, own) if own else settings, topic_ids))
-            self.partitions.update(opened)
-        self._raise_epochs(catalog, found)
+        self._found = set(self._files.list(self.path))
+        return topic_ids
 
-    def _begin_epochs(self, catalog: Catalog) -> None:
-        """A log may have lost its end, and what is appended there now must not pass for what was: by the epochs of
-        what they have read, clients see where it was cut."""
-        self._apply(catalog, BeginEpochs())
-
-    def _raise_epochs(self, catalog: Catalog, found: Container[str]) -> None:
-        """The same where a log turned out to be damaged or missing after a clean stop, or knows of epochs that the
-        catalogue does not: a metadata log that lost its end, too. ``found``: the directories that were there."""
+    def lost_epochs(self) -> dict[tuple[str, int], int]:
+        """The leader epochs to begin where a log turned out to be damaged or missing after a clean stop, or knows of
+        epochs that the catalogue does not: a metadata log that lost its end, too. To be called once, after a recovery.
+        """
+        found, self._found = self._found, set()
         wanted = {}
         for key, partition in self.partitions.items():
             if partition.failure:
@@ -180,22 +179,18 @@ class LogDirectory:
                 is_suspect = not opened.began_epoch
             if is_suspect or opened.epochs.latest > partition.leader_epoch:
                 wanted[key] = max(partition.leader_epoch, opened.epochs.latest) + 1
-        if not wanted:
-            return
-        self._apply(catalog, RaiseEpochs(wanted))
-        for key, epoch in wanted.items():
-            partition = self.partitions[key]
-            partition.leader_epoch = epoch
-            try:
-                partition.log.assign_epoch(epoch)
-            except KafkaError as error:
-                log.error("partition %s-%d is offline: %s", *key, error.message)
+        return wanted
 
-    def _apply(self, catalog: Catalog, request: CatalogRequest) -> None:
+    def begin_epoch(self, key: tuple[str, int], epoch: int) -> None:
+        """A partition goes on in another leader epoch."""
+        partition = self.partitions.get(key)
+        if partition is None or partition.failure:
+            return
+        partition.leader_epoch = epoch
         try:
-            catalog.apply(request)
+            partition.log.assign_epoch(epoch)
         except KafkaError as error:
-            raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be written: {error.message}") from error
+            log.error("partition %s-%d is offline: %s", *key, error.message)
 
     def _read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
         """Nothing known instead of a file that is damaged: logs are checked from their first segment then."""
@@ -209,7 +204,7 @@ class LogDirectory:
             log.error("%s could not be written: %s", self.path / file, error)
         return {}
 
-    def _remove_strays(self, catalog: Catalog) -> dict[str, UUID | None]:
+    def _remove_strays(self, image: CatalogImage) -> dict[str, UUID | None]:
         """Removes what is left of deleted topics; returns the topic's id for each partition's directory."""
         kept = {}
         for name in self._files.list(self.path):
@@ -217,7 +212,7 @@ class LogDirectory:
                 continue
             doomed = _DOOMED_DIRECTORY.fullmatch(name) is not None
             if not doomed and (matched := _PARTITION_DIRECTORY.fullmatch(name)) is not None:
-                topic = catalog.topic(matched[1])
+                topic = image.topic(matched[1])
                 try:
                     stored = checkpoints.read_partition_metadata(self.path / name, self._files)
                 except StorageError:
@@ -244,10 +239,6 @@ class LogDirectory:
         """
         if not self._files.has_room():
             raise KafkaError(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")
-
-    def has_compacted(self) -> bool:
-        """Whether any log is compacted."""
-        return any(not p.failure and p.log.config.is_compacted for p in self.partitions.values())
 
     def was_cleaned(self) -> bool:
         """Whether a cleaner has left word of where it came to."""
@@ -313,6 +304,7 @@ class LogDirectory:
         except (StorageError, KafkaError, OSError) as error:
             log.error("partition %s is offline: %s", name, error)
             return None, str(error)
+        self.has_compacted |= settings.is_compacted
         opened.defer_flush = self.defer
         opened.defer_removal = self.defer_removal
         return opened, ""
@@ -411,6 +403,7 @@ class LogDirectory:
             if partition is None:
                 break
             if not partition.failure:
+                self.has_compacted |= settings.is_compacted
                 partition.log.config = settings
                 for segment in partition.log.segments:
                     segment.config = settings

@@ -19,8 +19,9 @@ from odradek.broker.metadata_snapshot import InThread, KeylessRecord, Snapshot
 from odradek.broker.scheduler import Steps
 from odradek.catalog import records
 from odradek.catalog.credentials import Credential
+from odradek.catalog.delta import Delta
 from odradek.catalog.records import MetadataRecord
-from odradek.catalog.shard import CatalogRequest, Entity, Shard, Topic
+from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic, Entity, Shard, Topic
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
@@ -28,6 +29,7 @@ from odradek.storage.files import Files
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
+    from odradek.broker.catalog_image import CatalogImage
     from odradek.catalog.image import Image
 
 _logger = logging.getLogger("odradek.broker")
@@ -63,6 +65,8 @@ class Change:
         on_written: Callable[[int], None],
     ) -> None:
         self.records: list[MetadataRecord] = []
+        self.makes_logs = False
+        """Whether there are new partitions in it."""
         self._max_records = max_records
         self._log = log
         self._shard = shard
@@ -78,6 +82,7 @@ class Change:
         Raises ChangeTooLarge where all of the change has to be refused.
         """
         generated = yield from self._shard.generate(request)
+        self.makes_logs |= isinstance(request, CreateTopic | CreatePartitions)
         for record in generated.records:
             packed = pack_record(KeylessRecord(records.encode(record)), len(self.records))
             self._bytes += sum(map(len, packed))
@@ -92,6 +97,10 @@ class Change:
             self.records.append(record)
             yield None
 
+    def check(self, request: CatalogRequest) -> None:
+        """Raises KafkaError where ``add`` would refuse a small part of a change."""
+        self._shard.handle(self._now_ms(), request)
+
     def write(self) -> None:
         """Puts the records into the log, with one sync. Raises KafkaError where that fails."""
         if self.records:
@@ -102,18 +111,16 @@ class Change:
             self._log.flush()
             self._on_written(len(batch))
 
-    def apply(self) -> Steps[None]:
-        """Makes what was written true, record by record."""
-        for step, record in enumerate(self.records):
-            self._shard.take(self._offset + step, record)
-            yield None
+    def replay(self) -> Steps[Delta]:
+        """Takes in what was written, record by record; returns what has changed.
 
-    def stage(self) -> Steps[tuple[Topic, ...]]:
-        """The new topics, and those that have new partitions. No request sees them before they are published."""
+        No request sees new topics and partitions before they are published.
+        """
+        delta = Delta(self._shard)
         for step, record in enumerate(self.records):
-            self._shard.stage(self._offset + step, record)
+            delta.replay(self._offset + step, record)
             yield None
-        return self._shard.staged
+        return delta
 
 
 class MetadataConfig(NamedTuple):
@@ -128,7 +135,7 @@ class MetadataConfig(NamedTuple):
 
 
 class Catalog:
-    """What handlers ask about topics, and the one door through which it changes."""
+    """The ``CatalogImage``, and the one door through which it changes."""
 
     def __init__(
         self, log: Log, shard: Shard, now_ms: Callable[[], int], files: Files, config: MetadataConfig | None = None
@@ -291,14 +298,10 @@ class Catalog:
         """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) where brokers cannot keep a partition so."""
         self._shard.check_replicas(replicas, len(replicas))
 
-    def check(self, request: CatalogRequest) -> None:
-        """Raises KafkaError where ``apply`` would refuse; changes nothing (validate_only)."""
-        self._shard.handle(self._now_ms(), request)
-
     def apply(self, request: CatalogRequest) -> Any:
         """Writes the request's records to disk, then takes them in. Raises KafkaError where it is refused.
 
-        For what one small batch holds, and for a start, where there may be more: then each batch is whole or missing.
+        For a start, before the image is published. There may be more than one batch; each is whole or missing.
         """
         now_ms = self._now_ms()
         result = self._shard.handle(now_ms, request)
@@ -321,9 +324,17 @@ class Catalog:
         """A change of several parts, for one request. Only one may be under way (``broker/controller``)."""
         return Change(self._log, self._shard, self._now_ms, max_records, self._on_written)
 
-    def publish(self, topic: Topic) -> None:
-        """Everybody sees a topic that ``Change.stage`` returned."""
-        self._shard.publish(topic)
+    def initial_delta(self) -> Delta:
+        """All that was read, as a change that nothing came before."""
+        return Delta.of(self._shard)
+
+    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
+        """From now on requests see the new topics and partitions. All else they see since it was replayed."""
+        if delta.is_initial:
+            return
+        for topic in delta.new_topics:
+            self._shard.publish(topic)
+            yield None
 
     def close(self) -> None:
         self._log.close()

@@ -15,12 +15,28 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.quota_tables import MOST_ENTRIES, Bucket, Name, UseTable, short_name
 from odradek.catalog.shard import Entity
 from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from odradek.broker.catalog_image import CatalogImage
+    from odradek.catalog.delta import Delta
+
+    class Consumer(Protocol):
+        """A client that uses up quotas."""
+
+        user: str
+        client_id: str | None
+
+        def throttle(self, duration_ms: int) -> None:
+            """Lets it rest for so long."""
+
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE = "producer_byte_rate"
@@ -121,6 +137,11 @@ class Quotas:
         self._limits = limits
         self._keys = {key for quotas in limits.values() for key in quotas}
         self._bindings.clear()
+
+    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+        """Quotas that were changed bind from now on."""
+        if delta.quotas:
+            self.take(image.quotas())
 
     def limited(self, key: str) -> bool:
         """Whether anybody has such a quota."""
@@ -234,16 +255,6 @@ class Quotas:
         if throttle_ms:
             rate.record(now_ms, -1)
         return min(throttle_ms, self._config.quota_window_size_seconds * 1000)
-
-
-class Consumer(Protocol):
-    """A client that uses up quotas."""
-
-    user: str
-    client_id: str | None
-
-    def throttle(self, duration_ms: int) -> None:
-        """Lets it rest for so long."""
 
 
 class Permits:

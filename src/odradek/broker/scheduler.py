@@ -18,11 +18,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from odradek.core.deferred import Deferred, without_frame
 
 log = logging.getLogger("odradek.broker")
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Runnable(Protocol):
+        """Something that takes shares of the loop."""
+
+        def run_share(self, until_s: float) -> bool:
+            """Works until ``until_s`` by the scheduler's clock. Returns whether there is work left. Must not raise."""
+
 
 T = TypeVar("T")
 Steps = Generator["Deferred[Any] | None", Any, T]
@@ -31,13 +41,6 @@ TURN_S = 0.002
 """Seconds that one round of shares may take before the loop looks at its sockets."""
 SHARE_S = 0.001
 """Seconds of one share while others wait in the queue. The step that is running at its end is finished."""
-
-
-class Runnable(Protocol):
-    """Something that takes shares of the loop."""
-
-    def run_share(self, until_s: float) -> bool:
-        """Works until ``until_s`` by the scheduler's clock. Returns whether there is work left. Must not raise."""
 
 
 class Scheduler:
@@ -225,6 +228,17 @@ class Callbacks:
             if clock() >= until_s:
                 break
         return bool(queue)
+
+
+def value_of(promise: Deferred[T]) -> Steps[T]:
+    """Waits for a promise. Raises the exception that it holds in the place of a value, if it does."""
+    value = yield promise
+    if isinstance(value, Exception):
+        try:
+            raise value
+        finally:
+            del value, promise  # else they and this frame hold each other
+    return cast(T, value)
 
 
 def finish(steps: Steps[T]) -> T:

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -21,18 +22,21 @@ from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.heap import Heap
 from odradek.broker.host_limits import HostLimits, is_loopback
 from odradek.broker.log_directory import LogDirectory
+from odradek.broker.metadata_loader import MetadataLoader
+from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log import Catalog, MetadataConfig
+from odradek.broker.metadata_publishers import in_order
 from odradek.broker.partition import Partition
+from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.purgatory import Purgatory
 from odradek.broker.quotas import Quotas
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
 from odradek.broker.router import Api, Router
 from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
-from odradek.catalog.features import ELIGIBLE_LEADERS
-from odradek.catalog.shard import BROKER, PRODUCER_ID_BLOCK, AllocateProducerIds, Topic
+from odradek.catalog.shard import BROKER, BeginEpochs, Topic
 from odradek.core.deferred import Deferred
-from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError, StorageError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.storage.descriptors import SHARED
 from odradek.wire.frames import is_commit
@@ -87,6 +91,9 @@ class BrokerServer:
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.catalog: Catalog
         self.controller = Controller(self)
+        self.loader: MetadataLoader
+        self.producer_ids: ProducerIds
+        self.host_limits = HostLimits(config)
         self.router: Router
         self.scheduler: Scheduler
         self.purgatory: Purgatory
@@ -95,12 +102,10 @@ class BrokerServer:
         self.reply_memory: ReplyMemory
         self.packed_api_versions: dict[int, tuple[int, bytes]] = {}
         self._addresses: Counter[str] = Counter()
-        self._host_limits = HostLimits(config)
         self._delete_configs = delete_configs
         self.loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
         self._alarms: Alarms
-        self._producer_ids = range(0)
         self._stopping = False
 
     # Groups and the cleaner are loaded when there is work for them: a broker that only serves records starts without.
@@ -159,12 +164,12 @@ class BrokerServer:
         return self.workers.run(steps)
 
     @property
-    def _runtime(self) -> GroupRuntime | None:
-        """The groups, if anybody has asked for any."""
+    def made_runtime(self) -> GroupRuntime | None:
+        """The groups, unless they were never asked for."""
         return self.__dict__.get("runtime")
 
     @property
-    def _cleaning(self) -> Cleaning | None:
+    def made_cleaning(self) -> Cleaning | None:
         return self.__dict__.get("cleaning")
 
     # --- what handlers ask --------------------------------------------------------------------------------------
@@ -202,14 +207,20 @@ class BrokerServer:
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.directory.partitions.get((topic, index))
 
-    def next_producer_id(self) -> int:
-        """A producer id nobody has had; whole blocks of them are taken from the catalogue. Raises KafkaError."""
-        if not self._producer_ids:
-            first = self.catalog.apply(AllocateProducerIds(self.node_id))
-            self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
-        taken = self._producer_ids[0]
-        self._producer_ids = self._producer_ids[1:]
-        return taken
+    @property
+    def partitions(self) -> Mapping[tuple[str, int], Partition]:
+        return self.directory.partitions
+
+    @property
+    def log_dir(self) -> Path:
+        return self.directory.path
+
+    def checkpoint_log_starts(self) -> None:
+        self.directory.checkpoint_log_starts()
+
+    @property
+    def has_offsets_topic(self) -> bool:
+        return self.catalog.topic(OFFSETS_TOPIC) is not None
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -219,89 +230,51 @@ class BrokerServer:
         """Creates a topic at once, for the program that runs this broker. Raises KafkaError or ConfigError."""
         return finish(self.controller.create_topic(NewTopic(name, partition_count, configs=configs or {})))
 
-    def on_topics_changed(self, names: Collection[str], *, created: bool = False) -> None:
-        """Tells the groups of topics that were created or have more partitions."""
-        if names and self._runtime is not None:
-            self._runtime.on_topics_changed(names, created=created)
-
-    def on_topics_deleted(self, names: Collection[str]) -> None:
-        """Tells the groups and the cleaner of topics that are gone."""
-        if self._cleaning is not None:
-            self._cleaning.forget_dropped()
-        if self._runtime is not None:
-            self._runtime.on_topics_changed(names)
-            users_own = [name for name in names if name != OFFSETS_TOPIC]
-            if users_own:
-                self._runtime.on_topics_deleted(users_own)
-
-    def _take_stored_configs(self) -> None:
-        """At start. Raises ConfigError, KafkaError."""
-        if self._delete_configs or self.catalog.configs(BROKER, str(self.node_id)) or self.catalog.configs(BROKER, ""):
-            from odradek.broker import config_stored
-
-            config_stored.delete(self.catalog, self.node_id, self._delete_configs)
-            config_stored.check(self.catalog, self.node_id)
-        self.take_dynamic_configs(at_start=True)
-        for name, fault in self.config.ignored.items():
-            log.warning("%s was set while running and is ignored: %s", name, fault)
-
-    def take_dynamic_configs(self, *, at_start: bool = False) -> None:
-        """Makes those settings act that were changed while the broker ran."""
-        self.config.eligible_leaders = ELIGIBLE_LEADERS in self.catalog.features()
-        self.config.set_dynamic(self.catalog.configs(BROKER, str(self.node_id)), self.catalog.configs(BROKER, ""))
-        self._host_limits.take(at_start=at_start)
-
-    # --- groups -------------------------------------------------------------------------------------------------
-
-    @property
-    def has_offsets_topic(self) -> bool:
-        return self.catalog.topic(OFFSETS_TOPIC) is not None
-
     def ensure_offsets_topic(self) -> None:
         """Creates ``__consumer_offsets`` at once unless it is there."""
-        finish(self.controller.ensure_offsets_topic())
-
-    def on_offsets_topic_created(self) -> None:
-        topic = self.catalog.topic(OFFSETS_TOPIC)
-        assert topic is not None
-        if topic.partition_count == self.config.offsets_topic_num_partitions:
-            self._serve_groups(topic)
-        else:
-            # As Kafka does: the count is read at start, and a coordinator that reckons with another is none.
-            log.warning(
-                "%s was created with %d partitions, not the %d of offsets.topic.num.partitions: groups are "
-                "served after a restart",
-                OFFSETS_TOPIC, topic.partition_count, self.config.offsets_topic_num_partitions,
-            )  # fmt: skip
-
-    def stop_groups(self, topic: Topic) -> None:
-        """The offsets topic is deleted: there are no groups until there is another."""
-        for index in range(topic.partition_count):
-            self.runtime.unload(index)
-        self.runtime.partition_count = None
-
-    def _serve_groups(self, topic: Topic) -> None:
-        self.runtime.partition_count = topic.partition_count
-        for described in topic.partitions:
-            partition = self.partition(topic.name, described.index)
-            if partition is not None and not partition.failure:
-                self.runtime.load(described.index, partition)
+        finish(self.controller.create_offsets_topic())
 
     def _topic_id(self, name: str) -> bytes | None:
         topic = self.catalog.topic(name)
         return None if topic is None or topic.id is None else topic.id.bytes
 
-    # --- compacted logs -----------------------------------------------------------------------------------------
-
-    def look_after(self, *, compacted: bool) -> None:
-        """To be called after logs were opened or reconfigured, some of them compacted: the cleaner is at work then."""
-        if self._cleaning is None and not compacted:
-            return
-        self.cleaning.forget_dropped()
-        if self.config.log_cleaner_enable:
-            self.cleaning.start()
+    def check_room(self) -> None:
+        self.directory.check_room()
 
     # --- living -------------------------------------------------------------------------------------------------
+
+    def _open_catalog(self) -> None:
+        """Reads the catalogue, and settings of it that may refuse the start. Raises StorageError, ConfigError."""
+        catalog = self.catalog = self.directory.open_catalog(metadata_config(self.config))
+        catalog.on_snapshot_due = self.controller.begin_snapshot
+        if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
+            from odradek.broker import config_stored
+
+            config_stored.delete(catalog, self.node_id, self._delete_configs)
+            config_stored.check(catalog, self.node_id)
+
+    def _follow_catalog(self) -> None:
+        """Publishes the catalogue: opens the logs, loads the groups. Raises StorageError, ConfigError."""
+        self.producer_ids = ProducerIds(self.node_id, self.controller)
+        self.loader = MetadataLoader(self.catalog, in_order(self))
+        self.loader.load()
+        lost = self.directory.lost_epochs()
+        if lost:
+            with self._metadata_log_needed():
+                finish(self.controller.raise_epochs(lost.items()))
+
+    def begin_epochs(self) -> None:
+        """A new leader epoch for every partition, after an unclean stop. Raises StorageError."""
+        with self._metadata_log_needed():
+            self.catalog.apply(BeginEpochs())
+
+    @contextmanager
+    def _metadata_log_needed(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            path = self.directory.path / METADATA_DIRECTORY
+            raise StorageError(f"{path} cannot be written: {error.message}") from error
 
     async def start(self) -> None:
         """Takes the port and the directory, reads the logs, serves.
@@ -320,25 +293,22 @@ class BrokerServer:
             self.directory.claim(self.config, self.address)
             self.directory.defer = self._sync_later
             self.directory.defer_removal = self._remove_later
-            self.catalog = self.directory.open_catalog(metadata_config(self.config))
-            self.catalog.on_snapshot_due = self.controller.begin_snapshot
-            self._take_stored_configs()
-            self.quotas.take(self.catalog.quotas())
-            self.directory.open_all(self.catalog, self.config)
+            self._open_catalog()
             self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
-            offsets_topic = self.catalog.topic(OFFSETS_TOPIC)
-            if offsets_topic is not None:
-                self._serve_groups(offsets_topic)
+            self._follow_catalog()
             self.router = Router(self)
         except BaseException:
             listening.close()
+            if self.made_cleaning is not None:
+                await self.made_cleaning.stop()
+            if self.made_runtime is not None:
+                self.made_runtime.stop()
             self.directory.abandon()
             raise
         self._server = await loop.create_server(
             lambda: Connection(self), sock=listening, backlog=self.config.socket_listen_backlog_size
         )
         self._plan_upkeep()
-        self.look_after(compacted=self.directory.was_cleaned() or self.directory.has_compacted())
         self.loop.call_later(LOAD_REST_S, self._load_rest)
 
     def _bind(self) -> socket.socket:
@@ -431,7 +401,7 @@ class BrokerServer:
         if (
             self._stopping
             or len(self.connections) >= config.max_connections
-            or self._addresses[host] >= self._host_limits.most(host)
+            or self._addresses[host] >= self.host_limits.most(host)
         ):
             log.info("refusing a connection of %s: too many", host)
             return False
@@ -457,10 +427,10 @@ class BrokerServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.close()
-        if self._cleaning is not None:
-            await self._cleaning.stop()
-        if self._runtime is not None:
-            self._runtime.stop()
+        if self.made_cleaning is not None:
+            await self.made_cleaning.stop()
+        if self.made_runtime is not None:
+            self.made_runtime.stop()
         deadline = asyncio.get_running_loop().time() + DRAIN_S
         while any(c.busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
@@ -490,8 +460,8 @@ class BrokerServer:
             connection.abort()
         self.scheduler.stop()
         self._stop_workers()
-        if self._cleaning is not None:
-            await self._cleaning.stop()
+        if self.made_cleaning is not None:
+            await self.made_cleaning.stop()
         self._alarms.cancel_all()
         self.catalog.close()
         self.directory.abandon()

@@ -37,7 +37,7 @@ class Image:
 
     @classmethod
     def of(cls, shard: Shard) -> Image:
-        """Not while topics are staged: they are neither in the image nor in the records behind it."""
+        """Not before a delta is published: its topics are neither in the image nor in the records behind it."""
         return cls(
             tuple(shard.topics.values()),
             dict(shard.configs),

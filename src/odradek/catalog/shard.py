@@ -3,8 +3,8 @@
 Rules
 -----
 * ``handle`` checks a request and generates records; only ``replay`` changes the catalogue.
-* ``generate`` and ``stage`` do the same a part at a time, for requests about thousands of partitions. Topics and
-  partitions that are staged are not seen before they are published.
+* ``generate`` does the same a part at a time, for requests about thousands of partitions. New topics and partitions
+  wait in a ``Delta`` (``catalog/delta``) and are not seen before they are published.
 * A request that is refused raises KafkaError with Kafka's code and wording; nothing has changed then.
 * Ids, defaults and the check of config values come with the request: this room draws no random numbers and
   knows no config table.
@@ -61,6 +61,10 @@ class Partition:
     isr: tuple[int, ...]
     leader: int
     leader_epoch: int
+
+    @classmethod
+    def of(cls, record: PartitionRecord) -> Partition:
+        return cls(record.partition_id, record.replicas, record.isr, record.leader, record.leader_epoch)
 
 
 @dataclass(slots=True)
@@ -187,10 +191,6 @@ def check_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {fault}")
 
 
-def _partition(record: PartitionRecord) -> Partition:
-    return Partition(record.partition_id, record.replicas, record.isr, record.leader, record.leader_epoch)
-
-
 def _unified(name: str) -> str:
     """Names equal under this collide: metrics cannot tell them apart."""
     return name.replace(".", "_")
@@ -206,7 +206,6 @@ class Shard:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
         self._colliding: dict[str, tuple[str, ...]] = {}
-        self._staged: dict[TopicId, Topic] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.users: Users = {}
@@ -427,7 +426,7 @@ class Shard:
                 self._add(Topic(name, topic_id))
             case PartitionRecord(index, topic_id):
                 topic = self._known(offset, topic_id)
-                partition = _partition(record)
+                partition = Partition.of(record)
                 if index < topic.partition_count:
                     topic.partitions[index] = partition
                 else:
@@ -475,28 +474,8 @@ class Shard:
         if others:
             self._colliding[unified] = others
 
-    def stage(self, offset: int, record: MetadataRecord) -> None:
-        """Takes in a record that was written just now. New topics and partitions wait for ``publish``."""
-        match record:
-            case TopicRecord(name, topic_id):
-                self._staged[topic_id] = Topic(name, topic_id)
-            case PartitionRecord(topic_id=topic_id):
-                topic = self._staged.get(topic_id)
-                if topic is None:
-                    present = self._known(offset, topic_id)
-                    topic = self._staged[topic_id] = Topic(present.name, topic_id, list(present.partitions))
-                topic.partitions.append(_partition(record))
-            case _:
-                self.take(offset, record)
-
-    @property
-    def staged(self) -> tuple[Topic, ...]:
-        """Topics as they will be, in the order of their records."""
-        return tuple(self._staged.values())
-
     def publish(self, topic: Topic) -> None:
-        """Everybody sees a staged topic from now on."""
-        del self._staged[topic.id]
+        """Requests see a topic of a ``Delta`` from now on, with its new partitions."""
         self._add(topic)
 
     def _known(self, offset: int, topic_id: TopicId) -> Topic:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from odradek.broker.long_lists import listed
 from odradek.broker.long_replies import elements, reply
+from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import Partition, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -160,7 +161,7 @@ def _create(broker: BrokerServices, context: Context, wanted: Collection[Wanted]
     if not names:
         return {}
     try:
-        refused = yield from broker.controller.auto_create(names, context)
+        refused = yield from value_of(broker.controller.auto_create(names, context))
     except KafkaError as error:
         return {} if error.code is ErrorCode.policy_violation else dict.fromkeys(names, error.code)
     return {name: error.code for name, error in refused.items()}

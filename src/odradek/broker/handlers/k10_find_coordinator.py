@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import elements, reply
+from odradek.broker.scheduler import value_of
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, 
 
 
 def _answer_after_creation(broker: BrokerServices, context: Context, message: Any) -> Steps[Any]:
-    yield from broker.controller.ensure_offsets_topic(context)
+    yield from value_of(broker.controller.ensure_offsets_topic(context))
     if context.version >= 4:
         return (yield from _find_all(broker, context, GROUP, message.coordinator_keys))
     return _find(broker, context, GROUP, message.key)

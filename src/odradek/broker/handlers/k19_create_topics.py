@@ -13,14 +13,16 @@ from odradek.broker.config_description import describe_topic
 from odradek.broker.controller import NewTopic
 from odradek.broker.long_lists import listed
 from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
-from odradek.broker.metadata_log import Change, ChangeTooLarge
+from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import Permits
+from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import CreateTopic, check_partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.elements import Elements
     from odradek.wire.produce_fetch_replies import Chunk
@@ -51,9 +53,8 @@ def _create_all(broker: BrokerServices, context: Context, message: Any, times: M
     permits = Permits(broker.quotas, context, strict=context.version >= 6)
     rows = elements(context, "topics")
     described: dict[frozenset[Any], Elements | tuple[()]] = {}
-    with broker.controller.turn() as turn:
-        yield turn.come
-        change = broker.catalog.change()
+
+    def create(change: Change) -> Steps[Elements]:
         for topic in wanted:
             try:
                 request = yield from _add(broker, permits, change, topic)
@@ -66,9 +67,9 @@ def _create_all(broker: BrokerServices, context: Context, message: Any, times: M
             else:
                 rows.add(_created(broker, context, request, described))
             yield None
-        if not message.validate_only:
-            yield from broker.controller.create(change, context)
-    return rows
+        return rows
+
+    return (yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only)))
 
 
 def _partition_count(broker: BrokerServices, topic: Any) -> int:

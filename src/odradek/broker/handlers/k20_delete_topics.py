@@ -14,11 +14,13 @@ from odradek.broker.long_lists import counted, listed
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import Permits
+from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import DeleteTopic, Topic
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.elements import Elements
     from odradek.wire.produce_fetch_replies import Chunk
@@ -58,15 +60,13 @@ def _delete_all(broker: BrokerServices, context: Context, times: Counter[Named])
     """A row for each topic that is named. Raises KafkaError where all of them are refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 5)
     rows = elements(context, "responses")
-    with broker.controller.turn() as turn:
-        yield turn.come
+
+    def delete(change: Change) -> Steps[Elements]:
         told = set()
         for topic in (yield from _named_twice(broker, times)):
             error = KafkaError(ErrorCode.invalid_request, "The topic is named by its name and by its id.")
             rows.add(_row(_name_and_id(topic), error))
             told |= {(topic.name, None), (None, topic.id)}
-        change = broker.catalog.change()
-        topics = []
         for named, count in times.items():
             if named in told:
                 continue
@@ -79,11 +79,11 @@ def _delete_all(broker: BrokerServices, context: Context, times: Counter[Named])
             except KafkaError as refused:
                 rows.add(_row(named, refused))
             else:
-                topics.append(topic)
                 rows.add(_row(_name_and_id(topic), None))
             yield None
-        yield from broker.controller.delete(change, topics, context)
-    return rows
+        return rows
+
+    return (yield from value_of(broker.controller.write(delete, context)))
 
 
 def _name_and_id(topic: Topic) -> Named:

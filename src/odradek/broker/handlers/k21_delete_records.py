@@ -39,7 +39,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
             yield None
             broker.leftovers.add(parts)
     finally:  # also where the client disconnects before the end
-        broker.directory.checkpoint_log_starts()
+        broker.checkpoint_log_starts()
         broker.leftovers.add(by_topic)
     return reply(context, {"topics": topics})
 

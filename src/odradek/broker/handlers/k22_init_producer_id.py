@@ -12,12 +12,13 @@ from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.scheduler import Steps
 
 VERSIONS = (0, 5)
 IS_FREQUENT = True
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[dict[str, Any]]:
     transactional_id = message.transactional_id
     known = getattr(message, "producer_id", -1), getattr(message, "producer_epoch", -1)
     if transactional_id == "" or known.count(-1) == 1:  # an id and its epoch come together
@@ -25,5 +26,6 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, 
     elif transactional_id is not None:
         code = ErrorCode.transactional_id_authorization_failed
     else:
-        return {"error_code": ErrorCode.none, "producer_id": broker.next_producer_id(), "producer_epoch": 0}
+        producer_id = yield from broker.producer_ids.next()
+        return {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": 0}
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

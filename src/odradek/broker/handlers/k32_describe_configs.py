@@ -116,7 +116,7 @@ def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | Non
     options = {
         "node.id": str(broker.node_id),
         "broker.id": str(broker.node_id),
-        "log.dirs": str(broker.directory.path),
+        "log.dirs": str(broker.log_dir),
         "listeners": "PLAINTEXT://{}:{}".format(*broker.address),
     }
     return describe_broker(broker.config, names, options)

@@ -17,7 +17,7 @@ VERSIONS = (1, 2)
 
 
 def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
-    here = str(broker.directory.path)
+    here = str(broker.log_dir)
     asked: dict[tuple[str, int], str] = {}  # named twice, the last directory counts, as in Kafka
     for directory in message.dirs:
         for topic in directory.topics:

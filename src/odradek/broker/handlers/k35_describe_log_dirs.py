@@ -23,7 +23,7 @@ VERSIONS = (1, 5)
 
 def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     wanted: Iterable[tuple[str, int]] = (
-        list(broker.directory.partitions)
+        list(broker.partitions)
         if message.topics is None
         else ((topic.topic, index) for topic in message.topics for index in topic.partitions)
     )
@@ -47,7 +47,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
     total, usable = _disk(broker)
     directory = {
         "error_code": ErrorCode.none,
-        "log_dir": str(broker.directory.path),
+        "log_dir": str(broker.log_dir),
         "topics": topics,
         "total_bytes": total,
         "usable_bytes": usable,
@@ -68,7 +68,7 @@ def _size(broker: BrokerServices, name: str, index: int) -> int | None:
 def _disk(broker: BrokerServices) -> tuple[int, int]:
     """Size and room of the disk in bytes; −1 where the system does not say."""
     try:
-        usage = shutil.disk_usage(broker.directory.path)
+        usage = shutil.disk_usage(broker.log_dir)
     except OSError:
         return -1, -1
     return usage.total, usage.free

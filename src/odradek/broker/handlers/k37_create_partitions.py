@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import elements, reply, rows_of_topics
-from odradek.broker.metadata_log import Change, ChangeTooLarge
+from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import Permits
+from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import CreatePartitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.elements import Elements
     from odradek.wire.produce_fetch_replies import Chunk
@@ -32,17 +34,16 @@ def _create_all(broker: BrokerServices, context: Context, message: Any, times: M
     """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 3)
     rows = elements(context, "results")
-    with broker.controller.turn() as turn:
-        yield turn.come
-        change = broker.catalog.change()
+
+    def create(change: Change) -> Steps[Elements]:
         for topic in message.topics:
             if times[topic.name] == 1:
                 refused = yield from _create(broker, permits, change, topic)
                 rows.add(_row(topic.name, refused))
                 yield None
-        if not message.validate_only:
-            yield from broker.controller.create(change, context)
-    return rows
+        return rows
+
+    return (yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only)))
 
 
 def _create(broker: BrokerServices, permits: Permits, change: Change, topic: Any) -> Steps[KafkaError | None]:

@@ -15,11 +15,13 @@ from odradek.broker.long_lists import counted
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
+from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import AlterClientQuotas, Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.produce_fetch_replies import Chunk
 
@@ -48,10 +50,9 @@ def _alter_all(
     broker: BrokerServices, context: Context, message: Any, times: Mapping[Entity, int]
 ) -> Steps[dict[Entity, KafkaError | None]]:
     """For each entity, why its change is refused. Raises KafkaError where all changes are."""
-    answered: dict[Entity, KafkaError | None] = {}
-    with broker.controller.turn() as turn:
-        yield turn.come
-        change = broker.catalog.change()
+
+    def alter(change: Change) -> Steps[dict[Entity, KafkaError | None]]:
+        answered: dict[Entity, KafkaError | None] = {}
         for entry in message.entries:
             refused = None
             try:
@@ -64,9 +65,9 @@ def _alter_all(
                 refused = error.kept()
             answered[_key(entry)] = refused
             yield None
-        if not message.validate_only:
-            yield from broker.controller.alter_client_quotas(change, context)
-    return answered
+        return answered
+
+    return (yield from value_of(broker.controller.write(alter, context, validate_only=message.validate_only)))
 
 
 def _row(entity: Entity, error: KafkaError | None) -> dict[str, Any]:

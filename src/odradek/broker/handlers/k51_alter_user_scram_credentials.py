@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import elements, reply
+from odradek.broker.scheduler import value_of
 from odradek.catalog.credentials import HASHES, AlterCredential, Credential, check_size
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.produce_fetch_replies import Chunk
 
@@ -26,17 +28,17 @@ VERSIONS = (0, 0)
 def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
     accepted: dict[str, AlterCredential] = {}
     refused: dict[str, KafkaError] = {}
-    with broker.controller.turn() as turn:
-        yield turn.come
-        yield from _check_all(broker, message, accepted, refused)
-        change = broker.catalog.change()
-        try:
-            for request in accepted.values():
-                yield from change.add(request)
-            yield from broker.controller.commit(change, context)
-        except KafkaError as error:  # nothing was written
-            refused |= dict.fromkeys(accepted, error.kept())
-            accepted = {}
+
+    def alter(change: Change) -> Steps[None]:
+        yield from _check_all(change, message, accepted, refused)
+        for request in accepted.values():
+            yield from change.add(request)
+
+    try:
+        yield from value_of(broker.controller.write(alter, context))
+    except KafkaError as error:  # nothing was written
+        refused |= dict.fromkeys(accepted, error.kept())
+        accepted = {}
     results = elements(context, "results")
     for user in accepted:
         results.add({"user": user, "error_code": ErrorCode.none, "error_message": None})
@@ -49,7 +51,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
 
 
 def _check_all(
-    broker: BrokerServices, message: Any, accepted: dict[str, AlterCredential], refused: dict[str, KafkaError]
+    change: Change, message: Any, accepted: dict[str, AlterCredential], refused: dict[str, KafkaError]
 ) -> Steps[None]:
     """What becomes of each user, whose first change alone counts: a second one refuses both."""
     for row in _rows(message):
@@ -59,7 +61,7 @@ def _check_all(
             refused[row.name] = KafkaError(ErrorCode.duplicate_resource, text)
         elif row.name not in refused:
             try:
-                accepted[row.name] = _request(broker, row)
+                accepted[row.name] = _request(change, row)
             except KafkaError as error:
                 refused[row.name] = error.kept()
         yield None
@@ -70,14 +72,14 @@ def _rows(message: Any) -> Iterator[Any]:
     yield from message.upsertions
 
 
-def _request(broker: BrokerServices, row: Any) -> AlterCredential:
+def _request(change: Change, row: Any) -> AlterCredential:
     """Raises KafkaError where the change is refused."""
     iterations = getattr(row, "iterations", None)
     deletion = AlterCredential(row.name, row.mechanism, None)
     if iterations is None:
-        broker.catalog.check(deletion)
+        change.check(deletion)
         return deletion
-    broker.catalog.check(deletion._replace(credential=Credential(b"", b"", b"", iterations)))
+    change.check(deletion._replace(credential=Credential(b"", b"", b"", iterations)))
     check_size(row.salt, row.salted_password)
     name = HASHES[row.mechanism]
     client_key = hmac.digest(row.salted_password, b"Client Key", name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import elements, reply
+from odradek.broker.scheduler import value_of
 from odradek.catalog.features import UPGRADE, FeatureUpdate, UpdateFeatures
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -26,13 +27,8 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
         updates[update.name] = update
         yield None
     try:
-        with broker.controller.turn() as turn:
-            yield turn.come
-            is_check = getattr(message, "validate_only", False)
-            request = UpdateFeatures(updates)
-            yield from broker.controller.update_features(
-                broker.catalog.change(), request, None if is_check else context
-            )
+        request, is_check = UpdateFeatures(updates), getattr(message, "validate_only", False)
+        yield from value_of(broker.controller.update_features(request, context, validate_only=is_check))
     except KafkaError as error:
         return reply(context, {"error_code": error.code, "error_message": error.message, "results": ()})
     if context.version >= 2:

@@ -1,0 +1,49 @@
+"""Ids for idempotent producers: no producer gets an id that another one had."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.scheduler import Steps, value_of
+from odradek.catalog.shard import PRODUCER_ID_BLOCK
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from odradek.broker.catalog_image import CatalogImage
+    from odradek.catalog.delta import Delta
+    from odradek.core.deferred import Deferred
+
+    class Allocator(Protocol):
+        """The controller, which allocates blocks of ids to brokers."""
+
+        def allocate_producer_ids(self, broker_id: int) -> Deferred[None]: ...
+
+
+class ProducerIds:
+    """Gives out the ids of the blocks that are this broker's by the records of the metadata log.
+
+    What is left of a block when the broker ends is never used.
+    """
+
+    def __init__(self, node_id: int, allocator: Allocator) -> None:
+        self._node_id = node_id
+        self._allocator = allocator
+        self._ids = range(0)
+        self._allocation: Deferred[None] | None = None
+
+    def next(self) -> Steps[int]:
+        """Raises KafkaError where no block can be allocated."""
+        while not self._ids:
+            if self._allocation is None or self._allocation.resolved:
+                self._allocation = self._allocator.allocate_producer_ids(self._node_id)
+            yield from value_of(self._allocation)
+        taken = self._ids[0]
+        self._ids = self._ids[1:]
+        return taken
+
+    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+        """Takes a new block of this broker."""
+        for record in delta.producer_ids:
+            if record.broker_id == self._node_id:
+                self._ids = range(record.next_producer_id - PRODUCER_ID_BLOCK, record.next_producer_id)

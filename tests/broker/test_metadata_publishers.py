@@ -1,0 +1,279 @@
+"""Whatever follows from the catalogue is the same after a start and after the changes that led there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import uvloop
+from support.brokers import alter_configs, delete_topic
+
+from odradek.broker import server
+from odradek.broker.catalog_image import CatalogImage, Publisher
+from odradek.broker.config import BrokerConfig
+from odradek.broker.scheduler import Steps, finish
+from odradek.broker.server import BrokerServer
+from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
+from odradek.catalog.delta import Delta
+from odradek.catalog.features import ELIGIBLE_LEADERS, GROUP, SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
+from odradek.catalog.shard import BROKER, TOPIC, AlterClientQuotas, AlterConfigs, CatalogRequest, CreatePartitions
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import OFFSETS_TOPIC
+
+ALL_CLIENTS = (("client-id", None),)
+
+
+class Recorder:
+    """A catalogue of its own, made of nothing but what publishers are called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[bool] = []
+        self.topics: dict[str, tuple[UUID, int]] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.quotas: dict[Any, dict[str, float]] = {}
+        self.users: dict[str, list[int]] = {}
+        self.features: dict[str, int] = {}
+
+    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+        self.calls.append(delta.is_initial)
+        for topic in delta.deleted.values():
+            del self.topics[topic.name]
+            self.configs.pop((TOPIC, topic.name), None)
+        for topic in delta.new_topics:
+            self.topics[topic.name] = topic.id, topic.partition_count
+        for kind, name in delta.configs:
+            self._put(self.configs, (kind, name), dict(image.configs(kind, name)))
+        for entity in delta.quotas:
+            self._put(self.quotas, entity, dict(image.quotas().get(entity, {})))
+        for user in delta.users:
+            self._put(self.users, user, sorted(image.users().get(user, {})))
+        for feature in delta.features:
+            self._put(self.features, feature, image.features().get(feature, 0))
+
+    @staticmethod
+    def _put(kept: dict[Any, Any], name: Any, value: Any) -> None:
+        if value:
+            kept[name] = value
+        else:
+            kept.pop(name, None)
+
+    def all(self) -> tuple[object, ...]:
+        return self.topics, self.configs, self.quotas, self.users, self.features
+
+
+class Boots:
+    """Starts brokers on one directory, each with publishers of the test behind its own."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.directory = directory
+        self.publishers: list[Publisher] = []
+        in_order = server.in_order
+        monkeypatch.setattr(server, "in_order", lambda broker: [*in_order(broker), *self.publishers])
+
+    async def start(self, *publishers: Publisher) -> BrokerServer:
+        self.publishers = [*publishers]
+        config = BrokerConfig({"offsets.topic.num.partitions": "3"})
+        broker = BrokerServer(config, self.directory, ("127.0.0.1", 0))
+        await broker.start()
+        return broker
+
+
+@pytest.fixture
+def boots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boots:
+    return Boots(tmp_path, monkeypatch)
+
+
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(story(), 60))
+
+
+def commit(broker: BrokerServer, request: CatalogRequest) -> None:
+    finish(broker.controller.steps_of(lambda change: change.add(request)))
+
+
+def change_everything(broker: BrokerServer) -> None:
+    broker.create_topic("kept", partition_count=2, configs={"retention.ms": "77"})
+    broker.create_topic("plain", partition_count=1)
+    broker.create_topic("gone", partition_count=1, configs={"cleanup.policy": "compact"})
+    broker.ensure_offsets_topic()
+    commit(broker, CreatePartitions("kept", 4))
+    alter_configs(broker, AlterConfigs(TOPIC, "plain", {"max.message.bytes": "5000", "retention.ms": "5"}))
+    alter_configs(broker, AlterConfigs(TOPIC, "plain", {"retention.ms": None}))
+    alter_configs(broker, AlterConfigs(BROKER, "", {"log.retention.ms": "99", "max.connections": "500"}))
+    alter_configs(broker, AlterConfigs(BROKER, "1", {"log.segment.bytes": "9999999"}))
+    commit(broker, AlterClientQuotas(ALL_CLIENTS, {"producer_byte_rate": 3.0, "consumer_byte_rate": 4.0}))
+    commit(broker, AlterClientQuotas(ALL_CLIENTS, {"consumer_byte_rate": None}))
+    commit(broker, AlterCredential("u", SCRAM_SHA_256, Credential(b"s", b"k", b"v", 4096)))
+    commit(broker, UpdateFeatures({GROUP: FeatureUpdate(GROUP, 0, SAFE_DOWNGRADE)}))
+    commit(broker, UpdateFeatures({ELIGIBLE_LEADERS: FeatureUpdate(ELIGIBLE_LEADERS, 0, SAFE_DOWNGRADE)}))
+    delete_topic(broker, "gone")
+    commit(broker, UpdateFeatures({}))
+
+
+def followed(broker: BrokerServer) -> dict[str, object]:
+    """What the broker has made of its catalogue."""
+    config, runtime = broker.config, broker.made_runtime
+    quota = broker.quotas.binding("producer_byte_rate", "u", "c")
+    return {
+        "logs": {key: (each.leader_epoch, each.failure, each.log.config) for key, each in broker.partitions.items()},
+        "settings": (config.dynamic, config.cluster_wide, config.eligible_leaders, config.max_connections),
+        "quotas": (quota and quota.limit, broker.quotas.limited("consumer_byte_rate")),
+        "groups": runtime and (runtime.partition_count, runtime.loaded()),
+        "cleaner": broker.made_cleaning and broker.made_cleaning.status().dead_thread_count,
+    }
+
+
+def test_a_start_publishes_what_the_changes_did(boots: Boots) -> None:
+    async def story() -> None:
+        living, restarted = Recorder(), Recorder()
+        broker = await boots.start(living)
+        change_everything(broker)
+        before = followed(broker)
+        assert living.calls[0] is True
+        assert living.calls[1:] == [False] * 15, "one call for each batch, and none where nothing was written"
+        await broker.stop()
+        broker = await boots.start(restarted)
+        assert restarted.calls == [True]
+        assert restarted.all() == living.all()
+        assert followed(broker) == before
+        assert {name: count for name, (_, count) in living.topics.items()} == {"kept": 4, "plain": 1, OFFSETS_TOPIC: 3}
+        assert before["groups"] == (3, [0, 1, 2])
+        assert before["cleaner"] == 0
+        await broker.stop()
+
+    run(story)
+
+
+def test_the_offsets_topic_may_go_and_come_again(boots: Boots) -> None:
+    async def story() -> None:
+        broker = await boots.start()
+        broker.ensure_offsets_topic()
+        assert broker.runtime.loaded() == [0, 1, 2]
+        delete_topic(broker, OFFSETS_TOPIC)
+        assert (broker.runtime.loaded(), broker.runtime.partition_count) == ([], None)
+        broker.ensure_offsets_topic()
+        assert (broker.runtime.loaded(), broker.runtime.partition_count) == ([0, 1, 2], 3)
+        await broker.stop()
+
+    run(story)
+
+
+def test_a_promise_is_kept_after_the_last_publisher(boots: Boots) -> None:
+    async def story() -> None:
+        go_on: Deferred[None] = Deferred()
+        waits: list[str] = []
+
+        class Waiting:
+            def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
+                for topic in delta.created.values():
+                    assert image.topic(topic.name) is topic, "it stands behind the image"
+                    waits.append(topic.name)
+                    yield go_on
+
+        broker = await boots.start(Waiting())
+        made = broker.scheduler.start(broker.controller.create_topic(server.NewTopic("t")))
+        second = broker.scheduler.start(broker.controller.create_topic(server.NewTopic("u")))
+        while not waits:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert broker.partition("t", 0) is not None
+        assert (made.resolved, second.resolved, waits) == (False, False, ["t"]), "the next event has no turn yet"
+        go_on.resolve(None)
+        await broker.settle()
+        assert made.value.name == "t"
+        assert second.value.name == "u"
+        await broker.stop()
+
+    run(story)
+
+
+def test_a_publisher_that_fails_stops_neither_the_others_nor_the_change(
+    boots: Boots, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        class Failing:
+            def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+                if not delta.is_initial:
+                    raise RuntimeError("not this time")
+
+        recorder = Recorder()
+        broker = await boots.start(Failing(), recorder)
+        with caplog.at_level(logging.ERROR, logger="odradek.broker"):
+            assert broker.create_topic("t").partition_count == 1
+        assert list(recorder.topics) == ["t"]
+        assert "Failing could not follow a change of the catalogue" in caplog.text
+        await broker.stop()
+
+    run(story)
+
+
+def test_a_publisher_that_fails_at_start_refuses_it(boots: Boots) -> None:
+    async def story() -> None:
+        class Failing:
+            def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+                raise KafkaError(ErrorCode.kafka_storage_error)
+
+        broker = await boots.start()
+        broker.create_topic("t", configs={"cleanup.policy": "compact"})
+        await broker.stop()
+        with pytest.raises(KafkaError):
+            await boots.start(Failing())
+        assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("log cleaner")] == []
+        broker = await boots.start()
+        assert broker.partition("t", 0) is not None
+        await broker.stop()
+
+    run(story)
+
+
+def test_producers_that_wait_share_a_block_of_ids(boots: Boots) -> None:
+    async def story() -> None:
+        broker = await boots.start()
+        end = broker.catalog.log_end_offset
+        taken = [broker.scheduler.start(broker.producer_ids.next()) for _ in range(1500)]
+        await broker.settle()
+        assert sorted(each.value for each in taken) == list(range(1500))
+        assert broker.catalog.log_end_offset == end + 2
+        await broker.stop()
+        broker = await boots.start()
+        first = broker.scheduler.start(broker.producer_ids.next())
+        await broker.settle()
+        assert first.value == 2000, "what was left of the second block is never used"
+        await broker.stop()
+
+    run(story)
+
+
+def test_a_block_that_cannot_be_allocated_fails_those_who_wait(boots: Boots) -> None:
+    async def story() -> None:
+        broker = await boots.start()
+        change = broker.catalog.change
+
+        def fails(**options: Any) -> Any:
+            made = change(**options)
+
+            def write() -> None:
+                raise KafkaError(ErrorCode.kafka_storage_error)
+
+            made.write = write  # type: ignore[method-assign]
+            return made
+
+        broker.catalog.change = fails  # type: ignore[method-assign]
+        taken = [broker.scheduler.start(broker.producer_ids.next()) for _ in range(3)]
+        await broker.settle()
+        assert [each.value.code for each in taken] == [ErrorCode.kafka_storage_error] * 3  # type: ignore[attr-defined]
+        broker.catalog.change = change  # type: ignore[method-assign]
+        first = broker.scheduler.start(broker.producer_ids.next())
+        await broker.settle()
+        assert first.value == 0
+        await broker.stop()
+
+    run(story)

@@ -1,0 +1,178 @@
+"""What records change, as publishers get it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
+from odradek.catalog.delta import Delta
+from odradek.catalog.features import GROUP as GROUP_FEATURE
+from odradek.catalog.features import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
+from odradek.catalog.records import (
+    ConfigRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from odradek.catalog.shard import (
+    BROKER,
+    TOPIC,
+    AllocateProducerIds,
+    AlterClientQuotas,
+    AlterConfigs,
+    BeginEpochs,
+    CatalogRequest,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    RaiseEpochs,
+    Shard,
+)
+from odradek.core.effects import result_of
+
+ID, OTHER = UUID(int=1), UUID(int=2)
+USER = (("user", "u"),)
+
+
+def image_of(*requests: CatalogRequest) -> Shard:
+    """An image in which all of these are published."""
+    image = Shard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+    for request in requests:
+        for record in result_of(image.generate(request)).records:
+            image.take(0, record)
+    return image
+
+
+def delta_of(image: Shard, *requests: CatalogRequest) -> Delta:
+    return replayed(image, *(record for each in requests for record in result_of(image.generate(each)).records))
+
+
+def replayed(image: Shard, *records: MetadataRecord) -> Delta:
+    delta = Delta(image)
+    for record in records:
+        delta.replay(0, record)
+    return delta
+
+
+def named(delta: Delta) -> dict[str, list[object]]:
+    """What the delta names, without what it leaves empty."""
+    found = {
+        "created": [(topic.name, topic.partition_count) for topic in delta.created.values()],
+        "grown": [(topic.name, topic.partition_count) for topic in delta.grown.values()],
+        "deleted": [(topic.name, topic.partition_count) for topic in delta.deleted.values()],
+        "epochs": list(delta.epochs.items()),
+        "configs": list(delta.configs),
+        "quotas": list(delta.quotas),
+        "users": list(delta.users),
+        "features": list(delta.features),
+        "producer ids": [record.next_producer_id for record in delta.producer_ids],
+    }
+    return {name: what for name, what in found.items() if what}
+
+
+TWO = CreateTopic("t", ID, 2, 1, configs={"retention.ms": "5"})
+CREDENTIAL = AlterCredential("u", SCRAM_SHA_256, Credential(b"s", b"k", b"v", 4096))
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (CreateTopic("u", OTHER, 3, 1), {"created": [("u", 3)]}),
+        (
+            CreateTopic("u", OTHER, 1, 1, configs={"retention.ms": "1", "segment.ms": "2"}),
+            {"created": [("u", 1)], "configs": [(TOPIC, "u")]},
+        ),
+        (CreatePartitions("t", 5), {"grown": [("t", 5)]}),
+        (DeleteTopic(ID), {"deleted": [("t", 2)]}),
+        (AlterConfigs(BROKER, "", {"log.retention.ms": "7"}), {"configs": [(BROKER, "")]}),
+        (AlterConfigs(TOPIC, "t", {"retention.ms": None}), {"configs": [(TOPIC, "t")]}),
+        (AlterConfigs(TOPIC, "t", {"retention.ms": "5"}), {}),
+        (AlterClientQuotas(USER, {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0}), {"quotas": [USER]}),
+        (CREDENTIAL, {"users": ["u"]}),
+        (
+            UpdateFeatures({GROUP_FEATURE: FeatureUpdate(GROUP_FEATURE, 0, SAFE_DOWNGRADE)}),
+            {"features": [GROUP_FEATURE]},
+        ),
+        (AllocateProducerIds(1), {"producer ids": [1000]}),
+        (BeginEpochs(), {"epochs": [(("t", 0), 1), (("t", 1), 1)]}),
+        (RaiseEpochs({("t", 1): 7}), {"epochs": [(("t", 1), 7)]}),
+    ],
+)
+def test_a_delta_names_what_a_request_changes(request_: CatalogRequest, expected: dict[str, list[object]]) -> None:
+    delta = delta_of(image_of(TWO), request_)
+    assert not delta.is_initial
+    assert named(delta) == expected
+
+
+def test_new_topics_wait_in_the_delta_and_all_else_is_true_at_once() -> None:
+    image = image_of(TWO)
+    present = image.topics["t"]
+    requests = (
+        CreateTopic("u", OTHER, 1, 1, configs={"retention.ms": "1"}), CreatePartitions("t", 5),
+        AlterConfigs(TOPIC, "t", {"retention.ms": "6"}),
+    )  # fmt: skip
+    delta = delta_of(image, *requests)
+    assert image.topics == {"t": present}
+    assert present.partition_count == 2
+    assert image.topic_configs("t") == {"retention.ms": "6"}
+    assert image.topic_configs("u") == {"retention.ms": "1"}, "its logs are made with these"
+    assert [topic.name for topic in delta.new_topics] == ["u", "t"]
+    for topic in delta.new_topics:
+        image.publish(topic)
+    assert {name: topic.partition_count for name, topic in image.topics.items()} == {"t": 5, "u": 1}
+
+
+def test_what_one_batch_makes_and_removes_is_not_in_its_delta() -> None:
+    """No request of ours comes to such records; the log of another controller may hold them."""
+    image = image_of()
+    made = (TopicRecord("u", OTHER), PartitionRecord(0, OTHER, (1,), (1,), 1), ConfigRecord(TOPIC, "u", "a", "b"))
+    assert named(replayed(image, *made, RemoveTopicRecord(OTHER))) == {"configs": [(TOPIC, "u")]}
+    assert not image.topic_configs("u")
+    assert not image.topics
+    again = replayed(image, *made, RemoveTopicRecord(OTHER), *made)
+    assert named(again)["created"] == [("u", 1)]
+
+
+def test_a_topic_that_grows_and_goes_in_one_batch_has_the_logs_that_it_had() -> None:
+    image = image_of(TWO)
+    grown = PartitionRecord(2, ID, (1,), (1,), 1)
+    assert named(replayed(image, grown, RemoveTopicRecord(ID))) == {"deleted": [("t", 2)]}
+
+
+def test_epochs_of_new_partitions_are_those_of_their_topic() -> None:
+    image = image_of(TWO)
+    grown, again = PartitionRecord(2, ID, (1,), (1,), 1), PartitionRecord(2, ID, (1,), (1,), 1, leader_epoch=4)
+    old = PartitionRecord(0, ID, (1,), (1,), 1, leader_epoch=3)
+    delta = replayed(image, grown, again, old, PartitionChangeRecord(1, ID, None))
+    assert [partition.leader_epoch for partition in delta.grown[ID].partitions] == [3, 0, 4]
+    assert [partition.leader_epoch for partition in image.topics["t"].partitions] == [3, 0]
+    assert delta.epochs == {("t", 0): 3}
+
+
+@pytest.mark.parametrize("record", [PartitionRecord(0, OTHER, (1,), (1,), 1), RemoveTopicRecord(OTHER)])
+def test_a_record_about_a_topic_that_never_was_is_refused(record: MetadataRecord) -> None:
+    with pytest.raises(ValueError, match="topic id never created"):
+        replayed(image_of(TWO), record)
+
+
+def test_the_initial_delta_names_the_whole_image() -> None:
+    changes = (
+        TWO, CreatePartitions("t", 3), AlterConfigs(BROKER, "1", {"log.retention.ms": "7"}),
+        AlterClientQuotas(USER, {"producer_byte_rate": 1.0}), CREDENTIAL, AllocateProducerIds(1),
+    )  # fmt: skip
+    image = image_of(*changes)
+    delta = Delta.of(image)
+    assert delta.is_initial
+    assert named(delta) == {
+        "created": [("t", 3)],
+        "configs": [(TOPIC, "t"), (BROKER, "1")],
+        "quotas": [USER],
+        "users": ["u"],
+        "features": list(image.features),
+    }, "ids that an earlier start allocated may be in use"
+    assert ProducerIdsRecord not in map(type, delta.producer_ids)
