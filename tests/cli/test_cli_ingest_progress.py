@@ -11,7 +11,7 @@ import pytest
 
 from odradek.cli import ingest_progress, pipeline_ingest
 from odradek.cli.ingest_progress import Lines, check_kind, shown
-from odradek.cli.pipeline_options import IngestOptions
+from odradek.cli.pipeline_options import IngestLine
 from odradek.cli.terminal import CommandError, note
 from odradek.pipelines.checkpoint import GroupState
 from odradek.pipelines.ingest_job import Ingested
@@ -80,7 +80,7 @@ def test_the_last_json_line_says_whether_the_group_is_committed(capsys: Captured
 
 def test_the_summary_says_whether_the_group_is_committed(capsys: Captured) -> None:
     done = Ingested(rows=2, batches=1, bad=0, seconds=1.0, files=1, size=10, group=REFUSED)
-    asked = IngestOptions(bootstrap="b:1", group="g", output="t")
+    asked = IngestLine(bootstrap_servers="b:1", group="g", output="t")
     pipeline_ingest._tell(asked, done)
     pipeline_ingest._tell(asked, dataclasses.replace(done, group=GroupState(is_committed=True)))
     pipeline_ingest._tell(dataclasses.replace(asked, as_json=True), done)

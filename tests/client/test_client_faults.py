@@ -51,6 +51,10 @@ T0 = TopicPartition("t", 0)
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "fetch_max_wait_ms": 20, "default_api_timeout_ms": 5_000}
 
 
+def quick(cluster: ScriptedCluster, **more: Any) -> ClientConfig:
+    return ClientConfig(cluster.bootstrap, **QUICK | more)
+
+
 def batch(first: int, count: int, epoch: int = 0, **options: Any) -> tuple[int, bytes]:
     records = [Record(b"k", b"v%d" % offset) for offset in range(first, first + count)]
     data = encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch, **options)
@@ -237,7 +241,7 @@ def test_a_committed_epoch_is_confirmed_before_reading(cluster: ScriptedCluster)
         offsets(read_range(cluster.bootstrap, T0, 9, 30, start_leader_epoch=0, **QUICK))
     assert offsets(read_range(cluster.bootstrap, T0, 8, 12, start_leader_epoch=0, **QUICK)) == [8, 9, 10, 11]
     with pytest.raises(LogTruncated):  # that its end is in the new history does not say so of its start
-        offsets(read_range(cluster.bootstrap, T0, 9, 30, start_leader_epoch=0, end_leader_epoch=1, **QUICK))
+        offsets(PartitionReader(quick(cluster), T0).read(9, 30, start_leader_epoch=0, end_leader_epoch=1))
 
 
 def test_coordinator_that_moves_or_loads_is_asked_again(cluster: ScriptedCluster) -> None:
@@ -301,19 +305,16 @@ def test_a_reader_tells_what_it_went_through(cluster: ScriptedCluster) -> None:
     cluster.cleanup_policy = "compact,delete"
     for start, end in ((0, 13), (3, 8), (5, 11), (0, 40)):
         told: list[tuple[int, int]] = []
-        read = read_range(cluster.bootstrap, T0, start, end, passed=lambda *one, told=told: told.append(one), **QUICK)
+        reader = PartitionReader(quick(cluster), T0)
+        read = reader.read(start, end, passed=lambda *one, told=told: told.append(one))
         for found in read:
             assert all(one[1] <= found.column("offset")[0].as_py() for one in told)
         assert (told[0][0], told[-1][1]) == (start, end)
         assert all(one[1] == other[0] for one, other in itertools.pairwise(told))
     broken: list[tuple[int, int]] = []
+    reader = PartitionReader(quick(cluster, default_api_timeout_ms=400), T0)
     with pytest.raises(RequestTimedOut):
-        offsets(
-            read_range(
-                cluster.bootstrap, T0, 0, 60, passed=lambda *one: broken.append(one),
-                **QUICK | {"default_api_timeout_ms": 400},
-            )
-        )  # fmt: skip
+        offsets(reader.read(0, 60, passed=lambda *one: broken.append(one)))
     assert broken[-1][1] == 15
 
 
@@ -419,7 +420,7 @@ def test_corrupt_bytes_name_the_partition(cluster: ScriptedCluster) -> None:
 
 
 def rows(cluster: ScriptedCluster, start: int, end: int) -> Iterator[Any]:
-    return PartitionReader(ClientConfig(cluster.bootstrap, **QUICK), T0).read_rows(start, end)
+    return PartitionReader(quick(cluster), T0).read_rows(start, end)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: b"\0" * 16 + data, lambda data: data[:-1]])

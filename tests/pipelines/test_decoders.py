@@ -17,7 +17,8 @@ from json_examples import SCHEMAS, records, values
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.decoders import HEADERS_TYPE, Decoder, decoder_for
-from odradek.pipelines.values import ValueFormat, Values
+from odradek.pipelines.value_formats import ValueFormat
+from odradek.pipelines.values import Values
 
 SOURCE = pa.schema(
     [

@@ -37,7 +37,8 @@ from odradek.pipelines.lake import Added
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.sources import Source
 from odradek.pipelines.table_state import begin_table, bind
-from odradek.pipelines.values import ValueFormat, Values
+from odradek.pipelines.value_formats import ValueFormat
+from odradek.pipelines.values import Values
 from odradek.spark import batch_commits
 
 SCHEMA = "id bigint, name string"

@@ -24,7 +24,7 @@ from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest, ingest_job, runs
 from odradek.pipelines.ingest_job import Table, Target
 from odradek.pipelines.table_state import begin_table
-from odradek.spark.plan import SourceOffset
+from odradek.spark.source_offset import SourceOffset
 
 Run = Callable[..., Ingested]
 Cause = Callable[[str, str, str, Path, Admin], None]

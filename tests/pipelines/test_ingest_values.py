@@ -15,7 +15,8 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.avro import Decoder, in_micros
-from odradek.pipelines.values import Framing, ValueFormat, Values, read_schema
+from odradek.pipelines.value_formats import Framing, ValueFormat
+from odradek.pipelines.values import Values, read_schema
 
 USER = {
     "type": "record",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,15 @@ from test_ingest_values import encoded
 
 from odradek.cli import terminal
 from odradek.cli.main import run
-from odradek.cli.pipeline_options import PipelineOptions
+from odradek.cli.pipeline_options import IngestLine, ReplayLine
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, ingest, replay
-from odradek.pipelines.ingest_job import Target, make_target
+from odradek.pipelines.ingest_job import Target
+from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared
 from odradek.pipelines.ranges import Commit, Range, RangeGone, commits_of, legs, merge, parse_ranges, read_between
 from odradek.pipelines.replay_job import Found, Replay, Selection, Topic, find, run_replay
 from odradek.pipelines.values import BadRecords
@@ -306,13 +307,39 @@ def test_into_a_table_of_ingest(
 
 def test_a_table_is_said_in_the_same_way_everywhere() -> None:
     """To both functions, and to both commands but for what is of one alone."""
-    told = {name: kind for name, kind in inspect.signature(make_target).parameters.items() if name != "output"}
-    own = told.pop("checkpoint")
-    assert own == inspect.signature(ingest).parameters["checkpoint"]
-    for function in (ingest, replay):
-        assert told == {name: kind for name, kind in inspect.signature(function).parameters.items() if name in told}
-    renamed = {"writer_schemas": "writer_schema", "storage_options": "storage_option"}
-    assert {renamed.get(name, name) for name in told} <= {field.name for field in dataclasses.fields(PipelineOptions)}
+    told = dict(inspect.signature(PipelineOptions).parameters)
+    assert {"table_format", "writer_schemas", "partition_by", "task_size", "storage_options", "conf"} < told.keys()
+    for function, line, options in ((ingest, IngestLine, IngestOptions), (replay, ReplayLine, ReplayOptions)):
+        parameters = inspect.signature(function).parameters
+        assert told == {name: kind for name, kind in parameters.items() if name in told}
+        assert parameters == inspect.signature(options).parameters
+        assert declared(line) == declared(options)
+
+
+def test_an_unknown_option_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"^ingest\(\) has no option 'topic': did you mean 'topics'\?$"):
+        ingest("127.0.0.1:1", topic="t", group="g", output=tmp_path / "t")
+    with pytest.raises(TypeError, match=r"^ingest\(\) missing a required argument: 'group'$"):
+        ingest("127.0.0.1:1", topics="t", output=tmp_path / "t")
+    with pytest.raises(TypeError, match=r"^replay\(\) has no option 'unheard'$"):
+        replay("127.0.0.1:1", unheard=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "say where to: output (a table) or to_topic; or dry_run to see what would be read"),
+        ({"output": "t", "to_topic": "u"}, "say where to: either output (a table) or to_topic"),
+        ({"output": "t", "keep_partitions": True}, "keep_partitions and keep_timestamps are for to_topic"),
+        ({"output": "t", "producer_options": {"a": "b"}}, "producer_options is for to_topic"),
+        ({"output": "t", "files_per_batch": 0}, "files per batch 0: expected 1 or more"),
+        ({"output": "t", "writer": "me"}, "writer 'me' is unknown; choose one of workers, spark"),
+        ({"output": "t", "on_bad": "x"}, "on bad 'x' is unknown; choose one of keep, fail"),
+    ],
+)
+def test_contradicting_options_are_refused_before_the_cluster_is_asked(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(says)}$"):
+        replay("127.0.0.1:1", topics="t", **given)
 
 
 def test_a_mistyped_replay_begins_no_table(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
@@ -351,7 +378,7 @@ def test_into_a_topic(spark: Any, bootstrap: str, topic: str) -> None:
     assert {row.mark.key for row in copies} == {"odradek-replayed-from"}
     with pytest.raises(UnknownTopic):
         replay(bootstrap, topics=topic, to_topic=unique("nowhere"), spark=spark)
-    with pytest.raises(ConfigError, match="either a table or a topic"):
+    with pytest.raises(ConfigError, match=r"say where to: output \(a table\) or to_topic"):
         replay(bootstrap, topics=topic, spark=spark)
 
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, TopicRecreated
+from odradek.client.reader import PartitionReader
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import table_writer
@@ -292,7 +293,7 @@ def read_by(
     """What a task reports whose reader does this: each read goes from an offset up to one, then fails or ends."""
     script = iter(reads)
 
-    def read_range(config: Any, partition: TopicPartition, start: int, end: int, **given: Any) -> Iterator[Any]:
+    def read(reader: PartitionReader, start: int, end: int, **given: Any) -> Iterator[Any]:
         low, high, error = next(script)
         assert start == low
         if high > low:
@@ -301,7 +302,7 @@ def read_by(
         if error is not None:
             raise error
 
-    monkeypatch.setattr(read_task, "read_range", read_range)
+    monkeypatch.setattr(PartitionReader, "read", read)
     monkeypatch.setattr(read_task, "_forget_another_topic", lambda *given: None)
     monkeypatch.setattr(read_task, "_what_is_gone", lambda *given: "gone")
     given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "failOnDataLoss": str(fail).lower()}

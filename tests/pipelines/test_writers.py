@@ -22,7 +22,7 @@ from writer_shapes import shape
 
 from odradek.client.admin import Admin
 from odradek.pipelines import ingest, replay
-from odradek.pipelines.ingest_job import WRITERS
+from odradek.pipelines.options import WRITERS
 
 # Not the empty key: Spark's writer meets it and null in one folder, where it tries to make its file twice and fails.
 KEYS: list[bytes | None] = [None, b"a", b"a/b %41:\xc3\xbc", b"x=1", b"\x01\x7f", b" ", b"null"]

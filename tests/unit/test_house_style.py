@@ -28,16 +28,9 @@ LARGE = {
     "batches/record_validation.py": ("one loop over the bytes of all records", "_one_by_one"),
     "cli/groups.py": (COMMAND, "reset"),
     "cli/main.py": (COMMAND, "consume"),
-    "cli/pipeline_history.py": (COMMAND, "history"),
     "cli/topics.py": (COMMAND, "create"),
     "batches/encode.py": ("the fields of a batch's header", "encode_batch"),
     "cli/reset.py": (LATER, "scenario_of"),
-    "client/reader.py": (LATER, "read_range"),
-    "pipelines/history.py": (LATER, "analyse_on_spark"),
-    "pipelines/history_report.py": (LATER, "report_history"),
-    "pipelines/ingest_job.py": (LATER, "ingest", "make_target"),
-    "pipelines/replay_job.py": (LATER, "replay"),
-    "spark/plan.py": (LATER, "plan_batch"),
 }
 """Functions under ``src`` that are longer or have more parameters, by file, each with the reason. None may be added
 without one."""

@@ -12,7 +12,8 @@ from odradek.spark import plan
 from odradek.spark.data_loss import DataLoss
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, Position, Start
-from odradek.spark.plan import INITIAL, SourceOffset
+from odradek.spark.plan import BatchLimits, GroupOffsets, TopicStates
+from odradek.spark.source_offset import INITIAL, SourceOffset
 
 P0, P1 = (TopicPartition("flights", number) for number in range(2))
 LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}
@@ -46,7 +47,7 @@ def test_epochs_are_kept_as_ids_are_and_checkpoints_without_them_load() -> None:
 
 
 def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> None:
-    batch = plan.plan_batch(at(positions={P0: 0, P1: 20}, epochs={P0: 1}), GROWN, max_records=10)
+    batch = plan.plan_batch(at(positions={P0: 0, P1: 20}, epochs={P0: 1}), GROWN, limits=BatchLimits(max_records=10))
     assert batch is not None
     assert (batch.end.positions, batch.end.epochs) == ({P0: 10, P1: 20}, {P0: 4, P1: 4})
     untold = plan.plan_batch(at(positions={P0: 0, P1: 20}), LOG)
@@ -67,12 +68,12 @@ def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: 
     # behaviour 52
     start = at(positions={P0: position, P1: 20}, epochs={P0: 3, P1: 3})
     with pytest.raises(DataLoss) as caught:
-        plan.plan_batch(start, GROWN, reaches={P0: reach, P1: 20})
+        plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: reach, P1: 20}))
     message = str(caught.value)
     assert f"flights-0: it was read up to offset {position}, but the log of its new leader (epoch 4)" in message
     assert f"offsets {reach} to {position - 1} as they were read are gone, and {others} (truncation:" in message
     assert "flights-1" not in message
-    batch = plan.plan_batch(start, GROWN, reaches={P0: reach, P1: 20}, fail_on_data_loss=False)
+    batch = plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: reach, P1: 20}), fail_on_data_loss=False)
     assert batch is not None
     assert batch.end.origins == {P0: begins}
     assert batch.end.positions == {P0: max(begins, 600), P1: 20}
@@ -81,7 +82,7 @@ def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: 
 
 def test_what_retention_took_of_a_parted_log_is_not_read_again() -> None:
     start = at(positions={P0: 600, P1: 15}, epochs={P1: 3})
-    batch = plan.plan_batch(start, GROWN, reaches={P1: 5}, fail_on_data_loss=False)
+    batch = plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P1: 5}), fail_on_data_loss=False)
     assert batch is not None
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
 
@@ -89,14 +90,14 @@ def test_what_retention_took_of_a_parted_log_is_not_read_again() -> None:
 def test_a_leader_that_holds_what_was_read_and_cannot_serve_it_yet_is_no_loss() -> None:
     """Its high watermark is behind: known for certain, where a log that is only shorter might have been cut."""
     start = at(positions={P0: 620, P1: 10}, epochs={P0: 3})
-    batch = plan.plan_batch(start, GROWN, reaches={P0: 650})
+    batch = plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: 650}))
     assert batch is not None
     assert batch.end.positions == {P0: 620, P1: 20}
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
     assert batch.end.epochs == {P0: 3, P1: 4}, "which is to be asked for again, until all can be read"
-    assert plan.plan_batch(batch.end, GROWN, reaches={P0: 650}) is None
+    assert plan.plan_batch(batch.end, GROWN, topics=TopicStates(reaches={P0: 650})) is None
     caught_up = GROWN | {P0: LogRange(0, 650, leader_epoch=4)}
-    following = plan.plan_batch(batch.end, caught_up, reaches={P0: 650})
+    following = plan.plan_batch(batch.end, caught_up, topics=TopicStates(reaches={P0: 650}))
     assert following is not None
     assert plan.ranges(batch.end, following.end) == [Range(P0, 620, 650)]
     assert following.end.epochs == {P0: 4, P1: 4}
@@ -107,10 +108,10 @@ def test_a_commit_that_cannot_be_read_from_yet_is_no_loss_either() -> None:
     assert plan.lost_of_committed(committed, GROWN, reaches=reaches) == []
     begin = plan.starting_offsets(Position(Start.COMMITTED), GROWN, committed=committed, reaches=reaches)
     assert begin == {P0: 620, P1: 10}
-    batch = plan.plan_batch(INITIAL, GROWN, begin=begin, origin_epochs={P0: 3})
+    batch = plan.plan_batch(INITIAL, GROWN, GroupOffsets(begin=begin, origin_epochs={P0: 3}))
     assert batch is not None
     assert (batch.end.positions, batch.end.epochs) == ({P0: 620, P1: 20}, {P0: 3, P1: 4})
-    named = plan.plan_batch(INITIAL, GROWN, begin=begin)
+    named = plan.plan_batch(INITIAL, GROWN, GroupOffsets(begin=begin))
     assert named is not None
     assert named.end.epochs == {P1: 4}, "an offset beyond the log, by nobody's commit"
 
@@ -120,12 +121,12 @@ def test_a_deposed_leader_s_answer_is_no_news(end: int) -> None:
     """Its log may be shorter than what was read, and what it has beyond may be cut."""
     start = at(positions={P0: 620, P1: 10}, epochs={P0: 6, P1: 4}, ids={"flights": OLD})
     log = GROWN | {P0: LogRange(0, end, leader_epoch=5)}
-    batch = plan.plan_batch(start, log, ids={"flights": OLD}, resets={P0: (100, "r")})
+    batch = plan.plan_batch(start, log, GroupOffsets(resets={P0: (100, "r")}), TopicStates(ids={"flights": OLD}))
     assert batch is not None
     assert (batch.end.positions, batch.end.epochs) == ({P0: 620, P1: 20}, {P0: 6, P1: 4})
     assert (batch.end.origins, batch.end.followed, batch.acknowledge) == ({}, {}, {}), "a reset waits too"
-    assert plan.plan_batch(batch.end, log, ids={"flights": OLD}) is None
-    anew = plan.plan_batch(start, log, ids={"flights": NEW}, fail_on_data_loss=False)
+    assert plan.plan_batch(batch.end, log, topics=TopicStates(ids={"flights": OLD})) is None
+    anew = plan.plan_batch(start, log, topics=TopicStates(ids={"flights": NEW}), fail_on_data_loss=False)
     assert anew is not None
     assert anew.end.positions == {P0: end, P1: 20}, "epochs of another topic begin at 0"
 

@@ -19,7 +19,8 @@ from odradek.spark.commit_marks import mark_commit, mark_of
 from odradek.spark.data_loss import DataLoss
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, Position, Start
-from odradek.spark.plan import INITIAL, SourceOffset
+from odradek.spark.plan import BatchLimits, GroupOffsets, TopicStates
+from odradek.spark.source_offset import EXTRA, INITIAL, SourceOffset
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 FOLLOW, IGNORE, FAIL = OnGroupReset.FOLLOW, OnGroupReset.IGNORE, OnGroupReset.FAIL
@@ -64,7 +65,7 @@ def test_initial_offset_is_told_from_a_batch_that_found_no_partition() -> None:
 
 def test_a_topic_named_like_our_key_cannot_exist() -> None:
     # Kafka's legal characters: letters, digits, dot, underscore, hyphen
-    assert not set(plan.EXTRA) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+    assert not set(EXTRA) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,9 @@ def test_marks_name_their_query_and_those_of_before_are_one_s_own() -> None:
 
 def test_a_first_batch_takes_over_from_the_query_before() -> None:
     committed = {P0: mark_commit(100, query="old"), P1: mark_commit(12, "r", query="old")}
-    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 100, P1: 12}, committed=committed, new_id="n", query="me")
+    batch = plan.plan_batch(
+        INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 12}, committed=committed, new_id="n", query="me")
+    )
     assert batch is not None
     assert dict(batch.acknowledge) == {P0: mark_commit(100, "n", query="me"), P1: mark_commit(12, "r", query="me")}
     assert batch.end.query == "me"
@@ -239,13 +242,13 @@ def test_a_query_goes_on_where_it_is_when_another_one_starts_in_its_group(start:
     committed = {P0: mark_commit(90, query="a")}
     log = {P0: LogRange(0, 1000)}
     begin = plan.starting_offsets(Position(start), log, committed=committed)
-    starting = plan.plan_batch(INITIAL, log, begin=begin, committed=committed, new_id="n", query="b")
+    starting = plan.plan_batch(INITIAL, log, GroupOffsets(begin=begin, committed=committed, new_id="n", query="b"))
     assert starting is not None
     assert mark_of(starting.acknowledge[P0]) == "n"
     result = plan.settle(running, starting.acknowledge, on_reset, "x")
     assert not result.resets
     assert dict(result.commits) == {P0: mark_commit(100, query="a")}
-    batch = plan.plan_batch(running, log, committed=starting.acknowledge, resets=result.resets, query="x")
+    batch = plan.plan_batch(running, log, GroupOffsets(committed=starting.acknowledge, resets=result.resets, query="x"))
     assert batch is not None
     assert plan.ranges(running, batch.end) == [Range(P0, 100, 1000)]
 
@@ -264,7 +267,7 @@ LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}
 
 
 def test_first_batch_records_where_it_starts() -> None:
-    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 100, P1: 10})
+    batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 10}))
     assert batch is not None
     assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: 100, P1: 10})
     # Whatever Spark says the start was: after a restart "latest" may be elsewhere.
@@ -273,7 +276,7 @@ def test_first_batch_records_where_it_starts() -> None:
 
 
 def test_first_batch_without_records_still_pins_the_start() -> None:
-    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 600, P1: 20})
+    batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 600, P1: 20}))
     assert batch is not None
     assert batch.end.positions == {P0: 600, P1: 20}
     assert plan.ranges(INITIAL, batch.end) == []
@@ -294,7 +297,7 @@ def test_a_later_batch_starts_where_the_one_before_ended_and_forgets_its_extras(
 @pytest.mark.parametrize("offset", [0, 400, 599])
 def test_rewind_is_read_by_the_next_batch_and_by_its_retry(offset: int) -> None:
     start = at(positions={P0: 600, P1: 20})
-    batch = plan.plan_batch(start, LOG, resets={P0: (offset, "r")}, committed={P0: foreign(offset)})
+    batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (offset, "r")}, committed={P0: foreign(offset)}))
     assert batch is not None
     assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: offset}, followed={P0: "r"})
     assert batch.end.to_json() != start.to_json(), "equal offsets would make no batch"
@@ -305,14 +308,14 @@ def test_rewind_is_read_by_the_next_batch_and_by_its_retry(offset: int) -> None:
 
 def test_skip_forward() -> None:
     start = at(positions={P0: 100, P1: 20})
-    batch = plan.plan_batch(start, LOG, resets={P0: (550, "r")}, committed={P0: foreign(550)})
+    batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (550, "r")}, committed={P0: foreign(550)}))
     assert batch is not None
     assert plan.ranges(start, batch.end) == [Range(P0, 550, 600)]
 
 
 def test_reset_to_latest_reads_nothing_but_makes_a_batch() -> None:
     start = at(positions={P0: 100, P1: 20})
-    batch = plan.plan_batch(start, LOG, resets={P0: (600, "r")}, committed={P0: foreign(600)})
+    batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (600, "r")}, committed={P0: foreign(600)}))
     assert batch is not None
     assert plan.ranges(start, batch.end) == []
     assert batch.end.positions == {P0: 600, P1: 20}
@@ -321,7 +324,7 @@ def test_reset_to_latest_reads_nothing_but_makes_a_batch() -> None:
 
 def test_a_reset_acknowledged_before_a_kill_is_not_acknowledged_twice() -> None:
     batch = plan.plan_batch(
-        at(positions={P0: 600, P1: 20}), LOG, resets={P0: (5, "r")}, committed={P0: mark_commit(5, "r")}
+        at(positions={P0: 600, P1: 20}), LOG, GroupOffsets(resets={P0: (5, "r")}, committed={P0: mark_commit(5, "r")})
     )
     assert batch is not None
     assert dict(batch.acknowledge) == {}
@@ -330,10 +333,12 @@ def test_a_reset_acknowledged_before_a_kill_is_not_acknowledged_twice() -> None:
 
 def test_an_empty_limit_of_a_rewind_spreads_over_batches() -> None:
     start = at(positions={P0: 600, P1: 20})
-    first = plan.plan_batch(start, LOG, resets={P0: (0, "r")}, committed={P0: foreign(0)}, max_records=100)
+    first = plan.plan_batch(
+        start, LOG, GroupOffsets(resets={P0: (0, "r")}, committed={P0: foreign(0)}), limits=BatchLimits(max_records=100)
+    )
     assert first is not None
     assert first.end.positions[P0] == 100, "a source offset may lie before the one before it"
-    second = plan.plan_batch(first.end, LOG, max_records=100)
+    second = plan.plan_batch(first.end, LOG, limits=BatchLimits(max_records=100))
     assert second is not None
     assert plan.ranges(first.end, second.end) == [Range(P0, 100, 200)]
 
@@ -341,7 +346,7 @@ def test_an_empty_limit_of_a_rewind_spreads_over_batches() -> None:
 def test_partition_added_while_running_is_read_from_its_start() -> None:
     start = at(positions={P0: 600, P1: 20})
     log = LOG | {P2: LogRange(0, 3)}
-    batch = plan.plan_batch(start, log, begin={P2: 0})
+    batch = plan.plan_batch(start, log, GroupOffsets(begin={P2: 0}))
     assert batch is not None
     assert plan.ranges(start, batch.end) == [Range(P2, 0, 3)]
     assert batch.end.origins == {P2: 0}
@@ -349,7 +354,7 @@ def test_partition_added_while_running_is_read_from_its_start() -> None:
 
 def test_what_others_committed_before_the_query_came_is_no_reset() -> None:
     committed = {P0: foreign(100), P1: mark_commit(12)}
-    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 100, P1: 12}, committed=committed, new_id="n")
+    batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 12}, committed=committed, new_id="n"))
     assert batch is not None
     assert dict(batch.acknowledge) == {P0: mark_commit(100, "n")}
     # killed after the batch, before its commit
@@ -361,10 +366,12 @@ def test_what_others_committed_before_the_query_came_is_no_reset() -> None:
 def test_available_now_stops_at_what_was_there_and_leaves_later_partitions_alone() -> None:
     start = at(positions={P0: 100, P1: 10})
     log = LOG | {P2: LogRange(0, 3)}
-    batch = plan.plan_batch(start, log, begin={P2: 0}, upto={P0: 200, P1: 10})
+    batch = plan.plan_batch(start, log, GroupOffsets(begin={P2: 0}), limits=BatchLimits(upto={P0: 200, P1: 10}))
     assert batch is not None
     assert batch.end == at(positions={P0: 200, P1: 10})
-    assert plan.plan_batch(batch.end, log, begin={P2: 0}, upto={P0: 200, P1: 10}) is None
+    assert (
+        plan.plan_batch(batch.end, log, GroupOffsets(begin={P2: 0}), limits=BatchLimits(upto={P0: 200, P1: 10})) is None
+    )
 
 
 # --- data loss
@@ -385,13 +392,17 @@ OLD, NEW = UUID(int=1), UUID(int=2)
 def test_a_longer_topic_of_the_same_name_is_another_topic() -> None:
     start = at(positions={P0: 500, P1: 20}, ids={"flights": OLD})
     with pytest.raises(DataLoss, match=f"flights-0: it was read up to offset 500.*created again.*{OLD}, now {NEW}"):
-        plan.plan_batch(start, LOG, ids={"flights": NEW})
-    batch = plan.plan_batch(start, LOG, ids={"flights": NEW}, fail_on_data_loss=False)
+        plan.plan_batch(start, LOG, topics=TopicStates(ids={"flights": NEW}))
+    batch = plan.plan_batch(start, LOG, topics=TopicStates(ids={"flights": NEW}), fail_on_data_loss=False)
     assert batch is not None
     assert batch.end.ids == {"flights": NEW}
     assert plan.ranges(start, batch.end) == [Range(P0, 0, 600), Range(P1, 10, 20)]
     followed = plan.plan_batch(
-        start, {P0: LOG[P0]}, ids={"flights": NEW}, resets={P0: (7, "r")}, fail_on_data_loss=False
+        start,
+        {P0: LOG[P0]},
+        GroupOffsets(resets={P0: (7, "r")}),
+        TopicStates(ids={"flights": NEW}),
+        fail_on_data_loss=False,
     )
     assert followed is not None
     assert plan.ranges(start, followed.end) == [Range(P0, 7, 600)]
@@ -410,7 +421,7 @@ def test_without_two_ids_to_compare_a_query_goes_on(
     known: dict[str, UUID], now: dict[str, UUID | None], then: dict[str, UUID]
 ) -> None:
     start = at(positions={P0: 500, P1: 20}, ids=known)
-    batch = plan.plan_batch(start, LOG, ids=now)
+    batch = plan.plan_batch(start, LOG, topics=TopicStates(ids=now))
     assert batch is not None
     assert batch.end == at(positions={P0: 600, P1: 20}, ids=then)
 
@@ -424,7 +435,7 @@ def test_data_loss_tolerated_goes_on_with_what_is_there_and_says_so_in_the_offse
 
 
 def test_a_reset_leaves_a_lost_position_behind_without_an_error() -> None:
-    batch = plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, resets={P1: (15, "r")})
+    batch = plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, GroupOffsets(resets={P1: (15, "r")}))
     assert batch is not None
     assert plan.ranges(INITIAL, batch.end) == [Range(P1, 15, 20)]
 
@@ -605,7 +616,10 @@ class Query:
         begin = plan.starting_offsets(Position(Start.COMMITTED), log, committed=committed) if start.is_initial else {}
         resets = {tp: (plan.usable_offset(tp, to, log[tp], "earliest"), i) for tp, (to, i) in settlement.resets.items()}
         planned = plan.plan_batch(
-            start, log, begin=begin, committed=committed, resets=resets, max_records=limit, new_id=self.new_id()
+            start,
+            log,
+            GroupOffsets(begin=begin, committed=committed, resets=resets, new_id=self.new_id()),
+            limits=BatchLimits(max_records=limit),
         )
         if planned is None:
             return
@@ -710,7 +724,9 @@ def test_shares_of_bytes_stay_within_the_limit_and_always_let_something_through(
 
 
 def test_a_limit_per_partition_cuts_a_batch() -> None:
-    batch = plan.plan_batch(INITIAL, LOG, begin={P0: 0, P1: 10}, max_per_partition={P0: 7})
+    batch = plan.plan_batch(
+        INITIAL, LOG, GroupOffsets(begin={P0: 0, P1: 10}), limits=BatchLimits(max_per_partition={P0: 7})
+    )
     assert batch is not None
     assert plan.ranges(INITIAL, batch.end) == [Range(P0, 0, 7), Range(P1, 10, 20)]
 
@@ -749,20 +765,20 @@ class Knows:
 )
 def test_who_removed_records_is_told_as_far_as_the_topics_settings_tell(settings: dict[str, str], cause: str) -> None:
     with pytest.raises(DataLoss) as caught:
-        plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, causes=Knows(True, **settings))
+        plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, topics=TopicStates(causes=Knows(True, **settings)))
     assert f"flights-1: offsets 5 to 9 are gone (its log starts at 10), {cause}" in str(caught.value)
 
 
 def test_every_loss_has_its_range_and_its_cause() -> None:
     start = at(positions={P0: 700, P1: 5, P2: 9}, ids={"flights": OLD})
     with pytest.raises(DataLoss) as caught:
-        plan.plan_batch(start, LOG, ids={"flights": OLD}, causes=Knows(False))
+        plan.plan_batch(start, LOG, topics=TopicStates(ids={"flights": OLD}, causes=Knows(False)))
     message = str(caught.value)
     assert "so offsets 600 to 699 are gone (it was truncated: a replica without them became leader)" in message
     assert "flights-1: offsets 5 to 9 are gone" in message
     assert "flights-2 is gone (it was read up to offset 9): its topic was deleted" in message
     with pytest.raises(DataLoss, match="its topic is there: created again with fewer partitions, or no longer asked"):
-        plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 9}), LOG, causes=Knows(True))
+        plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 9}), LOG, topics=TopicStates(causes=Knows(True)))
     with pytest.raises(DataLoss, match=r"offsets 600 to 699 are gone \(it was truncated, or deleted and created again"):
         plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
 

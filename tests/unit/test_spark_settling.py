@@ -15,7 +15,8 @@ from odradek.spark import batch_commits
 from odradek.spark.batch_commits import GroupCommits, settle_finished
 from odradek.spark.commit_marks import mark_commit
 from odradek.spark.options import OnGroupReset
-from odradek.spark.plan import Commits, Settlement, SourceOffset, settle
+from odradek.spark.plan import Commits, Settlement, settle
+from odradek.spark.source_offset import SourceOffset
 
 P0 = TopicPartition("t", 0)
 END = '{"t": {"0": 5}}'

@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 
 from odradek.cli.command_config import without_values
+from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 from odradek.cli.pipeline_history import EPILOG, SUMMARY, history
-from odradek.cli.pipeline_options import IngestOptions, ReplayOptions, of_fields
+from odradek.cli.pipeline_options import IngestLine, PipelineLine, ReplayLine
 from odradek.cli.termination import terminable
+from odradek.pipelines.options import PipelineOptions
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,8 +40,8 @@ app.command(short_help=SUMMARY, epilog=EPILOG)(history)
     "  odradek pipeline ingest --topics events --group event-lake --output lake/events \\\n"
     "      --progress json -b 127.0.0.1:9092 2> progress.jsonl",
 )
-@of_fields
-def ingest(asked: IngestOptions) -> None:
+@of_fields(PipelineOptions, PipelineLine)
+def ingest(asked: IngestLine) -> None:
     """Read what a group has not read of its topics into a table of Parquet files or a Delta table, each record once.
 
     A run that was killed anywhere is completed by the next one. With --trigger it ends after the batch that runs when
@@ -60,8 +62,8 @@ def ingest(asked: IngestOptions) -> None:
     '  odradek pipeline replay --offsets \'{"events":{"0":[100,200]}}\' --to-topic again -b 127.0.0.1:9092\n'
     "  odradek pipeline replay --read-by billing --since 2026-01-31T12:00 --dry-run -b 127.0.0.1:9092",
 )
-@of_fields
-def replay(asked: ReplayOptions) -> None:
+@of_fields(PipelineOptions, PipelineLine)
+def replay(asked: ReplayLine) -> None:
     """Read ranges of topics once more: by offsets, by times, or what a group read between two of its commits.
 
     A replay into a table is known by its ranges: run again, killed or not, it adds nothing twice.

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +16,12 @@ import typer
 
 from odradek.cli.command_config import without_values
 from odradek.cli.history_request import Asked, Spark, check_asked, tell, write_report
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config, named_values
-from odradek.cli.pipeline_options import SparkConf, spark_client_options
+from odradek.cli.option_fields import of_fields
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config
+from odradek.cli.pipeline_options import spark_client_options
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
+from odradek.pipelines.options import SparkConf
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,33 +41,38 @@ EPILOG = (
 )
 
 
-def history(
-    *,
-    bootstrap: Bootstrap,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group. Default: all of them.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class HistoryLine:
+    """The command line of ``history``, as it was given."""
+
+    bootstrap: Bootstrap
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group. Default: all of them.")] = None
     since: Annotated[
         str | None,
         typer.Option(
             metavar="TIME|SPAN",
             help="What was so since then: ISO 8601 (UTC unless it says otherwise), or 7d, 12h, 30min.",
         ),
-    ] = None,
+    ] = None
     output: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write Parquet tables there. With --master also a URI.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one self-contained page.")] = None,
-    expires_within: Annotated[
-        str, typer.Option(metavar="SPAN", help="Tell of commits that expire within so long.")
-    ] = "1d",
+    ] = None
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one self-contained page.")] = None
+    expires_within: Annotated[str, typer.Option(metavar="SPAN", help="Tell of commits that expire within so long.")] = (
+        "1d"
+    )
     master: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Work on Spark, with this master: spark://HOST:PORT, local[N], …"),
-    ] = None,
-    conf: SparkConf = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-    timeout_ms: Timeout = TIMEOUT_MS,
-) -> None:
+    ] = None
+    conf: SparkConf = None
+    command_config: CommandConfig = None
+    as_json: AsJson = False
+    timeout_ms: Timeout = TIMEOUT_MS
+
+
+@of_fields()
+def history(line: HistoryLine) -> None:
     """Read __consumer_offsets and tell what happened to groups.
 
     Found are rewinds and jumps (from which record to which), stalls, commit gaps, rebalance storms, commits that expire
@@ -73,22 +81,21 @@ def history(
     """
     from odradek.spark.session import is_submitted
 
-    if group == "":
+    if line.group == "":
         raise CommandError("--group: a group's name cannot be empty")
-    asked = Asked(group, None if since is None else parse_since(since), output, report, as_json, bootstrap)
-    config = client_config(bootstrap, timeout_ms, command_config)
-    expires_within_ms = span_ms("--expires-within", expires_within)
-    if master is not None or conf or is_submitted():
+    since_us = None if line.since is None else parse_since(line.since)
+    asked = Asked(line.group, since_us, line.output, line.report, line.as_json, line.bootstrap)
+    config = client_config(line.bootstrap, line.timeout_ms, line.command_config)
+    expires_within_ms = span_ms("--expires-within", line.expires_within)
+    if line.master is not None or line.conf or is_submitted():
         from odradek.cli.pipeline_history_spark import run_history_on_spark
 
-        options = spark_client_options(command_config)
-        with terminable(), without_values(command_config):
-            run_history_on_spark(
-                asked, config, expires_within_ms, Spark(master or "local[*]", named_values(conf, "--conf"), options)
-            )
+        spark = Spark(line.master or "local[*]", line.conf or {}, spark_client_options(line.command_config))
+        with terminable(), without_values(line.command_config):
+            run_history_on_spark(asked, config, expires_within_ms, spark)
         return
-    if output is not None and "://" in output:
-        raise CommandError(f"--output {output}: a URI is for --master: without Spark tables go to this machine")
+    if line.output is not None and "://" in line.output:
+        raise CommandError(f"--output {line.output}: a URI is for --master: without Spark tables go to this machine")
     with terminable():
         run_history(asked, config, expires_within_ms)
 

@@ -8,8 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.cli.ingest_progress import check_kind, reasons, shown
-from odradek.cli.options import named_values
-from odradek.cli.pipeline_options import IngestOptions, check_pyspark, names
+from odradek.cli.pipeline_options import IngestLine, check_pyspark
 from odradek.cli.terminal import EXIT_OK, CommandError, counted, error_line, note, print_json, waiting
 from odradek.cli.termination import EXIT_TERMINATED, Terminated
 from odradek.core.errors import OdradekError
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run_ingest_command(asked: IngestOptions) -> int:
+def run_ingest_command(asked: IngestLine) -> int:
     """Returns the exit code. Raises OdradekError."""
     check_pyspark()
     from odradek.pipelines.ingest_job import run_ingest, start_spark
@@ -34,12 +33,11 @@ def run_ingest_command(asked: IngestOptions) -> int:
     stop = threading.Event()
     with waiting("looking at the cluster"):
         unread = job.check()
-    conf = named_values(asked.conf, "--conf")
     # Java takes Ctrl-C badly when it meets it: so it always meets the main thread, which works on nothing.
     workers = ThreadPoolExecutor(1, "pipeline")
 
     def get_spark() -> SparkSession:
-        return start_spark(asked.master, conf, job.target)
+        return start_spark(asked.master, asked.conf, job.target)
 
     def advance(added: Added) -> None:
         _tell_batch(asked, added)
@@ -72,24 +70,15 @@ def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> tuple[T
         raise Terminated(f"stopped by SIGTERM: {error}") from error
 
 
-def _job(asked: IngestOptions) -> Ingest:
+def _job(asked: IngestLine) -> Ingest:
     from odradek.pipelines.ingest_job import Ingest
-    from odradek.pipelines.sources import Source
 
     if asked.available_now and asked.trigger is not None:
         raise CommandError("--available-now ends at the present end, --trigger goes on: leave out one of them")
-    own = {}
-    if asked.start != "earliest":
-        own["kafka.auto.offset.reset"] = asked.start
-    if asked.max_offsets is not None:
-        own["maxOffsetsPerTrigger"] = str(asked.max_offsets)
-    topics, pattern = names(asked.topics), asked.subscribe_pattern
-    source = Source(asked.bootstrap, asked.group, topics, pattern, asked.source_options(**own))
-    target = asked.target(asked.output, asked.checkpoint)
-    return Ingest(source, target, asked.trigger, asked.batch_size)
+    return Ingest.of(dataclasses.replace(asked, options=asked.source_options()))
 
 
-def _tell_batch(asked: IngestOptions, added: Added) -> None:
+def _tell_batch(asked: IngestLine, added: Added) -> None:
     if asked.trigger is None:
         return
     if asked.as_json:
@@ -98,7 +87,7 @@ def _tell_batch(asked: IngestOptions, added: Added) -> None:
         note(f"{added.rows:,} records" + (f", {added.bad:,} unreadable" if added.bad else ""))
 
 
-def _tell(asked: IngestOptions, done: Ingested) -> None:
+def _tell(asked: IngestLine, done: Ingested) -> None:
     if asked.as_json:
         print_json({"output": asked.output, "group": asked.group, **_summary(done)})
         return
@@ -114,7 +103,7 @@ def _tell(asked: IngestOptions, done: Ingested) -> None:
         note(f"{done.bad:,} of them have a value that could not be read: see columns error and raw.")
 
 
-def _group(asked: IngestOptions, done: Ingested) -> str:
+def _group(asked: IngestLine, done: Ingested) -> str:
     group = done.group
     if group.is_committed:
         return f"group {asked.group} is committed."

@@ -3,53 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.options import columns, named_values
-from odradek.cli.pipeline_options import ReplayOptions, check_pyspark, names
-from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, waiting
+from odradek.cli.option_fields import flag
+from odradek.cli.options import columns
+from odradek.cli.pipeline_options import ReplayLine, check_pyspark
+from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, progress, waiting
 
 if TYPE_CHECKING:
-    from odradek.pipelines.ingest_job import Target
-    from odradek.pipelines.replay_job import Found, Replayed, Topic
+    from odradek.pipelines.replay_job import Found, Replayed
 
 
-def run_replay_command(asked: ReplayOptions) -> int:
+def run_replay_command(asked: ReplayLine) -> int:
     """Returns the exit code. Raises OdradekError."""
     check_pyspark()
     from odradek.pipelines.ingest_job import Target, start_spark
-    from odradek.pipelines.replay_job import Replay, Selection, find, run_replay
-    from odradek.spark.options import parse_options
+    from odradek.pipelines.replay_job import Replay, destination, find_ranges, run_replay
 
-    options = asked.source_options()
-    into = _into(asked, options)
-    chosen = Selection(
-        names(asked.topics),
-        asked.offsets,
-        asked.start,
-        asked.end,
-        asked.read_by,
-        asked.since,
-        asked.until,
-        asked.allow_missing,
-    )
-    given = {"kafka.bootstrap.servers": asked.bootstrap, "subscribe": "any", **options}
-    config = parse_options(given, streaming=False).client
+    asked = dataclasses.replace(asked, options=asked.source_options())
+    into = destination(asked, partial(flag, ReplayLine))
     with waiting("looking at the cluster"):
-        found = find(config, chosen)
+        found = find_ranges(asked)
     if asked.dry_run or not asked.as_json:
         _show(asked, found)
     if asked.dry_run or into is None:
         return EXIT_OK
-    conf = named_values(asked.conf, "--conf")
     table = into if isinstance(into, Target) else None
-    job = Replay(asked.bootstrap, found, into, options, asked.again)
+    job = Replay(asked.bootstrap_servers, found, into, asked.options or {}, asked.again)
     workers = ThreadPoolExecutor(1, "replay")
     try:
         with progress("replaying", 0 if asked.as_json else found.offsets, "records") as advance:
-            running = workers.submit(run_replay, job, lambda: start_spark(asked.master, conf, table), advance)
+            running = workers.submit(run_replay, job, lambda: start_spark(asked.master, asked.conf, table), advance)
             done = running.result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
@@ -57,30 +43,7 @@ def run_replay_command(asked: ReplayOptions) -> int:
     return EXIT_OK
 
 
-def _into(asked: ReplayOptions, options: Mapping[str, str]) -> Target | Topic | None:
-    from odradek.pipelines.replay_job import Topic
-
-    if asked.output is not None and asked.to_topic is not None:
-        raise CommandError("say where to: either --output (a table) or --to-topic")
-    if asked.to_topic is not None:
-        producer = named_values(asked.producer_option, "--producer-option")
-        topic = Topic(asked.to_topic, asked.keep_partitions, asked.keep_timestamps, producer=producer)
-        topic.options({"kafka.bootstrap.servers": asked.bootstrap, **options})
-        return topic
-    if asked.keep_partitions or asked.keep_timestamps:
-        raise CommandError("--keep-partitions and --keep-timestamps are for --to-topic")
-    if asked.producer_option:
-        raise CommandError("--producer-option is for --to-topic")
-    if asked.output is None:
-        if not asked.dry_run:
-            raise CommandError("say where to: --output (a table) or --to-topic; or --dry-run to see what would be read")
-        return None
-    target = asked.target(asked.output)
-    target.check()
-    return target
-
-
-def _show(asked: ReplayOptions, found: Found) -> None:
+def _show(asked: ReplayLine, found: Found) -> None:
     if asked.as_json:
         ranges = [
             {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in found.ranges
@@ -124,7 +87,7 @@ def _read_json(found: Found) -> dict[str, Any]:
     return {"read": read}
 
 
-def _tell(asked: ReplayOptions, done: Replayed) -> None:
+def _tell(asked: ReplayLine, done: Replayed) -> None:
     where = asked.output or asked.to_topic
     if asked.as_json:
         print_json({"into": where, **dataclasses.asdict(done)})

@@ -288,20 +288,17 @@ def read_range(
     isolation_level: str = "read_uncommitted",
     topic_id: UUID | None = None,
     start_leader_epoch: int = NO_EPOCH,
-    end_leader_epoch: int = NO_EPOCH,
-    passed: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Iterator[pa.RecordBatch]:
     """RecordBatches with the records ``start <= offset < end`` of one partition; see ``PartitionReader.read``.
 
-    ``settings`` are ``ClientConfig``'s (``max_partition_fetch_bytes=…``).
+    ``settings`` are ``ClientConfig``'s (``max_partition_fetch_bytes=…``). What else ``PartitionReader.read`` takes,
+    such as ``end_leader_epoch``, it takes alone.
     """
     reader = PartitionReader(
         as_config(config, **settings), TopicPartition(*partition), tuple(columns), isolation_level, topic_id
     )
-    return reader.read(
-        start, end, start_leader_epoch=start_leader_epoch, end_leader_epoch=end_leader_epoch, passed=passed
-    )
+    return reader.read(start, end, start_leader_epoch=start_leader_epoch)
 
 
 class Sample(NamedTuple):

@@ -15,7 +15,8 @@ from odradek.pipelines.sources import Source
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.options import OnGroupReset, parse_options
-from odradek.spark.plan import INITIAL, Offsets, Settlement, SourceOffset, TopicIds, ranges, settle
+from odradek.spark.plan import Settlement, ranges, settle
+from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 
 NO_BATCH = -1
 _NEXT_RUN = "The next run commits it"

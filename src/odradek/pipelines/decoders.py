@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.value_formats import ValueFormat
 from odradek.pipelines.value_reader import ERROR, ValueReader
-from odradek.pipelines.values import RAW, RECORD_COLUMNS, ValueFormat, Values
+from odradek.pipelines.values import RAW, RECORD_COLUMNS, Values
 
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 _RECORD_TYPES = {

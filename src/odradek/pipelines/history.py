@@ -30,7 +30,8 @@ from odradek.client.errors import UnknownTopic
 from odradek.client.reader import PartitionReader
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
-from odradek.history.analysis import POINTS, Analysis
+from odradek.core.keyword_options import with_keywords
+from odradek.history.analysis import Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.coverage import Coverage, Covered
 from odradek.history.findings import KINDS, Rules
@@ -40,6 +41,7 @@ from odradek.history.journal import COLUMNS, GROUP_KINDS, busy_ranks, even_momen
 from odradek.history.log_ends import Logs, look_up
 from odradek.history.series import SCHEMA as LAG
 from odradek.history.views import SCHEMAS, check_table
+from odradek.pipelines.history_options import AnalysisOptions
 from odradek.pipelines.quantiles import at_ranks
 from odradek.spark import register
 from odradek.spark.lookups import Lookups
@@ -146,35 +148,26 @@ class HistoryFrames:
         )
 
 
-def analyse_on_spark(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    *,
-    group: str | None = None,
-    since_us: int | None = None,
-    now_us: int | None = None,
-    rules: Rules | None = None,
-    points: int = POINTS,
-    options: Mapping[str, str] | None = None,
-    advance: Callable[[int], None] = lambda offsets: None,
-) -> HistoryFrames:
+@with_keywords(AnalysisOptions)
+def analyse_on_spark(options: AnalysisOptions) -> HistoryFrames:
     """The analysis on a cluster: groups are spread over its workers, each looked at by itself.
 
-    ``since_us`` and ``now_us`` are as for ``analyse_offset_history`` (microseconds since 1970); ``advance`` is told how
-    many more offsets are read, from another thread. Raises ConfigError, BrokerUnreachable.
+    The options are as for ``analyse_offset_history``; ``AnalysisOptions`` says more of each. Raises ConfigError,
+    BrokerUnreachable.
     """
-    config = _config(bootstrap_servers, options)
+    spark, bootstrap, of_format = options.spark, options.bootstrap_servers, options.options or {}
+    config = _config(bootstrap, of_format)
     with contextlib.ExitStack() as kept:  # when a step fails, nobody has anything to release
-        with told(spark, advance) as telling:
-            read = _planned(bootstrap_servers, group, options)
-            given = {**(options or {}), **read.fixed, **telling}
-            records = offset_history(spark, bootstrap_servers, group=group, options=given).persist()
+        with told(spark, options.advance) as telling:
+            read = _planned(bootstrap, options.group, of_format)
+            given = {**of_format, **read.fixed, **telling}
+            records = offset_history(spark, bootstrap, group=options.group, options=given).persist()
             kept.callback(records.unpersist)
             keys = records.where(_IS_COMMIT).select("topic", "partition").distinct().collect()
         partitions = frozenset(TopicPartition(row.topic, row.partition) for row in keys)
-        logs = _logs(records, config, partitions, since_us=since_us, now_us=now_us, points=points)
+        logs = _logs(records, config, partitions, options)
         coverage = _coverage(spark, config, read)
-        analyser = _analyser(logs, config, rules or Rules(), coverage, since_us)
+        analyser = _analyser(logs, config, options.rules or Rules(), coverage, options.since_us)
         by_group = records.where("group is not null").select(*COLUMNS).groupBy("group")
         analysed = by_group.applyInArrow(analyser, from_arrow_schema(_ANALYSED)).persist()
         kept.callback(analysed.unpersist)
@@ -237,15 +230,10 @@ def _one_list(table: pa.Table) -> pa.ListArray:
 
 
 def _logs(
-    records: DataFrame,
-    config: ClientConfig,
-    partitions: frozenset[TopicPartition],
-    *,
-    since_us: int | None,
-    now_us: int | None,
-    points: int,
+    records: DataFrame, config: ClientConfig, partitions: frozenset[TopicPartition], options: AnalysisOptions
 ) -> Logs:
     """Asked once, by the driver: of whichever partitions were committed, at the moments that ``Journal`` takes."""
+    now_us, since_us, points = options.now_us, options.since_us, options.points
     if now_us is None:
         latest = records.selectExpr("max(unix_micros(record_timestamp)) latest").first().latest
         now_us = max(int(time.time() * 1e6), latest or 0)

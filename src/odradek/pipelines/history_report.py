@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from odradek.core.errors import ConfigError
+from odradek.core.keyword_options import with_keywords
 from odradek.history.analysis import RESULTS, Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
-from odradek.history.findings import Rules
 from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
 from odradek.pipelines.filesystems import LocalPlace, Place, place_of
 from odradek.pipelines.history import HistoryFrames, analyse_on_spark, table_of
+from odradek.pipelines.history_options import ReportOptions
 from odradek.pipelines.ingest_job import start_spark
 from odradek.pipelines.lake import check_spark_sees
 from odradek.pipelines.queries import failures_told, plain_timestamps
@@ -29,42 +30,32 @@ if TYPE_CHECKING:
 _STAGED = ".history-"
 
 
-def report_history(
-    bootstrap_servers: str,
-    *,
-    group: str | None = None,
-    since_us: int | None = None,
-    output: str | Path | None = None,
-    report: str | Path | None = None,
-    rules: Rules | None = None,
-    options: Mapping[str, str] | None = None,
-    spark: SparkSession | None = None,
-    master: str = "local[*]",
-) -> Analysis:
+@with_keywords(ReportOptions)
+def report_history(options: ReportOptions) -> Analysis:
     """Reads the offsets topic, or one group's part of it, on Spark, and tells what happened to groups.
 
-    Tables go to the folder or URI ``output``, which Spark's workers see, a page to the file ``report`` of this machine.
-    ``since_us``: from when on to look (microseconds since 1970). ``options``: of ``format("odradek-offsets")``.
-    Raises ConfigError, StorageError, BrokerUnreachable, PlotlyMissing, QueryFailed.
+    Tables go to ``output``, a page to ``report``; ``ReportOptions`` says more of each option. Raises ConfigError,
+    StorageError, BrokerUnreachable, PlotlyMissing, QueryFailed.
     """
-    page = None if report is None else Path(report)
+    page = None if options.report is None else Path(options.report)
     if page is not None:
         check_page(page)
-    running = spark or start_spark(master)
-    place = None if output is None else place_for_tables(running, str(output))
+    running = options.spark or start_spark(options.master)
+    place = None if options.output is None else place_for_tables(running, str(options.output))
+    group, bootstrap = options.group, options.bootstrap_servers
     with failures_told("the analysis stopped"):
         frames = analyse_on_spark(
-            running, bootstrap_servers, group=group, since_us=since_us, rules=rules, options=options
+            running, bootstrap, group=group, since_us=options.since_us, rules=options.rules, options=options.options
         )
         try:
             found = frames.collected()
             check_group(found, group)
             if place is not None:
-                write_tables(running, frames, place, since_us)
+                write_tables(running, frames, place, options.since_us)
         finally:
             frames.release()
     if page is not None:
-        write_page(page, render(found, bootstrap_servers if group is None else f"{group} on {bootstrap_servers}"))
+        write_page(page, render(found, bootstrap if group is None else f"{group} on {bootstrap}"))
     return found
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder, covered
 from odradek.pipelines.checkpoint import (
     COMMITTED,
@@ -31,6 +32,7 @@ from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
 from odradek.pipelines.filesystems import LocalPlace, Place, is_uri, place_of
 from odradek.pipelines.lake import Added, ParquetTable, check_spark_sees, query_id
+from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names
 from odradek.pipelines.partition_folders import check_partition_columns
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
@@ -49,8 +51,9 @@ from odradek.pipelines.table_state import (
     check_table,
 )
 from odradek.pipelines.task_reports import TaskReport
+from odradek.pipelines.value_formats import Framing, ValueFormat
 from odradek.pipelines.value_reader import ERROR
-from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Framing, ValueFormat, Values, read_schema
+from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Values, read_schema
 from odradek.spark.options import ReadOptions, parse_options, parse_size
 from odradek.spark.progress import told
 
@@ -58,13 +61,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-TABLE_FORMATS = ("parquet", "delta")
-WRITERS = ("workers", "spark")
-DEFAULT_WRITER = "workers"
-"""``workers``: Spark's Python workers read, decode and write; ``spark``: Spark reads rows from them and writes."""
 LIMIT = "maxBytesPerTrigger"
-BATCH_BYTES = "1g"
-TASK_BYTES = "256m"
 _TRIGGER = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)$", re.ASCII)
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
@@ -83,21 +80,13 @@ class Target:
     on_bad: str = "keep"
     files_per_batch: int | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict)
-    writer: str = DEFAULT_WRITER
+    writer: str = PipelineOptions.writer
     task_bytes: int = 256 << 20
 
     def check(self) -> None:
         """Raises ConfigError."""
-        if self.writer not in WRITERS:
-            raise ConfigError(f"writer {self.writer!r} is unknown; choose one of {', '.join(WRITERS)}")
-        if self.table_format not in TABLE_FORMATS:
-            raise ConfigError(
-                f"table format {self.table_format!r} is unknown; choose one of {', '.join(TABLE_FORMATS)}"
-            )
         if self.table_format == "delta":
             check_installed()
-        if self.on_bad not in ("keep", "fail"):
-            raise ConfigError(f"on bad {self.on_bad!r} is unknown; choose one of keep, fail")
         if not self.output.strip():
             raise ConfigError("the table needs a place: a directory, or a URI that Spark can write to")
         self.values.check()
@@ -268,72 +257,6 @@ class Table:
         self._locked.close()
 
 
-def ingest(
-    bootstrap_servers: str,
-    *,
-    group: str,
-    output: str | Path,
-    topics: str | Sequence[str] = (),
-    subscribe_pattern: str | None = None,
-    table_format: str = "parquet",
-    value_format: str = "raw",
-    schema: str | None = None,
-    framing: str = "none",
-    writer_schemas: Mapping[int, str] | None = None,
-    flat: bool = False,
-    headers: bool = False,
-    keep_raw: bool = False,
-    on_bad: str = "keep",
-    partition_by: Sequence[str] = (),
-    files_per_batch: int | None = None,
-    checkpoint: str | Path | None = None,
-    writer: str = DEFAULT_WRITER,
-    batch_size: str = BATCH_BYTES,
-    task_size: str = TASK_BYTES,
-    trigger: str | None = None,
-    options: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    spark: SparkSession | None = None,
-    master: str = "local[*]",
-    conf: Mapping[str, str] | None = None,
-    stop: threading.Event | None = None,
-    advance: Callable[[Added], None] = lambda added: None,
-) -> Ingested:
-    """Reads what the group has not read of the topics into a table, each record once.
-
-    ``trigger`` (``"10 seconds"``, ``"10s"``) goes on with what comes until ``stop`` is set; without one the run ends
-    at the present end of the topics. ``schema`` is text or a file: DDL for json, an Avro schema for avro. ``options``
-    are further ones of ``format("odradek")``. ``writer``: ``workers`` has Spark's workers write the table, ``spark``
-    Spark itself; ``batch_size`` and ``task_size`` (``"256m"``) bound what a batch and a task read. ``advance`` hears of
-    each batch. ``spark``: the session to use; else one is had for ``master`` with the settings ``conf``, and Java is
-    started as the command starts it (docs/pipelines.md, how long a start takes).
-
-    Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable; QueryFailed once Spark runs.
-    """
-    names = [name.strip() for name in topics.split(",")] if isinstance(topics, str) else list(topics)
-    source = Source(bootstrap_servers, group, tuple(filter(None, names)), subscribe_pattern, options or {})
-    target = make_target(
-        output,
-        table_format=table_format,
-        value_format=value_format,
-        schema=schema,
-        framing=framing,
-        writer_schemas=writer_schemas,
-        flat=flat,
-        headers=headers,
-        keep_raw=keep_raw,
-        on_bad=on_bad,
-        partition_by=partition_by,
-        files_per_batch=files_per_batch,
-        checkpoint=checkpoint,
-        storage_options=storage_options,
-        writer=writer,
-        task_size=task_size,
-    )
-    job = Ingest(source, target, trigger, batch_size)
-    return run_ingest(job, lambda: spark or start_spark(master, conf, target), stop, advance)
-
-
 @dataclass(frozen=True)
 class Ingest:
     """What to read, where to, and how often: None means once, to the present end. ``batch_size``: how much of the
@@ -343,7 +266,15 @@ class Ingest:
     source: Source
     target: Target
     trigger: str | None = None
-    batch_size: str = BATCH_BYTES
+    batch_size: str = IngestOptions.batch_size
+
+    @classmethod
+    def of(cls, options: IngestOptions) -> Ingest:
+        """Raises ConfigError."""
+        topics, more = names(options.topics), options.options or {}
+        source = Source(options.bootstrap_servers, options.group, topics, options.subscribe_pattern, more)
+        target = make_target(options, options.output, options.checkpoint)
+        return cls(source, target, options.trigger, options.batch_size)
 
     def check(self) -> int:
         """All that can be said without Spark; returns how many records wait. Raises what ``ingest`` raises."""
@@ -352,6 +283,22 @@ class Ingest:
         parse_size("batch size", self.batch_size)
         self.target.check()
         return self.source.look()
+
+
+@with_keywords(IngestOptions)
+def ingest(options: IngestOptions) -> Ingested:
+    """Reads what the group has not read of the topics into a table, each record once.
+
+    The options are those of ``odradek pipeline ingest``, which its ``--help`` explains; ``IngestOptions`` says what
+    is different here. Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable; QueryFailed
+    once Spark runs.
+    """
+    job = Ingest.of(options)
+
+    def get_spark() -> SparkSession:
+        return options.spark or start_spark(options.master, options.conf, job.target)
+
+    return run_ingest(job, get_spark, options.stop, options.advance)
 
 
 def run_ingest(
@@ -458,50 +405,29 @@ def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tu
         table.close()
 
 
-def make_target(
-    output: str | Path,
-    *,
-    table_format: str = "parquet",
-    value_format: str = "raw",
-    schema: str | None = None,
-    framing: str = "none",
-    writer_schemas: Mapping[int, str] | None = None,
-    flat: bool = False,
-    headers: bool = False,
-    keep_raw: bool = False,
-    on_bad: str = "keep",
-    partition_by: Sequence[str] = (),
-    files_per_batch: int | None = None,
-    checkpoint: str | Path | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    writer: str = DEFAULT_WRITER,
-    task_size: str = TASK_BYTES,
-) -> Target:
-    """How a table is written, as ``ingest`` and ``replay`` are told: names and files resolved. Raises ConfigError."""
-    if value_format not in list(ValueFormat):
-        raise ConfigError(f"value format {value_format!r} is unknown; choose one of {', '.join(ValueFormat)}")
-    if framing not in list(Framing):
-        raise ConfigError(f"framing {framing!r} is unknown; choose one of {', '.join(Framing)}")
+def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | Path | None = None) -> Target:
+    """How a table is written: names and files resolved. Raises ConfigError."""
+    check_values(options)
     values = Values(
-        format=ValueFormat(value_format),
-        schema=None if schema is None else read_schema(schema),
-        framing=Framing(framing),
-        writer_schemas={number: read_schema(text) for number, text in (writer_schemas or {}).items()},
-        flat=flat,
-        headers=headers,
-        keep_raw=keep_raw,
+        format=ValueFormat(options.value_format),
+        schema=None if options.schema is None else read_schema(options.schema),
+        framing=Framing(options.framing),
+        writer_schemas={number: read_schema(text) for number, text in (options.writer_schemas or {}).items()},
+        flat=options.flat,
+        headers=options.headers,
+        keep_raw=options.keep_raw,
     )
     return Target(
         output=str(output),
-        table_format=table_format,
+        table_format=options.table_format,
         values=values,
-        partition_by=tuple(partition_by),
+        partition_by=names(options.partition_by),
         checkpoint=None if checkpoint is None else str(checkpoint),
-        on_bad=on_bad,
-        files_per_batch=files_per_batch,
-        storage_options=storage_options or {},
-        writer=writer,
-        task_bytes=parse_size("task size", task_size),
+        on_bad=options.on_bad,
+        files_per_batch=options.files_per_batch,
+        storage_options=options.storage_options or {},
+        writer=options.writer,
+        task_bytes=parse_size("task size", options.task_size),
     )
 
 

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -23,8 +22,10 @@ from odradek.client.config import ClientConfig
 from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_OFFSET, TopicPartition
+from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import PlannedBatch
-from odradek.pipelines.ingest_job import DEFAULT_WRITER, TASK_BYTES, Target, make_target, opened, start_spark
+from odradek.pipelines.ingest_job import Target, make_target, opened, start_spark
+from odradek.pipelines.options import ReplayOptions, names
 from odradek.pipelines.queries import failures_told, plain_timestamps
 from odradek.pipelines.ranges import (
     RangeGone,
@@ -447,71 +448,62 @@ def _copies(records: DataFrame, into: Topic) -> DataFrame:
     return records.select(*columns)
 
 
-def replay(
-    bootstrap_servers: str,
-    *,
-    topics: str | Sequence[str] = (),
-    offsets: str | None = None,
-    start: str = "earliest",
-    end: str = "latest",
-    read_by: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    allow_missing: bool = False,
-    output: str | Path | None = None,
-    to_topic: str | None = None,
-    table_format: str = "parquet",
-    value_format: str = "raw",
-    schema: str | None = None,
-    framing: str = "none",
-    writer_schemas: Mapping[int, str] | None = None,
-    flat: bool = False,
-    headers: bool = False,
-    keep_raw: bool = False,
-    on_bad: str = "keep",
-    partition_by: Sequence[str] = (),
-    files_per_batch: int | None = None,
-    writer: str = DEFAULT_WRITER,
-    task_size: str = TASK_BYTES,
-    keep_partitions: bool = False,
-    keep_timestamps: bool = False,
-    producer_options: Mapping[str, str] | None = None,
-    options: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    again: bool = False,
-    dry_run: bool = False,
-    spark: SparkSession | None = None,
-    master: str = "local[*]",
-    conf: Mapping[str, str] | None = None,
-) -> Found | Replayed:
+@with_keywords(ReplayOptions)
+def replay(options: ReplayOptions) -> Found | Replayed:
     """Reads ranges of topics once more, into the table ``output`` or the topic ``to_topic``.
 
     How the table is written is said as for ``ingest``, and has to be said in the same way for a table that is there.
-    ``options`` are further ones of ``format("odradek")``; those of the connection hold for sending, too, and
-    ``producer_options`` (``{"compression.type": "zstd"}``) for sending alone. ``dry_run`` returns what would be read.
-    ``spark``, ``master`` and ``conf`` as for ``ingest``.
+    The options are those of ``odradek pipeline replay``, which its ``--help`` explains; ``ReplayOptions`` says what is
+    different here. ``dry_run`` returns what would be read.
 
     Raises ConfigError, StorageError, UnknownTopic, RangeGone, BadRecords, QueryFailed.
     """
-    names = [name.strip() for name in topics.split(",")] if isinstance(topics, str) else list(topics)
-    chosen = Selection(tuple(filter(None, names)), offsets, start, end, read_by, since, until, allow_missing)
-    given = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": "any", **(options or {})}
-    found = find(parse_options(given, streaming=False).client, chosen)
-    if dry_run:
+    into = destination(options)
+    found = find_ranges(options)
+    if options.dry_run or into is None:
         return found
-    into: Target | Topic
-    if (output is None) == (to_topic is None):
-        raise ConfigError("say where to: either a table or a topic")
-    if to_topic is not None:
-        into = Topic(to_topic, keep_partitions, keep_timestamps, producer=producer_options or {})
-    else:
-        assert output is not None
-        into = make_target(
-            output, table_format=table_format, value_format=value_format, schema=schema, framing=framing,
-            writer_schemas=writer_schemas, flat=flat, headers=headers, keep_raw=keep_raw, on_bad=on_bad,
-            partition_by=partition_by, files_per_batch=files_per_batch, storage_options=storage_options,
-            writer=writer, task_size=task_size,
-        )  # fmt: skip
-    job = Replay(bootstrap_servers, found, into, options or {}, again)
+    job = Replay(options.bootstrap_servers, found, into, options.options or {}, options.again)
     table = into if isinstance(into, Target) else None
-    return run_replay(job, lambda: spark or start_spark(master, conf, table))
+    return run_replay(job, lambda: options.spark or start_spark(options.master, options.conf, table))
+
+
+def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Target | Topic | None:
+    """The table or topic to replay into, checked; None for a dry run that names none. ``shown``: how an option is
+    written where it was given. Raises ConfigError.
+    """
+    output, to_topic = shown("output"), shown("to_topic")
+    if options.output is not None and options.to_topic is not None:
+        raise ConfigError(f"say where to: either {output} (a table) or {to_topic}")
+    if options.to_topic is not None:
+        producer = options.producer_options or {}
+        topic = Topic(options.to_topic, options.keep_partitions, options.keep_timestamps, producer=producer)
+        topic.options({"kafka.bootstrap.servers": options.bootstrap_servers, **(options.options or {})})
+        return topic
+    if options.keep_partitions or options.keep_timestamps:
+        raise ConfigError(f"{shown('keep_partitions')} and {shown('keep_timestamps')} are for {to_topic}")
+    if options.producer_options:
+        raise ConfigError(f"{shown('producer_options')} is for {to_topic}")
+    if options.output is not None:
+        target = make_target(options, options.output)
+        target.check()
+        return target
+    if not options.dry_run:
+        what = f"{output} (a table) or {to_topic}; or {shown('dry_run')} to see what would be read"
+        raise ConfigError(f"say where to: {what}")
+    return None
+
+
+def find_ranges(options: ReplayOptions) -> Found:
+    """What the options say is to be read. Raises as ``find`` does."""
+    chosen = Selection(
+        names(options.topics),
+        options.offsets,
+        options.start,
+        options.end,
+        options.read_by,
+        options.since,
+        options.until,
+        options.allow_missing,
+    )
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **(options.options or {})}
+    return find(parse_options(given, streaming=False).client, chosen)

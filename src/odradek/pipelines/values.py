@@ -15,13 +15,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.json_depth import check_depth, parse_json
 from odradek.core.printable import shortened
+from odradek.pipelines.value_formats import Framing, ValueFormat
 from odradek.pipelines.value_reader import ERROR
 
 if TYPE_CHECKING:
@@ -35,21 +35,6 @@ MAX_DDL_DEPTH = 100
 _JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "mode": "PERMISSIVE"}
 _BAD = "_odradek_unreadable"
 _MARK = uuid.uuid4().hex
-
-
-class ValueFormat(StrEnum):
-    """How a topic's values are to be read."""
-
-    RAW = "raw"
-    JSON = "json"
-    AVRO = "avro"
-
-
-class Framing(StrEnum):
-    """What stands before an Avro value: nothing, or Confluent's five bytes (0, and the id of the writer's schema)."""
-
-    NONE = "none"
-    CONFLUENT = "confluent"
 
 
 class BadRecords(OdradekError):

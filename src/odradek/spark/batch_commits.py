@@ -25,7 +25,8 @@ from py4j.protocol import Py4JError
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions, parse_options
-from odradek.spark.plan import GroupReset, SourceOffset
+from odradek.spark.plan import GroupReset
+from odradek.spark.source_offset import SourceOffset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

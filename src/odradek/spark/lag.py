@@ -15,7 +15,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.core.json_depth import parse_json
 from odradek.core.printable import printable
-from odradek.spark.plan import EXTRA, Offsets, SourceOffset, nested
+from odradek.spark.source_offset import EXTRA, Offsets, SourceOffset, nested
 
 
 def latest_to_json(ends: Offsets) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from odradek.core.ids import TopicPartition
 from odradek.spark.batch_commits import source_options
 from odradek.spark.lag import Lag, Progress, QueryLag, progress_of, prometheus_text
 from odradek.spark.lookups import Lookups
-from odradek.spark.plan import Offsets
 from odradek.spark.session_activation import is_connect
+from odradek.spark.source_offset import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

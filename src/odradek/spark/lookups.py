@@ -19,7 +19,8 @@ from odradek.spark.data_loss import NOBODY_KNOWS
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import Commits, Offsets, Settlement, SourceOffset, disorder_ms
+from odradek.spark.plan import Commits, Settlement, disorder_ms
+from odradek.spark.source_offset import Offsets, SourceOffset
 
 log = logging.getLogger("odradek.spark.commits")
 

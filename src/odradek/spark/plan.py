@@ -50,7 +50,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 from odradek.core.errors import ConfigError, OdradekError
@@ -61,13 +60,9 @@ from odradek.spark.commit_marks import mark_commit, mark_of, other_query
 from odradek.spark.data_loss import NOBODY_KNOWS, Causes, DataLoss, loss_message
 from odradek.spark.offset_ranges import LogRange, Range, share
 from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Start
+from odradek.spark.source_offset import Offsets, SourceOffset, TopicIds
 
-Offsets = Mapping[TopicPartition, int]
 Commits = Mapping[TopicPartition, OffsetAndMetadata]
-TopicIds = Mapping[str, UUID | None]
-"""None where the broker has no ids."""
-
-EXTRA = "$odradek"
 
 
 class GroupReset(OdradekError):
@@ -76,81 +71,6 @@ class GroupReset(OdradekError):
 
 class NoCommittedOffset(OdradekError):
     """Nothing usable is committed for a partition, and ``kafka.auto.offset.reset=none`` forbids to choose."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOffset:
-    """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids; ``ids``:
-    those of the topics, and ``epochs``: leaders' that held all below the position, where known; ``query``: whose
-    checkpoint it is, empty in older ones.
-
-    ``is_initial``: it stands before the first batch. One without positions need not: a pattern may match nothing yet.
-    """
-
-    positions: Offsets = field(default_factory=dict)
-    origins: Offsets = field(default_factory=dict)
-    followed: Mapping[TopicPartition, str] = field(default_factory=dict)
-    ids: Mapping[str, UUID] = field(default_factory=dict)
-    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
-    query: str = ""
-    is_initial: bool = False
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
-        """Reads what ``to_json`` wrote, or the offsets of Spark's own Kafka source. Raises ConfigError."""
-        extra = value.get(EXTRA, {})
-        topics = {topic: partitions for topic, partitions in value.items() if topic != EXTRA}
-        try:
-            return cls(
-                positions=flat(topics, int),
-                origins=flat(extra.get("from", {}), int),
-                followed=flat(extra.get("followed", {}), str),
-                ids={topic: UUID(topic_id) for topic, topic_id in extra.get("ids", {}).items()},
-                epochs=flat(extra.get("epochs", {}), int),
-                query=str(extra.get("query", "")),
-                is_initial=not value,
-            )
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ConfigError(f"the checkpoint holds an offset that is none of this source: {value}") from error
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON value, always in the same order, since Spark compares text."""
-        if self.is_initial:
-            return {}
-        extra: dict[str, Any] = {}
-        for name, part in (("from", self.origins), ("followed", self.followed)):
-            if part:
-                extra[name] = nested(part)
-        if self.ids:
-            extra["ids"] = {topic: str(topic_id) for topic, topic_id in sorted(self.ids.items())}
-        if self.epochs:
-            extra["epochs"] = nested(self.epochs)
-        if self.query:
-            extra["query"] = self.query
-        return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
-
-    def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
-        """Whether the topic of this name is not the one that was read: it was deleted and made anew."""
-        known, now = self.ids.get(topic), ids.get(topic)
-        return known is not None and now is not None and known != now
-
-
-INITIAL = SourceOffset(is_initial=True)
-
-
-def flat(value: Mapping[str, Mapping[str, Any]], kind: type[Any]) -> dict[TopicPartition, Any]:
-    return {
-        TopicPartition(topic, int(number)): kind(item)
-        for topic, partitions in value.items()
-        for number, item in partitions.items()
-    }
-
-
-def nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
-    nested: dict[str, dict[str, Any]] = {}
-    for topic, number in sorted(value):
-        nested.setdefault(topic, {})[str(number)] = value[TopicPartition(topic, number)]
-    return nested
 
 
 # --- the group's commits --------------------------------------------------------------------------------------------
@@ -269,7 +189,7 @@ def starting_offsets(
 ) -> dict[TopicPartition, int]:
     """Where a first batch, or a batch read, starts in each partition of ``log``.
 
-    ``reaches`` are, as for ``plan_batch``, of the commits' epochs; ``found`` are the offsets of the wanted times, −1
+    ``reaches`` are, as in ``TopicStates``, of the commits' epochs; ``found`` are the offsets of the wanted times, −1
     where no record is that young. Raises ConfigError, NoCommittedOffset.
     """
     if position.kind is Start.EARLIEST:
@@ -386,7 +306,7 @@ def lost_of_committed(
     causes: Causes = NOBODY_KNOWS,
     reaches: Offsets | None = None,
 ) -> list[str]:
-    """What a log does not hold any more of what a group has not read, or has; ``reaches`` as for ``plan_batch``, of
+    """What a log does not hold any more of what a group has not read, or has; ``reaches`` as in ``TopicStates``, of
     the commits' epochs."""
     lost: list[str] = []
     for partition, held in sorted(log.items()):
@@ -422,58 +342,84 @@ class Batch:
     lost: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """``begin``: where partitions that the start does not have begin. ``committed``: the group's commits, where resets
+    are watched for. ``resets``: to be followed, their offsets usable. ``origin_epochs``: those under which the offsets
+    of ``begin`` and ``resets`` were committed. ``new_id``: for a reset that has none. ``query``: the id of a query that
+    has none yet.
+    """
+
+    begin: Offsets = field(default_factory=dict)
+    committed: Commits = field(default_factory=dict)
+    resets: Mapping[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    origin_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    new_id: str = ""
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStates:
+    """``ids``: the topics' ids now. ``reaches``: where, in a leader's log of another epoch, what was written up to the
+    kept epoch ends. ``causes``: why records are gone.
+    """
+
+    ids: TopicIds = field(default_factory=dict)
+    reaches: Offsets = field(default_factory=dict)
+    causes: Causes = NOBODY_KNOWS
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """``upto``: where to stop at the latest (partitions it lacks wait for another run). ``max_records``: of all
+    partitions together; ``max_per_partition``: of each.
+    """
+
+    upto: Offsets | None = None
+    max_records: int | None = None
+    max_per_partition: Offsets = field(default_factory=dict)
+
+
+NO_OFFSETS, NO_STATES, NO_LIMITS = GroupOffsets(), TopicStates(), BatchLimits()
+
+
 def plan_batch(
     start: SourceOffset,
     log: Mapping[TopicPartition, LogRange],
+    group: GroupOffsets = NO_OFFSETS,
+    topics: TopicStates = NO_STATES,
+    limits: BatchLimits = NO_LIMITS,
     *,
-    begin: Offsets | None = None,
-    committed: Commits | None = None,
-    resets: Mapping[TopicPartition, tuple[int, str]] | None = None,
-    ids: TopicIds | None = None,
-    reaches: Offsets | None = None,
-    origin_epochs: Mapping[TopicPartition, int] | None = None,
-    upto: Offsets | None = None,
-    max_records: int | None = None,
-    max_per_partition: Offsets | None = None,
     fail_on_data_loss: bool = True,
-    causes: Causes = NOBODY_KNOWS,
-    new_id: str = "",
-    query: str = "",
 ) -> Batch | None:
-    """The batch after ``start``, or None where there is nothing to do.
-
-    ``begin``: where partitions that ``start`` does not have begin. ``resets``: to be followed, their offsets usable.
-    ``committed``: the group's commits, where resets are watched for. ``ids``: the topics' ids now. ``reaches``: where,
-    in a leader's log of another epoch, what was written up to the kept epoch ends. ``origin_epochs``: those under which
-    the offsets of ``begin`` and ``resets`` were committed. ``upto``: where to stop at the latest (partitions it lacks
-    wait for another run). ``max_records``: of all partitions together; ``max_per_partition``: of each. ``query``: the
-    id of one that has none yet. Raises DataLoss.
-    """
-    begin, ids = begin or {}, ids or {}
-    waiting = told_by_deposed(start, log, ids)
-    resets = {tp: reset for tp, reset in (resets or {}).items() if tp not in waiting}
+    """The batch after ``start``, or None where there is nothing to do. Raises DataLoss."""
+    waiting = told_by_deposed(start, log, topics.ids)
+    resets = {tp: reset for tp, reset in group.resets.items() if tp not in waiting}
     log = {**log, **{tp: _as_read(start, tp, log[tp]) for tp in waiting}}
-    kept, origins, lost = _keep(start, log, resets, ids, reaches or {}, causes)
+    kept, origins, lost = _keep(start, log, resets, topics)
     if lost and fail_on_data_loss:
         raise DataLoss(loss_message(lost))
     for partition, (offset, _) in resets.items():
         if partition in log:
             kept[partition] = origins[partition] = offset
-    fresh = {tp: offset for tp, offset in begin.items() if tp not in start.positions and (upto is None or tp in upto)}
+    upto = limits.upto
+    fresh = {
+        tp: offset for tp, offset in group.begin.items() if tp not in start.positions and (upto is None or tp in upto)
+    }
     kept.update(fresh)
     origins.update(fresh)
-    ends = _ends(kept, log, upto, max_records, max_per_partition or {})
+    ends = _ends(kept, log, limits)
     if not start.is_initial and not resets and not origins and ends == dict(start.positions):
         return None
-    query = start.query or query
-    acknowledge, followed = adopt(fresh, committed or {}, new_id, query)
+    query = start.query or group.query
+    acknowledge, followed = adopt(fresh, group.committed, group.new_id, query)
     for partition, (offset, reset_id) in resets.items():
-        commit = (committed or {}).get(partition)
+        commit = group.committed.get(partition)
         followed[partition] = reset_id
         if commit is None or mark_of(commit) != reset_id or commit.offset != offset or other_query(commit, query):
             acknowledge[partition] = mark_commit(offset, reset_id, commit, query=query)
-    known = {topic: ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
-    epochs = _epochs(ends, log, {**start.epochs, **(origin_epochs or {})})
+    known = {topic: topics.ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
+    epochs = _epochs(ends, log, {**start.epochs, **group.origin_epochs})
     kept_ids = {topic: found for topic, found in known.items() if found}
     end = SourceOffset(ends, origins, followed, kept_ids, epochs, query)
     return Batch(end, acknowledge, tuple(lost))
@@ -503,15 +449,14 @@ def _epochs(ends: Offsets, log: Mapping[TopicPartition, LogRange], known: Mappin
     return {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
 
 
-def _keep(  # noqa: PLR0917
+def _keep(
     start: SourceOffset,
     log: Mapping[TopicPartition, LogRange],
     resets: Mapping[TopicPartition, tuple[int, str]],
-    ids: TopicIds,
-    reaches: Offsets,
-    causes: Causes,
+    topics: TopicStates,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[str]]:
     """Where the partitions of ``start`` go on, those of them that do not go on where they ended, and what is lost."""
+    ids, causes = topics.ids, topics.causes
     kept: dict[TopicPartition, int] = {}
     origins: dict[TopicPartition, int] = {}
     lost: list[str] = []
@@ -530,7 +475,7 @@ def _keep(  # noqa: PLR0917
         elif position < held.start:
             lost.append(data_loss.removed(partition, position, held.start, causes))
             kept[partition] = origins[partition] = held.start
-        elif (reach := reaches.get(partition)) is not None:
+        elif (reach := topics.reaches.get(partition)) is not None:
             if reach < position:
                 lost.append(data_loss.parted(partition, position, reach, held))
                 kept[partition] = origins[partition] = taken_back(position, reach, held)
@@ -559,21 +504,15 @@ def lost_of_named(
     return lost
 
 
-def _ends(
-    begin: Offsets,
-    log: Mapping[TopicPartition, LogRange],
-    upto: Offsets | None,
-    max_records: int | None,
-    max_per_partition: Offsets,
-) -> dict[TopicPartition, int]:
+def _ends(begin: Offsets, log: Mapping[TopicPartition, LogRange], limits: BatchLimits) -> dict[TopicPartition, int]:
     available: dict[TopicPartition, int] = {}
     for partition, offset in begin.items():
         stop = log[partition].end
-        if upto is not None:
-            stop = min(stop, upto.get(partition, offset))
+        if limits.upto is not None:
+            stop = min(stop, limits.upto.get(partition, offset))
         size = max(0, stop - offset)
-        available[partition] = min(size, max_per_partition.get(partition, size))
-    shares = share(available, max_records)
+        available[partition] = min(size, limits.max_per_partition.get(partition, size))
+    shares = share(available, limits.max_records)
     return {tp: offset + shares[tp] for tp, offset in begin.items()}
 
 

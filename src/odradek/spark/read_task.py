@@ -13,7 +13,7 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
 from odradek.client.model import LATEST
-from odradek.client.reader import DEFAULT_COLUMNS, read_range, shared_cluster
+from odradek.client.reader import DEFAULT_COLUMNS, PartitionReader, shared_cluster
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark import data_loss
@@ -40,18 +40,9 @@ def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
     _forget_another_topic(config, partition.topic, topic_id)
+    reader = PartitionReader(config, partition, columns, options.isolation_level, topic_id)
     while passage.position < end:
-        batches = read_range(
-            config,
-            partition,
-            passage.position,
-            end,
-            columns=columns,
-            isolation_level=options.isolation_level,
-            topic_id=topic_id,
-            end_leader_epoch=leader_epoch,
-            passed=passage.note_read,
-        )
+        batches = reader.read(passage.position, end, end_leader_epoch=leader_epoch, passed=passage.note_read)
         try:
             yield from batches
             return

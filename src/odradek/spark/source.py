@@ -9,7 +9,7 @@ used: no producer, codecs or decoders. A third, the driver, commits what is done
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -43,7 +43,8 @@ from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import LogRange, Piece, Range
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
-from odradek.spark.plan import Commits, SourceOffset
+from odradek.spark.plan import BatchLimits, Commits, GroupOffsets, TopicStates
+from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +133,7 @@ class KafkaRanges(InputPartition):  # type: ignore[misc]
 
 
 def _tasks(
-    wanted: Sequence[Range], lookups: Lookups, planned: plan.TopicIds, epochs: Mapping[TopicPartition, int]
+    wanted: Sequence[Range], lookups: Lookups, planned: TopicIds, epochs: Mapping[TopicPartition, int]
 ) -> list[InputPartition]:
     """``planned``: the topics that the ranges were taken from, where that may be a while ago; ``epochs``: those of the
     leaders whose logs reached their ends then."""
@@ -220,7 +221,7 @@ def batch_ranges(lookups: Lookups) -> list[Range]:
 
 
 def planned_ends(
-    lookups: Lookups, log: Mapping[TopicPartition, LogRange], begin: plan.Offsets | None = None
+    lookups: Lookups, log: Mapping[TopicPartition, LogRange], begin: Offsets | None = None
 ) -> dict[TopicPartition, int]:
     """Where a batch read ends that begins there (or with the log), exclusive: as asked for, as far as the log goes.
 
@@ -262,7 +263,7 @@ def _starting_offsets(
     lookups: Lookups, log: dict[TopicPartition, LogRange], committed: Commits
 ) -> dict[TopicPartition, int]:
     options = lookups.options
-    reaches: plan.Offsets = {}
+    reaches: Offsets = {}
     if options.starting.kind is Start.COMMITTED:
         reaches = _reaches_of(lookups, committed)
         _check_committed(lookups, committed, log, reaches)
@@ -277,7 +278,7 @@ def _starting_offsets(
     )
 
 
-def _reaches_of(lookups: Lookups, committed: Commits) -> plan.Offsets:
+def _reaches_of(lookups: Lookups, committed: Commits) -> Offsets:
     return lookups.reaches(_epochs_of(committed))
 
 
@@ -286,7 +287,7 @@ def _epochs_of(committed: Commits) -> dict[TopicPartition, int]:
 
 
 def _check_committed(
-    lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], reaches: plan.Offsets
+    lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], reaches: Offsets
 ) -> None:
     lost = plan.lost_of_committed(committed, log, lookups, reaches)
     data_loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss)
@@ -315,7 +316,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def initialOffset(self) -> dict[str, Any]:
         # Where the first batch starts is decided, and recorded, when it is planned: Spark asks this anew after a
         # restart, when "latest" or the group may be elsewhere.
-        return plan.INITIAL.to_json()
+        return INITIAL.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self.options
@@ -389,7 +390,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self._lookups.committed(acknowledge) != before
 
     def _settle(
-        self, start: dict[str, Any], done: SourceOffset, ends: plan.Offsets
+        self, start: dict[str, Any], done: SourceOffset, ends: Offsets
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
         """Commits what is done. Returns the group's commits, where resets matter, and the resets to follow."""
         options = self.options
@@ -407,7 +408,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _plan(
         self,
         done: SourceOffset,
-        ends: plan.Offsets,
+        ends: Offsets,
         limit: ReadLimit,
         committed: Commits | None,
         resets: dict[TopicPartition, tuple[int, str]],
@@ -422,37 +423,27 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         begin, commits = self._begin(done, log, committed)
         found = {tp: commit for tp, commit in (committed or {}).items() if tp in resets}
         usable = self._usable(resets, log, found)
-        make = functools.partial(
-            plan.plan_batch,
-            done,
-            log,
-            begin=begin,
-            committed=committed,
-            resets=usable,
-            ids=ids,
-            reaches=self._lookups.reaches(done.epochs),
-            origin_epochs=_epochs_of({**commits, **found}),
-            upto=self._upto,
-            max_records=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
-            fail_on_data_loss=options.fail_on_data_loss,
-            causes=self._lookups,
-            new_id=uuid.uuid4().hex[:12],
-            query=self._new_query,
+        group = GroupOffsets(
+            begin, committed or {}, usable, _epochs_of({**commits, **found}), uuid.uuid4().hex[:12], self._new_query
         )
-        batch = make()
+        topics = TopicStates(ids, self._lookups.reaches(done.epochs), self._lookups)
+        limits = BatchLimits(self._upto, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        fails = options.fail_on_data_loss
+        batch = plan.plan_batch(done, log, group, topics, limits, fail_on_data_loss=fails)
         # Spark takes one limit and hands it back, or ReadAllAvailable where a trigger knows none: so the other limits
         # hold unless that came.
         most = None if isinstance(limit, ReadAllAvailable) else options.max_bytes_per_trigger
         if batch is not None and most is not None:
             wanted = plan.ranges(done, batch.end)
             fitting = offset_ranges.share_bytes(wanted, self._lookups.bytes_per_offset(wanted, most), most)
-            batch = make(max_per_partition=fitting)
+            limits = dataclasses.replace(limits, max_per_partition=fitting)
+            batch = plan.plan_batch(done, log, group, topics, limits, fail_on_data_loss=fails)
         if batch is not None and self._should_wait(done, batch, log, limit):
             return None
         return batch
 
     def _waiting(
-        self, done: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: plan.TopicIds
+        self, done: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: TopicIds
     ) -> set[TopicPartition]:
         """Partitions, resets of them included, that wait for their leader; told when they begin to."""
         waiting = plan.told_by_deposed(done, log, ids)

@@ -1,0 +1,112 @@
+"""Commands whose options are the fields of a dataclass: Typer's parameters follow from these."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from odradek.cli.options import named_values
+from odradek.cli.terminal import CommandError
+from odradek.pipelines.options import Declared, declared, hints_of
+
+Command = Callable[..., None]
+
+
+def of_fields(*shared: type) -> Callable[[Command], Command]:
+    """Makes a command that Typer can call of a function whose one argument is a dataclass.
+
+    Its options are the fields that are annotated for Typer or declared by an ``Option``. In ``--help`` those without a
+    default come first, then the command's own, then those of ``shared``, the classes that several commands share.
+    """
+
+    def decorate(command: Command) -> Command:
+        found: list[tuple[str, Any]] = [pair for pair in get_type_hints(command).items() if is_dataclass(pair[1])]
+        ((argument, kind),) = found
+        parameters = _parameters(kind, shared)
+        options = declared(kind)
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            chosen = {name: value for name, value in given.items() if value is not None}
+            for name in chosen.keys() & options.keys():
+                chosen[name] = _value(flag(kind, name), options[name], chosen[name])
+            command(**{argument: kind(**chosen)})
+
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # a function's own
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return called
+
+    return decorate
+
+
+def flag(kind: type, name: str) -> str:
+    """How the command line writes a declared option."""
+    return declared(kind)[name].option.name or f"--{name.replace('_', '-')}"
+
+
+def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:
+    last = {field.name: number for number, field in enumerate(field for one in shared for field in _fields(one))}
+
+    def place(field: Field[Any]) -> tuple[bool, int]:
+        return (False, -1) if field.default is MISSING else (True, last.get(field.name, -1))
+
+    order = sorted(_fields(kind), key=place)
+    hints, options = hints_of(kind), declared(kind)
+    found = []
+    for field in order:
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        annotation = hints[field.name]
+        if field.name in options:
+            default = None if default == () else default
+            annotation = _annotation(kind, field.name, options[field.name], is_optional=default is None)
+        elif get_origin(annotation) is not Annotated:
+            continue  # for callers in Python only
+        found.append(
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        )
+    return found
+
+
+def _fields(kind: Any) -> tuple[Field[Any], ...]:
+    return fields(kind)
+
+
+def _annotation(kind: type, name: str, found: Declared, *, is_optional: bool) -> Any:
+    """For Typer, which knows fewer types."""
+    option, of_type = found.option, found.type
+    if _mapping(of_type) is not None:
+        of_type = list[str] | None
+    elif str in _members(of_type):
+        of_type = str | None if is_optional else str
+    metavar = option.metavar or "|".join(option.choices) or None
+    return Annotated[of_type, typer.Option(flag(kind, name), metavar=metavar, help=option.help, min=option.minimum)]
+
+
+def _value(flag: str, found: Declared, given: Any) -> Any:
+    """What the field takes, of what Typer has read. Raises CommandError."""
+    mapping = _mapping(found.type)
+    if mapping is None:
+        return given
+    values = named_values(given, flag)
+    if get_args(mapping)[0] is str:
+        return values
+    for number, value in values.items():
+        if not (number.isascii() and number.isdigit()):
+            raise CommandError(f"{flag} {number}={value}: expected {found.option.metavar}, the id a number")
+    return {int(number): value for number, value in values.items()}
+
+
+def _members(of_type: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one."""
+    return get_args(of_type) if get_origin(of_type) in (Union, UnionType) else (of_type,)
+
+
+def _mapping(of_type: Any) -> Any:
+    """The mapping among the types of a union, or None."""
+    return next((one for one in _members(of_type) if get_origin(one) is Mapping), None)

@@ -1,0 +1,92 @@
+"""The source offset of a query, which Spark keeps for each batch in the checkpoint, as JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+TopicIds = Mapping[str, UUID | None]
+"""None where the broker has no ids."""
+
+EXTRA = "$odradek"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids; ``ids``:
+    those of the topics, and ``epochs``: leaders' that held all below the position, where known; ``query``: whose
+    checkpoint it is, empty in older ones.
+
+    ``is_initial``: it stands before the first batch. One without positions need not: a pattern may match nothing yet.
+    """
+
+    positions: Offsets = field(default_factory=dict)
+    origins: Offsets = field(default_factory=dict)
+    followed: Mapping[TopicPartition, str] = field(default_factory=dict)
+    ids: Mapping[str, UUID] = field(default_factory=dict)
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    query: str = ""
+    is_initial: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
+        """Reads what ``to_json`` wrote, or the offsets of Spark's own Kafka source. Raises ConfigError."""
+        extra = value.get(EXTRA, {})
+        topics = {topic: partitions for topic, partitions in value.items() if topic != EXTRA}
+        try:
+            return cls(
+                positions=flat(topics, int),
+                origins=flat(extra.get("from", {}), int),
+                followed=flat(extra.get("followed", {}), str),
+                ids={topic: UUID(topic_id) for topic, topic_id in extra.get("ids", {}).items()},
+                epochs=flat(extra.get("epochs", {}), int),
+                query=str(extra.get("query", "")),
+                is_initial=not value,
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ConfigError(f"the checkpoint holds an offset that is none of this source: {value}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value, always in the same order, since Spark compares text."""
+        if self.is_initial:
+            return {}
+        extra: dict[str, Any] = {}
+        for name, part in (("from", self.origins), ("followed", self.followed)):
+            if part:
+                extra[name] = nested(part)
+        if self.ids:
+            extra["ids"] = {topic: str(topic_id) for topic, topic_id in sorted(self.ids.items())}
+        if self.epochs:
+            extra["epochs"] = nested(self.epochs)
+        if self.query:
+            extra["query"] = self.query
+        return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
+
+    def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
+        """Whether the topic of this name is not the one that was read: it was deleted and made anew."""
+        known, now = self.ids.get(topic), ids.get(topic)
+        return known is not None and now is not None and known != now
+
+
+INITIAL = SourceOffset(is_initial=True)
+
+
+def flat(value: Mapping[str, Mapping[str, Any]], kind: type[Any]) -> dict[TopicPartition, Any]:
+    return {
+        TopicPartition(topic, int(number)): kind(item)
+        for topic, partitions in value.items()
+        for number, item in partitions.items()
+    }
+
+
+def nested(value: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for topic, number in sorted(value):
+        nested.setdefault(topic, {})[str(number)] = value[TopicPartition(topic, number)]
+    return nested
