@@ -77,7 +77,7 @@ def test_what_a_terminal_is_too_narrow_for(
     describe = ["groups", "describe", "--group", group, "-b", bootstrap]
     for width, narrow in ((None, False), (300, False), (80, True), (20, True)):
         monkeypatch.setattr("odradek.cli.options.terminal_columns", lambda width=width: width)
-        monkeypatch.setattr("odradek.cli.groups.terminal_columns", lambda width=width: width)
+        monkeypatch.setattr("odradek.cli.groups.describe.terminal_columns", lambda width=width: width)
         assert run(describe) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[1].startswith(f"Group {group}" if narrow else "GROUP ")

@@ -17,7 +17,6 @@ FUNCTION_LINES, TEST_FUNCTION_LINES = 60, 70
 PARAMETERS = 8
 KERNEL = "a numba kernel: it takes flat arrays, no objects, and a call in its loop would cost more than all the rest"
 COMMAND = "a command of typer: one parameter for each option"
-LATER = "to be given an object of options"
 LARGE = {
     "batches/record_columns.py": (KERNEL, "_walk", "_copy_headers"),
     "client/producer/columns.py": (KERNEL, "_measure", "_write"),
@@ -26,11 +25,9 @@ LARGE = {
     "pipelines/json_columns.py": (KERNEL, "_read_one", "_refuse", "read_columns"),
     "storage/clean_columns.py": (KERNEL, "_map", "_choose", "_filter"),
     "batches/record_validation.py": ("one loop over the bytes of all records", "_one_by_one"),
-    "cli/groups.py": (COMMAND, "reset"),
     "cli/main.py": (COMMAND, "consume"),
     "cli/topics.py": (COMMAND, "create"),
     "batches/encode.py": ("the fields of a batch's header", "encode_batch"),
-    "cli/reset.py": (LATER, "scenario_of"),
 }
 """Functions under ``src`` that are longer or have more parameters, by file, each with the reason. None may be added
 without one."""

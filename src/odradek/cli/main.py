@@ -32,7 +32,7 @@ class _SubApp(NamedTuple):
 
 
 _SUB_APPS = {
-    "groups": _SubApp("odradek.cli.groups", "Consumer groups of any Kafka: lag, members, resets."),
+    "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of any Kafka: lag, members, resets."),
     "topics": _SubApp("odradek.cli.topics", "Topics of any Kafka: list, create, alter, delete."),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka, decoded."),
     "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, replay, history."),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.groups import Yes, confirm
+from odradek.cli.confirmation import Yes, confirm
 from odradek.cli.options import (
     CONTEXT,
     TIMEOUT_MS,

@@ -5,12 +5,26 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
-from odradek.cli.options import fitting, parse_partitions
+import typer
+
+from odradek.cli.groups.scope import AllGroups, Groups, check_scope
+from odradek.cli.option_fields import of_fields
+from odradek.cli.options import (
+    TIMEOUT_MS,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Timeout,
+    connect,
+    fitting,
+    names_given,
+    parse_partitions,
+)
 from odradek.cli.terminal import (
     EXIT_FAILED,
     CommandError,
@@ -31,59 +45,120 @@ if TYPE_CHECKING:
     from odradek.lag.reset import GroupReset, ResetRow, Scenario
 
 NAMES_WIDTH = 60
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek groups reset --group g --topic flights --to-earliest -b 127.0.0.1:9092\n"
+    "  odradek groups reset --group g --all-topics --shift-by -100 --dry-run -b 127.0.0.1:9092\n"
+    "  odradek groups reset --group g --topic flights:0,1 --to-datetime 2026-01-31T12:00:00.000 \\\n"
+    "      --execute -b 127.0.0.1:9092\n"
+    "  odradek groups reset --group g --from-file odradek-undo-….csv --execute -b 127.0.0.1:9092"
+)
 
 
-class ResetOptions(NamedTuple):
-    """The command's line. ``groups`` empty with ``all_groups`` means every group of the cluster."""
+@dataclass(frozen=True, kw_only=True)
+class ResetLine:
+    """The command line, as it was given."""
 
-    groups: list[str]
-    all_groups: bool
-    topics: list[str]
-    all_topics: bool
-    dry_run: bool
-    execute: bool
-    export: bool
-    undo_file: Path | None
-    as_json: bool
+    bootstrap: Bootstrap
+    group: Groups = None
+    all_groups: AllGroups = False
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="Topic, or partitions of it. Repeatable.")
+    ] = None
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="Every partition the group has an offset in.")] = (
+        False
+    )
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end.")] = False
+    to_current: Annotated[bool, typer.Option("--to-current", help="To where it stands; the end if nowhere.")] = False
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To one offset.")] = None
+    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N records; back if < 0.")] = None
+    to_datetime: Annotated[
+        str | None,
+        typer.Option("--to-datetime", metavar="TIME", help="To the first record since YYYY-MM-DDTHH:mm:SS.sss."),
+    ] = None
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record of the last so long.")
+    ] = None
+    from_file: Annotated[
+        Path | None,
+        typer.Option("--from-file", metavar="CSV", help="To what a file says: [group,]topic,partition,offset."),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False
+    execute: Annotated[bool, typer.Option("--execute", help="Do it without asking.")] = False
+    export: Annotated[bool, typer.Option("--export", help="Print the new offsets as Kafka's CSV.")] = False
+    undo_file: Annotated[
+        Path | None, typer.Option("--undo-file", metavar="CSV", help="Where to keep the offsets as they were.")
+    ] = None
+    command_config: CommandConfig = None
+    as_json: AsJson = False
+    timeout_ms: Timeout = TIMEOUT_MS
+
+    def groups(self) -> list[str]:
+        """Raises CommandError."""
+        return names_given(self.group or [], "--group")
 
 
-def scenario_of(
-    *, to_earliest: bool, to_latest: bool, to_current: bool, to_offset: int | None, shift_by: int | None,
-    to_datetime: str | None, by_duration: str | None, from_file: Path | None, groups: Sequence[str],
-) -> Scenario:  # fmt: skip
+@of_fields()
+def reset(line: ResetLine) -> None:
+    """Move the offsets of groups without live members, as kafka-consumer-groups --reset-offsets does.
+
+    Shows before and after and asks. The offsets as they were go to an undo file, itself an input of --from-file.
+    """
+    if not (line.from_file and not line.group and not line.all_groups):
+        check_scope(line.group, line.all_groups)
+    scenario = scenario_of(line)
+    if line.dry_run and line.execute:
+        raise CommandError("--dry-run and --execute exclude each other")
+    if line.from_file is None and bool(line.topic) == line.all_topics:
+        raise CommandError("which partitions: give --topic TOPIC[:0,1], once or more, or --all-topics")
+    if line.from_file is not None and (line.topic or line.all_topics):
+        raise CommandError("--from-file names its partitions itself: leave out --topic and --all-topics")
+    parse_partitions(line.topic or [])
+    with connect(line.bootstrap, line.timeout_ms, line.command_config) as admin:
+        raise typer.Exit(run_reset(admin, scenario, line))
+
+
+def scenario_of(line: ResetLine) -> Scenario:
     """The one scenario among the options. Raises CommandError for none or several, ConfigError for an ill value."""
-    from odradek.lag import reset, reset_csv
+    from odradek.lag import reset as resets
+    from odradek.lag import reset_csv
 
     given = {
-        "to-earliest": to_earliest or None, "to-latest": to_latest or None, "to-current": to_current or None,
-        "to-offset": to_offset, "shift-by": shift_by, "to-datetime": to_datetime, "by-duration": by_duration,
-        "from-file": from_file,
-    }  # fmt: skip
+        "to-earliest": line.to_earliest or None,
+        "to-latest": line.to_latest or None,
+        "to-current": line.to_current or None,
+        "to-offset": line.to_offset,
+        "shift-by": line.shift_by,
+        "to-datetime": line.to_datetime,
+        "by-duration": line.by_duration,
+        "from-file": line.from_file,
+    }
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
         what = " and ".join(f"--{name}" for name in chosen) + " exclude each other" if chosen else "where to"
         raise CommandError(f"groups reset: {what}: give one of {', '.join('--' + name for name in given)}")
     kind = chosen[0]
-    if from_file is not None:
+    if line.from_file is not None:
         try:
-            text = from_file.read_text(encoding="utf-8")
+            text = line.from_file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-            raise CommandError(f"--from-file {from_file}: {reason}") from error
-        return reset.Scenario(kind, offsets=reset_csv.parse(text, groups, str(from_file)))
-    if to_datetime is not None:
-        return reset.Scenario(kind, reset.datetime_ms(to_datetime))
-    if by_duration is not None:
-        return reset.Scenario(kind, time.time_ns() // 1_000_000 - reset.duration_ms(by_duration))
-    return reset.Scenario(kind, to_offset if to_offset is not None else shift_by or 0)
+            raise CommandError(f"--from-file {line.from_file}: {reason}") from error
+        return resets.Scenario(kind, offsets=reset_csv.parse(text, line.groups(), str(line.from_file)))
+    if line.to_datetime is not None:
+        return resets.Scenario(kind, resets.datetime_ms(line.to_datetime))
+    if line.by_duration is not None:
+        return resets.Scenario(kind, time.time_ns() // 1_000_000 - resets.duration_ms(line.by_duration))
+    return resets.Scenario(kind, line.to_offset if line.to_offset is not None else line.shift_by or 0)
 
 
-def run_reset(admin: Admin, scenario: Scenario, options: ResetOptions) -> int:
+def run_reset(admin: Admin, scenario: Scenario, line: ResetLine) -> int:
     """Plans and shows the reset, asks unless told, does it. Returns the exit code."""
-    plans = _plans(admin, scenario, options)
+    plans = _plans(admin, scenario, line)
     live = [plan for plan in plans if not _resettable(plan)]
     ready = [plan for plan in plans if _resettable(plan) and plan.rows]
-    quiet = options.export or options.as_json
+    quiet = line.export or line.as_json
     for plan in live:
         error_line(
             f"group {plan.group} is {plan.state}: stop its members first, offsets of live groups cannot be reset"
@@ -94,38 +169,38 @@ def run_reset(admin: Admin, scenario: Scenario, options: ResetOptions) -> int:
         _warn_of_clamps(plan)
     code = EXIT_FAILED if live else 0
     undo: Path | None = None
-    if ready and _wanted(ready, options):
-        undo = _write_undo(ready, options.undo_file)
+    if ready and _wanted(ready, line):
+        undo = _write_undo(ready, line.undo_file)
         _commit(admin, ready, undo, quiet=quiet)
-    if options.export:
+    if line.export:
         from odradek.lag import reset_csv
 
-        named = len(options.groups) == 1
+        named = len(line.groups()) == 1
         exported = {plan.group: {} if plan in live else _after(plan) for plan in plans}
         print_data(reset_csv.export(exported, with_group=not named))
-    elif options.as_json:
+    elif line.as_json:
         print_json([_as_json(plan, plan in ready and undo is not None, undo) for plan in plans], indent=2)
     return code
 
 
-def _plans(admin: Admin, scenario: Scenario, options: ResetOptions) -> list[GroupReset]:
+def _plans(admin: Admin, scenario: Scenario, line: ResetLine) -> list[GroupReset]:
     from odradek.core.ids import TopicPartition
-    from odradek.lag import reset
+    from odradek.lag import reset as resets
 
-    topics, single = parse_partitions(options.topics)
-    groups = [row.group_id for row in admin.list_groups()] if options.all_groups else options.groups
+    topics, single = parse_partitions(line.topic or [])
+    groups = [row.group_id for row in admin.list_groups()] if line.all_groups else line.groups()
     if not groups:
         groups = sorted(scenario.offsets)
     for group in groups:
-        if scenario.kind == "from-file" and group not in scenario.offsets and not options.all_groups:
+        if scenario.kind == "from-file" and group not in scenario.offsets and not line.all_groups:
             raise CommandError(f"--from-file: it has no row of group {group}")
     made = []
     with progress("Looking up offsets", len(groups), "groups") as advance:
         for group in groups:
             made.append(
-                reset.plan(
+                resets.plan(
                     admin, group, scenario, topics=topics, partitions=[TopicPartition(*tp) for tp in single],
-                    all_topics=options.all_topics,
+                    all_topics=line.all_topics,
                 )
             )  # fmt: skip
             advance(1)
@@ -182,14 +257,14 @@ def _warn_of_clamps(plan: GroupReset) -> None:
             warning_lines(f"Warning: {said} {row.after}: {row.after} is taken.")
 
 
-def _wanted(ready: list[GroupReset], options: ResetOptions) -> bool:
+def _wanted(ready: list[GroupReset], line: ResetLine) -> bool:
     """Whether to go on: told so by an option, or by whoever sits at the terminal."""
-    if options.execute:
+    if line.execute:
         return True
-    if options.dry_run or options.export:
+    if line.dry_run or line.export:
         return False
-    if options.as_json or not sys.stdin.isatty():
-        raise CommandError("groups reset: nobody to ask: add --execute to do it, --dry-run to only show it")
+    if line.as_json or not sys.stdin.isatty():
+        raise CommandError("groups reset: no terminal to ask at: add --execute to do it, --dry-run to only show it")
     return ask(f"Reset {_named([plan.group for plan in ready])}?")
 
 

@@ -1,0 +1,21 @@
+"""A question before something is deleted, and the option that answers it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from odradek.cli.terminal import CommandError, ask
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def confirm(question: str, yes: bool) -> bool:
+    """Asks at the terminal. Raises CommandError where there is no terminal."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise CommandError(f"{question} No terminal to ask at: add --yes")
+    return ask(question)

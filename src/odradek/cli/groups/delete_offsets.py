@@ -1,0 +1,58 @@
+"""``odradek groups delete-offsets``: a group's offsets in topics that its members do not read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from odradek.cli.confirmation import Yes, confirm
+from odradek.cli.options import (
+    TIMEOUT_MS,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Timeout,
+    connect,
+    names_given,
+    parse_partitions,
+)
+from odradek.cli.terminal import note, print_json
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek groups delete-offsets --group g --topic flights -b 127.0.0.1:9092\n"
+    "  odradek groups delete-offsets --group g --topic flights:0,1 --yes -b 127.0.0.1:9092"
+)
+
+
+def delete_offsets(
+    *,
+    bootstrap: Bootstrap,
+    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
+    topic: Annotated[list[str], typer.Option("--topic", metavar="TOPIC[:0,1]", help="Topic, or partitions of it.")],
+    yes: Yes = False,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Forget a group's offsets in topics that none of its live members read."""
+    from odradek.core.ids import TopicPartition
+
+    names_given([group], "--group")
+    topics, single = parse_partitions(topic)
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        chosen = {TopicPartition(*one) for one in single}
+        for name in topics:
+            chosen.update(admin.partitions(name))
+        held = admin.list_group_offsets(group)
+        gone = {tp: held[tp].offset for tp in sorted(chosen) if tp in held}
+        what = ", ".join(f"{tp} ({offset})" for tp, offset in gone.items()) or "nothing"
+        if gone and not confirm(f"Forget the offsets of group {group}: {what}?", yes):
+            return
+        admin.delete_group_offsets(group, sorted(chosen))
+    if as_json:
+        rows = [{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in gone.items()]
+        print_json({"group": group, "deleted": rows}, indent=2)
+    else:
+        note(f"Group {group} forgot {what}.")

@@ -1,0 +1,47 @@
+"""``odradek groups locate``: the partition that keeps a group, and its coordinator."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, names_given
+from odradek.cli.terminal import note, print_json
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek groups locate flight-lake -b 127.0.0.1:9092\n"
+    "  odradek groups locate flight-lake -b 127.0.0.1:9092 --json"
+)
+
+
+def locate(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group; it need not exist.")],
+    bootstrap: Bootstrap,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Show which partition of __consumer_offsets keeps a group, and which broker coordinates it.
+
+    The partition is Java's hash of the group's name modulo the topic's actual number of partitions; the leader of
+    that partition is the coordinator. The topic is made by the cluster if no group ever asked for it.
+    """
+    from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+
+    names_given([group], "--group")
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        node = admin.coordinator(group)
+        count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
+    partition = partition_for_group(group, count)
+    if as_json:
+        coordinator = {"id": node.node_id, "host": node.host, "port": node.port}
+        found = {"group": group, "topic": OFFSETS_TOPIC, "partition": partition, "partitions": count}
+        print_json(found | {"coordinator": coordinator}, indent=2)
+        return
+    note(
+        f"Group        {group}",
+        f"Partition    {OFFSETS_TOPIC}-{partition} (of {count})",
+        f"Coordinator  {node.host}:{node.port} (broker {node.node_id})",
+    )

@@ -1,0 +1,28 @@
+"""Which groups a command is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.cli.options import names_given
+from odradek.cli.terminal import CommandError
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+
+Groups = Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="The group. Repeatable.")]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="Every group of the cluster.")]
+
+
+def check_scope(groups: list[str] | None, all_groups: bool) -> None:
+    """Raises CommandError unless exactly one way of naming groups was used, with names that can be."""
+    if bool(groups) == all_groups:
+        raise CommandError("missing option '--group' or '--all-groups'" if not groups else "--group or --all-groups")
+    names_given(groups or [], "--group")
+
+
+def chosen_groups(admin: Admin, groups: list[str] | None, all_groups: bool) -> list[str]:
+    """The groups a command is about."""
+    return [row.group_id for row in admin.list_groups()] if all_groups else names_given(groups or [], "--group")

@@ -1,0 +1,40 @@
+"""``odradek groups state``: the state of groups, their coordinator and assignor."""
+
+from __future__ import annotations
+
+from odradek.cli.groups.scope import AllGroups, Groups, check_scope, chosen_groups
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, fitting
+from odradek.cli.terminal import note_table, print_json
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek groups state --group flight-lake -b 127.0.0.1:9092\n"
+    "  odradek groups state --all-groups -b 127.0.0.1:9092 --json"
+)
+
+
+def state(
+    *,
+    bootstrap: Bootstrap,
+    group: Groups = None,
+    all_groups: AllGroups = False,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Show the state of groups, their coordinator and assignor, and how many members they have."""
+    check_scope(group, all_groups)
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        found = [admin.describe_groups([name])[name] for name in chosen_groups(admin, group, all_groups)]
+    rows = [
+        (
+            g.group_id, f"{g.coordinator.host}:{g.coordinator.port} ({g.coordinator.node_id})", g.protocol or "-",
+            g.state, str(len(g.members)),
+        )
+        for g in found
+    ]  # fmt: skip
+    if as_json:
+        keys = ("group", "coordinator", "assignment_strategy", "state", "members")
+        print_json([dict(zip(keys, (*row[:4], int(row[4])), strict=True)) for row in rows], indent=2)
+        return
+    note_table(fitting(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))
