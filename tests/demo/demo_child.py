@@ -19,8 +19,9 @@ from demo_runs import log_bytes
 from support.processes import kill_tree
 
 from odradek.cli import main
-from odradek.pipelines import lake, publish, reset_once
-from odradek.pipelines.flights import Event, Flights
+from odradek.pipelines import lake
+from odradek.pipelines.demo import publisher, single_reset
+from odradek.pipelines.demo.flights import Event, Flights
 
 
 def die() -> None:
@@ -92,9 +93,9 @@ STEPS: dict[str, Callable[[int], None]] = {
     "table-written": lambda n: after(lake.Lake, "add", n),  # Spark has not noted the batch as done
     "staged": lambda n: before(lake.ParquetTable, "take_in", n),  # nothing of the batch is in the table
     "moving-in": before_file,  # the batch has its manifest, and a part of its files is in the table
-    "rewind-noted": lambda n: before(reset_once, "execute_rewind", n),
-    "rewound": lambda n: after(reset_once, "execute_rewind", n),
-    "target-saved": lambda n: before(publish, "prepare_topic", n),
+    "rewind-noted": lambda n: before(single_reset, "execute_rewind", n),
+    "rewound": lambda n: after(single_reset, "execute_rewind", n),
+    "target-saved": lambda n: before(publisher, "prepare_topic", n),
     "batch-planned": lambda n: before(lake.Lake, "add", n),
 }
 

@@ -13,9 +13,9 @@ import pytest
 from odradek.client.config import ClientConfig
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import TopicPartition
-from odradek.pipelines import publish as publishing
-from odradek.pipelines.flights import Feed, Flights
-from odradek.pipelines.publish import PublishError, event_number, find_published, prepare_topic, publish
+from odradek.pipelines.demo import publisher
+from odradek.pipelines.demo.flights import Feed, Flights
+from odradek.pipelines.demo.publisher import PublishError, event_number, find_published, prepare_topic, publish
 
 EVENTS = 30_000
 
@@ -48,7 +48,7 @@ def _assert_whole(bootstrap: str, feed: Feed) -> None:
 
 def test_a_broker_that_stops_answering(own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = own_broker()
-    monkeypatch.setattr(publishing, "_STALLED_S", 2.0)
+    monkeypatch.setattr(publisher, "_STALLED_S", 2.0)
     found = prepare_topic(broker.bootstrap, feed)
     assert found == [0] * 6
     with pytest.raises(PublishError, match=r"no answer from a broker for 2 s; run the same again"):
@@ -68,8 +68,8 @@ def test_a_broker_that_is_slow_beyond_a_request_s_time(
 ) -> None:
     """Requests time out and are repeated; nothing is given up, doubled or left out."""
     broker = own_broker()
-    settings = dict(publishing._producer_config(broker.bootstrap)) | {"socket.timeout.ms": 1000}
-    monkeypatch.setattr(publishing, "_producer_config", lambda bootstrap: settings)
+    settings = dict(publisher._producer_config(broker.bootstrap)) | {"socket.timeout.ms": 1000}
+    monkeypatch.setattr(publisher, "_producer_config", lambda bootstrap: settings)
     found = prepare_topic(broker.bootstrap, feed)
     assert publish(broker.bootstrap, feed, found, _stopper(broker.pid, 2.5)).sent == EVENTS
     _assert_whole(broker.bootstrap, feed)
@@ -77,7 +77,7 @@ def test_a_broker_that_is_slow_beyond_a_request_s_time(
 
 def test_an_event_never_expires_in_the_queue() -> None:
     """librdkafka gives no promise about gaps for messages whose time runs out, so it must not."""
-    settings = publishing._producer_config("127.0.0.1:1")
+    settings = publisher._producer_config("127.0.0.1:1")
     assert settings["message.timeout.ms"] == 0
     assert settings["enable.idempotence"] is True
     assert settings["enable.gapless.guarantee"] is True

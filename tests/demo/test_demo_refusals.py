@@ -16,9 +16,9 @@ from odradek.cli.demo_broker import BrokerProcess
 from odradek.cli.main import run
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import StorageError
-from odradek.pipelines import checks
-from odradek.pipelines.checks import CheckError
-from odradek.pipelines.flights import Feed, Flights
+from odradek.pipelines.demo import checks
+from odradek.pipelines.demo.checks import CheckError
+from odradek.pipelines.demo.flights import Feed, Flights
 from odradek.pipelines.lake import Lake
 from odradek.spark.session import session
 

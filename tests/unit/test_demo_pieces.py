@@ -18,15 +18,15 @@ from odradek.client.model import EARLIEST, LATEST, ListedOffset
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import lake as lake_module
-from odradek.pipelines.checks import CheckReport, Count, count_rows, judge, read_rows
-from odradek.pipelines.demo_state import DemoState, PendingRewind
+from odradek.pipelines.demo.checks import CheckReport, Count, count_rows, judge, read_rows
+from odradek.pipelines.demo.flights import Feed, Flights
+from odradek.pipelines.demo.publisher import event_number, missing_events
+from odradek.pipelines.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, plan_rewind
+from odradek.pipelines.demo.single_reset import Query, Reset, reset_once
+from odradek.pipelines.demo.state import DemoState, PendingRewind
 from odradek.pipelines.filesystems import LocalPlace
-from odradek.pipelines.flights import Feed, Flights
 from odradek.pipelines.lake import Lake, query_id
-from odradek.pipelines.publish import event_number, missing_events
 from odradek.pipelines.queries import cause_of
-from odradek.pipelines.reset_once import Query, Reset, reset_once
-from odradek.pipelines.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, plan_rewind
 from odradek.pipelines.staging import staged_files
 
 TARGET = 600

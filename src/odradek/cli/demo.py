@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odradek.client.admin import Admin
-    from odradek.pipelines.checks import CheckReport
-    from odradek.pipelines.demo_state import DemoState
-    from odradek.pipelines.flights import Feed, Flights
+    from odradek.pipelines.demo.checks import CheckReport
+    from odradek.pipelines.demo.flights import Feed, Flights
+    from odradek.pipelines.demo.state import DemoState
 
 
 # The packages of the extra [demo], by the names they are imported under.
@@ -84,7 +84,7 @@ def run_demo(options: DemoOptions) -> int:
     Raises OdradekError for anything that ends it early.
     """
     _check_extras()
-    from odradek.pipelines.rewind import parse_rewind
+    from odradek.pipelines.demo.rewind import parse_rewind
 
     if options.rewind is not None:
         parse_rewind(options.rewind)  # refused before anything starts
@@ -146,8 +146,8 @@ class _Job:
 
     def run(self) -> int:
         """All steps; returns the exit code."""
-        from odradek.pipelines.demo_state import DemoState
-        from odradek.pipelines.flights import Flights
+        from odradek.pipelines.demo.flights import Flights
+        from odradek.pipelines.demo.state import DemoState
 
         heading("1. Broker")
         took = self._timing.steps["start the broker"]
@@ -187,8 +187,8 @@ class _Job:
 
     def _publish(self, flights: Flights, state: DemoState, rerun: bool) -> Feed:
         """Brings the topic to its target."""
-        from odradek.pipelines.flights import Feed
-        from odradek.pipelines.publish import prepare_topic, publish
+        from odradek.pipelines.demo.flights import Feed
+        from odradek.pipelines.demo.publisher import prepare_topic, publish
 
         promised = state.target if rerun else 0
         more = self._options.more or 0
@@ -215,9 +215,9 @@ class _Job:
 
     def _rewind(self, state: DemoState) -> None:
         """Resets the group as asked for, or as a run that was killed had begun to."""
-        from odradek.pipelines.flight_lake import GROUP
-        from odradek.pipelines.flights import TOPIC
-        from odradek.pipelines.reset_once import Query, reset_once
+        from odradek.pipelines.demo.flight_lake import GROUP
+        from odradek.pipelines.demo.flights import TOPIC
+        from odradek.pipelines.demo.single_reset import Query, reset_once
 
         asked = self._options.rewind
         if asked is None and state.pending is None:
@@ -244,7 +244,7 @@ class _Job:
 
     def _ingest(self, starting: Future[SparkSession], feed: Feed) -> int:
         """Runs the Spark query to the end of the topic; returns how many events it processed."""
-        from odradek.pipelines.flight_lake import GROUP, MAX_OFFSETS_PER_TRIGGER, fill, flight_source
+        from odradek.pipelines.demo.flight_lake import GROUP, MAX_OFFSETS_PER_TRIGGER, fill, flight_source
         from odradek.pipelines.queries import QueryFailed
         from odradek.pipelines.sources import behind
 
@@ -268,7 +268,7 @@ class _Job:
         return done.rows
 
     def _check(self, spark: SparkSession, feed: Feed, state: DemoState) -> CheckReport:
-        from odradek.pipelines.checks import check
+        from odradek.pipelines.demo.checks import check
 
         heading("4. Check against the input file")
         with self._timing.step("check"), waiting("counting with pyarrow and with Spark"):
@@ -298,8 +298,8 @@ class _Job:
         from odradek import lag
         from odradek.client.offsets_topic import partitions
         from odradek.core.records import format_json, format_line
-        from odradek.pipelines.commits import newest_commits
-        from odradek.pipelines.flight_lake import GROUP
+        from odradek.pipelines.demo.flight_lake import GROUP
+        from odradek.pipelines.demo.newest_commits import newest_commits
 
         heading(f"5. Offsets of group {GROUP}")
         with self._timing.step("offsets"):

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.demo_state import sync_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -372,3 +371,12 @@ class HadoopPlace:
 def is_data(parts: Sequence[str]) -> bool:
     """Whether readers take a file of this name, by its parts below the table's folder."""
     return not any(part[0] in "_." for part in parts)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames and removals inside a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

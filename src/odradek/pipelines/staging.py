@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.core.errors import OdradekError
-from odradek.pipelines.demo_state import sync_directory
 from odradek.pipelines.file_statistics import file_statistics
-from odradek.pipelines.filesystems import File, HadoopPlace, LocalPlace, Place
+from odradek.pipelines.filesystems import File, HadoopPlace, LocalPlace, Place, sync_directory
 from odradek.pipelines.value_reader import ERROR
 
 if TYPE_CHECKING:

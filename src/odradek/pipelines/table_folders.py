@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.demo_state import sync_directory
-from odradek.pipelines.filesystems import HadoopPlace, LocalPlace, Place
+from odradek.pipelines.filesystems import HadoopPlace, LocalPlace, Place, sync_directory
 from odradek.pipelines.s3_regions import is_central, region_of
 
 if TYPE_CHECKING:

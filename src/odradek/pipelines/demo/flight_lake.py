@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.pipelines.demo.flights import EVENT_SCHEMA
 from odradek.pipelines.filesystems import LocalPlace
-from odradek.pipelines.flights import EVENT_SCHEMA
 from odradek.pipelines.lake import Lake
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.sources import Source

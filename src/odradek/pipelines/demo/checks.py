@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from odradek.core.errors import OdradekError
-from odradek.pipelines.demo_state import Range
+from odradek.pipelines.demo.flights import Feed, Integers
+from odradek.pipelines.demo.state import Range
 from odradek.pipelines.filesystems import LocalPlace
-from odradek.pipelines.flights import Feed, Integers
 from odradek.pipelines.lake import Lake
 from odradek.pipelines.queries import cause_of
 

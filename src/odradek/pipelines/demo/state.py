@@ -16,7 +16,8 @@ from typing import Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.rewind import Move
+from odradek.pipelines.demo.rewind import Move
+from odradek.pipelines.filesystems import sync_directory
 
 _FILE = "demo.json"
 _VERSION = 1
@@ -103,12 +104,3 @@ def _pending_from(stored: Any) -> PendingRewind | None:
     names = ("partition", "before", "wanted", "after")
     moves = tuple(Move(*(int(move[name]) for name in names)) for move in stored["moves"])
     return PendingRewind(str(stored["asked"]), int(stored["batch"]), moves)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes renames and removals inside a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

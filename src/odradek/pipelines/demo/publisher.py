@@ -24,7 +24,7 @@ from odradek.client.reader import PartitionReader
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.flights import Feed, Integers
+from odradek.pipelines.demo.flights import Feed, Integers
 
 _TIMEOUT_S = 30.0
 # No event acknowledged for so long means that no broker answers; on a slow machine a second's work may take one.

@@ -15,8 +15,8 @@ from pathlib import Path
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import newest_batch, standing
-from odradek.pipelines.demo_state import DemoState, PendingRewind
-from odradek.pipelines.rewind import Move, execute_rewind, parse_rewind, plan_rewind, topic_exists
+from odradek.pipelines.demo.rewind import Move, execute_rewind, parse_rewind, plan_rewind, topic_exists
+from odradek.pipelines.demo.state import DemoState, PendingRewind
 
 
 @dataclass(frozen=True)
