@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from support.brokers import RunningBroker, make_broker, unique
+from support.collection import COLLECTED
 from support.jvm import spark_java_options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,7 +43,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return BothEnds(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[COLLECTED] = list(items)  # called before pytest's own, which deselects
     if "PYTEST_XDIST_WORKER" in os.environ:
         from support.distribution import arrange
 

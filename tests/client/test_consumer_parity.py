@@ -22,28 +22,28 @@ from odradek.client import NewTopic
 
 # T has two partitions with ten records each, U one with five.
 SCENARIOS: dict[str, tuple[str, ...]] = {
-    "a sync commit of all that was returned": (  # claims 17, 18, 29 and 63
+    "a sync commit of all that was returned": (
         "new a", "subscribe a T", "@group", "read a 20", "position a T:0", "committed a T:0 T:1", "commit a",
         "committed a T:0 T:1", "@group", "commit a", "events a", "close a",
     ),
-    "commits by partition, with metadata": (  # claim 39
+    "commits by partition, with metadata": (
         "new a", "subscribe a T", "read a 20", "commit a T:0=3/note", "commit a T:1=7", "committed a T:0 T:1",
         "commit a T:0=2", "close a", "new b", "subscribe b T", "read b 11",
     ),
-    "async commits": (  # claim 32
+    "async commits": (
         "new a", "subscribe a T", "read a 20", "async a", "async a T:0=4/x T:1=5", "committed a T:0 T:1", "close a",
     ),
     "commits of partitions that are not owned, and of none that exist": (
         "new a", "subscribe a T", "read a 20", "commit a U:0=2", "committed a U:0", "close a",
     ),
-    "offsets beyond the end, and back": (  # claims 41, 42 and 43
+    "offsets beyond the end, and back": (
         "new a", "subscribe a T", "read a 20", "commit a T:0=20 T:1=5", "close a",
         "new b", "subscribe b T", "read b 15", "close b",
     ),
-    "auto commit at close": (  # claims 21 and 23
+    "auto commit at close": (
         "new a enable.auto.commit=true auto.commit.interval.ms=3600000", "subscribe a T", "read a 20", "close a",
     ),
-    "auto commit when its time has come": (  # claims 22 and 88
+    "auto commit when its time has come": (
         "new a enable.auto.commit=true auto.commit.interval.ms=10 max.poll.records=20", "subscribe a T", "read a 20",
         "@committed T:0=10 T:1=10 a", "close a", "@last-commits",
     ),
@@ -51,19 +51,19 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "new a enable.auto.commit=true auto.commit.interval.ms=3600000", "subscribe a T", "read a 20", "unsubscribe a",
         "assigned a", "events a", "@group", "subscribe a U", "read a 5", "events a", "close a",
     ),
-    "a seek is a position, which a commit takes": (  # claim 58
+    "a seek is a position, which a commit takes": (
         "new a", "subscribe a T", "read a 20", "seek a T:0 4", "position a T:0", "commit a", "committed a T:0 T:1",
         "read a 6", "begin a T:1", "position a T:1", "end a T:1", "position a T:1", "commit a", "close a",
     ),
-    "latest begins at the end": (  # claim 51
+    "latest begins at the end": (
         "new a auto.offset.reset=latest", "subscribe a T", "settle a a=2", "position a T:0", "position a T:1",
         "@publish T:1 3", "read a 3", "commit a", "close a",
     ),
-    "none raises where there is no commit": (  # claim 52
+    "none raises where there is no commit": (
         "new a", "subscribe a T", "read a 20", "commit a T:0=6", "close a",
         "new b auto.offset.reset=none", "subscribe b T", "fails b", "fails b", "seek b T:1 9", "read b 5", "close b",
     ),
-    "none raises out of range": (  # claim 57
+    "none raises out of range": (
         "new a", "subscribe a U", "read a 5", "commit a U:0=50", "close a",
         "new b auto.offset.reset=none", "subscribe b U", "fails b", "close b",
         "new c auto.offset.reset=earliest", "subscribe c U", "read c 5", "close c",
@@ -78,15 +78,15 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "wakeup a", "seek a T:0 4", "pause a T:1", "resume a T:1", "poll a 0", "read a 6",
         "wakeup a", "unsubscribe a", "subscribe a U", "poll a 0", "read a 5", "wakeup a", "close a",
     ),
-    "standing alone": (  # claims 46 and 69
+    "standing alone": (
         "new a", "assign a T:0", "read a 10", "commit a", "@group", "fails-to a subscribe T", "close a",
         "new b", "assign b T:0 T:1", "read b 10", "close b",
     ),
-    "no group, no commits": (  # claim 46
+    "no group, no commits": (
         "new b group.id=-", "assign b T:0", "read b 10", "commit b", "committed b T:0",
         "subscribe b T", "seek b T:0 8", "read b 2", "close b",
     ),
-    "a standalone commit beside live members": (  # claim 69
+    "a standalone commit beside live members": (
         "new a", "subscribe a T", "read a 20", "new b", "assign b T:0", "read b 10", "commit b", "async b",
         "commit a", "close a", "commit b", "close b",
     ),
@@ -94,11 +94,11 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "new a metadata.max.age.ms=500", "pattern a T|nowhere.*", "read a 20", "commit a", "assigned a", "events a",
         "@group", "close a",
     ),
-    "a new subscription": (  # claim 64
+    "a new subscription": (
         "new a", "subscribe a T", "read a 20", "commit a", "subscribe a T U", "settle a a=3", "read a 5", "commit a",
         "assigned a", "subscribe a U", "settle a a=1", "assigned a", "close a",
     ),
-    "two members share, one leaves": (  # claims 26, 59 and 64
+    "two members share, one leaves": (
         "new a enable.auto.commit=true auto.commit.interval.ms=3600000", "subscribe a T", "read a 20",
         "new b", "subscribe b T", "settle - a=1 b=1", "@sizes", "poll b 200", "close a", "settle - b=2",
         "@publish T:0 2", "read b 2", "commit b", "assigned b", "close b",
@@ -118,14 +118,14 @@ CLASSIC_ONLY: dict[str, tuple[str, ...]] = {
     # Java holds all requests back while its metadata are due, its LeaveGroup until somebody polls again: were both due
     # after a second, that would now and then be the request to leave. And it commits nothing, which cannot fail, where
     # its positions are not known yet: so it reads first.
-    "evicted for idleness": (  # claims 72 and 75
+    "evicted for idleness": (
         "new a max.poll.interval.ms=1000 metadata.max.age.ms=300000", "subscribe a T", "read a 20", "@evicted",
         "commit a T:0=5", "commit a", "events a", "settle - a=2", "events a", "commit a T:0=5", "close a",
     ),
-    "round robin": (  # claim 67
+    "round robin": (
         "new a partition.assignment.strategy=ROUNDROBIN", "subscribe a T U", "settle - a=3", "@group", "close a",
     ),
-    "cooperative sticky": (  # claim 68
+    "cooperative sticky": (
         "new a partition.assignment.strategy=COOPERATIVE", "subscribe a T", "settle - a=2", "@group",
         "new b partition.assignment.strategy=COOPERATIVE", "subscribe b T", "settle - a=1 b=1", "@sizes",
         "close b", "settle - a=2", "close a",
@@ -146,7 +146,7 @@ CONSUMER_ONLY: dict[str, tuple[str, ...]] = {
         "new a session.timeout.ms=9000", "new a heartbeat.interval.ms=900",
         "new a partition.assignment.strategy=ROUNDROBIN",
     ),
-    "evicted for idleness": (  # claim 72
+    "evicted for idleness": (
         "new a max.poll.interval.ms=1000", "subscribe a T", "settle - a=2", "@evicted", "poll a 0", "events a",
         "settle - a=2", "events a", "commit a T:0=5", "close a",
     ),
@@ -160,6 +160,26 @@ CASES = [
     *((name, "classic") for name in CLASSIC_ONLY),
     *((name, "consumer") for name in CONSUMER_ONLY),
 ]
+CLAIMS = {
+    "a sync commit of all that was returned": (17, 18, 29, 63),
+    "commits by partition, with metadata": (39,),
+    "async commits": (32,),
+    "offsets beyond the end, and back": (41, 42, 43),
+    "auto commit at close": (21, 23),
+    "auto commit when its time has come": (22, 88),
+    "a seek is a position, which a commit takes": (58,),
+    "latest begins at the end": (51,),
+    "none raises where there is no commit": (52,),
+    "none raises out of range": (57,),
+    "standing alone": (46, 69),
+    "no group, no commits": (46,),
+    "a standalone commit beside live members": (69,),
+    "a new subscription": (64,),
+    "two members share, one leaves": (26, 59, 64),
+    "evicted for idleness": (72, 75),
+    "round robin": (67,),
+    "cooperative sticky": (68,),
+}
 # What every change is tested with; the rest takes its time in the long suite.
 SHORT = {
     ("a sync commit of all that was returned", "classic"), ("commits by partition, with metadata", "consumer"),
@@ -169,7 +189,14 @@ SHORT = {
     ("a standalone commit beside live members", "classic"), ("evicted for idleness", "classic"),
     ("a pattern that the coordinator resolves", "consumer"),
 }  # fmt: skip
-PARAMETERS = [case if case in SHORT else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
+
+
+def marks_of(name: str, protocol: str) -> list[pytest.MarkDecorator]:
+    slow = [] if (name, protocol) in SHORT else [pytest.mark.slow]
+    return slow + ([pytest.mark.claim(*CLAIMS[name])] if name in CLAIMS else [])
+
+
+PARAMETERS = [pytest.param(*case, marks=marks_of(*case)) for case in CASES]
 Side = JavaConsumers | OurConsumers
 ORACLE = "ODRADEK_TEST_ORACLE"
 

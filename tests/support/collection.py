@@ -1,0 +1,7 @@
+"""All tests that pytest has collected, before any is deselected."""
+
+from __future__ import annotations
+
+import pytest
+
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
