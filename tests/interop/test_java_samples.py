@@ -1,0 +1,264 @@
+"""The articles' Java samples, run as they stand there by Apache Kafka's client against our broker.
+
+``java/ArticleSamples.java`` has them, and says what it adds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from support.brokers import eventually
+from support.jvm import compile_java, kafka_command
+from support.publish import commit, committed, create_topic, numbers, publish
+from support.victims import Victim, commits_of, repeated
+
+import odradek
+
+SOURCE = Path(__file__).parent / "java" / "ArticleSamples.java"
+GROUP = "test"
+Start = Callable[..., Victim]
+
+
+@pytest.fixture(scope="module")
+def classes(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    into = tmp_path_factory.mktemp("samples")
+    compile_java(kafka_cp, SOURCE, into)
+    return into
+
+
+@pytest.fixture
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def servers(broker: odradek.Broker) -> str:
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def start(kafka_cp: str, classes: Path, servers: str) -> Iterator[Start]:
+    """``start("everyHundred", stop_at=50)``."""
+    started: list[Victim] = []
+
+    def run(sample: str, **settings: object) -> Victim:
+        given = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
+        command = kafka_command(kafka_cp, classes, heap="128m")
+        started.append(Victim([*command, "ArticleSamples", sample, servers, *given]))
+        return started[-1]
+
+    yield run
+    for victim in started:
+        victim.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.claim(22)
+def test_the_sample_of_auto_commit_commits_every_two_seconds(servers: str, start: Start) -> None:
+    """``auto.offset.reset`` is left out of the sample, so it begins at the ends: there is nothing before it joins."""
+    for topic in ("foo", "bar"):
+        create_topic(servers, topic)
+        commit(servers, GROUP, {(topic, 0): 0})
+    before = len(commits_of(servers, GROUP))
+    sample = start("autoCommit")
+
+    def rows() -> list[tuple[str, int, int]]:
+        return [(c.topic, c.offset, c.at_ms) for c in commits_of(servers, GROUP)[before:]]
+
+    for number in range(3):
+        for topic in ("foo", "bar"):
+            publish(servers, topic, [f"{topic}-{number}"], key=f"k{number}")
+        reached = (number + 1, number + 1)
+        eventually(lambda reached=reached: tuple(offsets_now(servers)) == reached, within_s=60)
+    sample.kill()
+    seen = sorted(line.partition("key = ")[2] for line in sample.lines if line.startswith("offset = "))
+    assert seen == sorted(f"k{n}, value = {topic}-{n}" for topic in ("foo", "bar") for n in range(3))
+    times = sorted({at_ms for _, _, at_ms in rows()})
+    ticks = [times[0], *(later for earlier, later in pairwise(times) if later - earlier > 500)]
+    assert len(ticks) >= 3
+    apart = [later - earlier for earlier, later in pairwise(ticks)]
+    assert min(apart) >= 1_900, apart  # its timer begins before the request leaves, the broker's clock when it comes
+    assert min(apart) < 3_500, apart
+
+
+def offsets_now(servers: str) -> list[int]:
+    found = committed(servers, GROUP)
+    return [found.get((topic, 0), 0) for topic in ("foo", "bar")]
+
+
+@pytest.mark.slow
+@pytest.mark.claim(31)
+def test_the_sample_of_synchronous_commits(broker: odradek.Broker, servers: str, start: Start) -> None:
+    """A passing error is retried in ``commitSync``; ``CommitFailedException`` reaches the sample's ``handle``."""
+    create_topic(servers, "foo")
+    publish(servers, "foo", numbers(10))
+    broker.faults.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=3, topic="foo")
+    sample = start("commitSync", slow_at=11, slow_ms=3_000, max_poll_interval_ms=1_500)
+    eventually(lambda: committed(servers, GROUP) == {("foo", 0): 10}, within_s=60)
+    assert [fault.kind for fault in broker.faults.fired] == ["error"] * 3
+    assert sample.starting("handled") == []
+    publish(servers, "foo", ["slow"])
+    eventually(lambda: sample.starting("handled") == [["CommitFailedException"]], within_s=60)
+    # It was out of the group, joins again and gets the record again, which is quick now.
+    eventually(lambda: committed(servers, GROUP) == {("foo", 0): 11}, within_s=60)
+    assert [offset for _, _, offset in sample.processed][-2:] == [10, 10]
+
+
+@pytest.mark.claim(36)
+def test_the_sample_of_both_kinds_commits_its_position_though_the_last_asynchronous_one_failed(
+    broker: odradek.Broker, servers: str, start: Start
+) -> None:
+    create_topic(servers, "foo")
+    publish(servers, "foo", numbers(20))
+    sample = start("combined")
+    eventually(lambda: committed(servers, GROUP) == {("foo", 0): 20}, within_s=60)
+    broker.faults.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=None, topic="foo")
+    publish(servers, "foo", numbers(10))
+    eventually(lambda: len(sample.processed) == 30, within_s=60)
+    eventually(lambda: broker.faults.fired, within_s=60)  # commitAsync after them
+    sample.say("end")
+    eventually(lambda: sample.starting("handled") == [["WakeupException"]])
+    asked = len(broker.faults.fired)
+    eventually(lambda: len(broker.faults.fired) >= asked + 2, what="commitSync tries it again")
+    assert committed(servers, GROUP) == {("foo", 0): 20}
+    broker.faults.clear()
+    assert sample.wait() == 0
+    assert committed(servers, GROUP) == {("foo", 0): 30}
+
+
+@pytest.mark.claim(40)
+def test_the_sample_of_every_hundred_records_commits_at_1_and_101(servers: str, start: Start) -> None:
+    """The counter is tested before it is raised, so the last 99 of 5,000 are not committed. A crash in the middle of
+    the poll costs at most 100."""
+    create_topic(servers, "foo")
+    publish(servers, "foo", numbers(5_000))
+    # As a static member, so that the next run need not wait for the end of the first one's session.
+    sample = start("everyHundred", max_poll_records=5_000, fetch_min_bytes=60_000, group_instance_id="one")
+    eventually(lambda: committed(servers, GROUP) == {("foo", 0): 4_901}, within_s=60)
+    eventually(lambda: len(sample.processed) == 5_000)
+    sample.kill()
+    assert sample.starting("polled") == [["5000"]]
+    assert [row.offset for row in commits_of(servers, GROUP)] == list(range(1, 5_000, 100))
+    heir = start("everyHundred", stop_at=99, group_instance_id="one")
+    eventually(lambda: len(heir.processed) == 99, within_s=60)
+    assert heir.processed == [("foo", 0, offset) for offset in range(4_901, 5_000)]
+
+
+@pytest.mark.claim(35, part=True)
+@pytest.mark.claim(40)
+def test_the_map_of_all_partitions_is_what_keeps_a_crash_at_a_hundred(servers: str, start: Start) -> None:
+    """20 partitions of 150 records in one poll, killed at record 2,350: the sample's map has every partition's place,
+    and costs a record of the offsets topic for each of them at each commit. Committing the partition at hand alone
+    leaves the end of each one before it behind."""
+    create_topic(servers, "foo", 20)
+    for partition in range(20):
+        publish(servers, "foo", numbers(150), partition=partition)
+    runs = {
+        sample: start(sample, group_id=sample, stop_at=2_350, max_poll_records=5_000)
+        for sample in ("everyHundred", "everyHundredOfOnePartition")
+    }
+    for victim in runs.values():
+        eventually(lambda victim=victim: len(victim.processed) == 2_350, within_s=60)
+        victim.kill()
+    assert sorted(runs["everyHundred"].starting("polled")) == [["3000"]]
+    written = {sample: commits_of(servers, sample) for sample in runs}
+    again = {
+        sample: repeated(victim.processed, {(row.topic, row.partition): row.offset for row in written[sample]})
+        for sample, victim in runs.items()
+    }
+    assert 0 < again["everyHundred"] <= 100
+    assert again["everyHundredOfOnePartition"] > 500
+    assert len(written["everyHundredOfOnePartition"]) == 24
+    # Partition by partition, 150 records each: at commit n the map holds all those that were begun.
+    assert len(written["everyHundred"]) == sum(1 + 100 * commit // 150 for commit in range(24))
+
+
+@pytest.mark.slow
+@pytest.mark.claim(24)
+@pytest.mark.parametrize("sample", ["automatic", "automaticBesideAThread"])
+def test_auto_commit_loses_what_a_thread_holds_and_nothing_that_is_processed_before_the_next_poll(
+    servers: str, start: Start, sample: str
+) -> None:
+    """kill -9 while record 30 of 100 is in work, polls of 10, a commit every 100 ms."""
+    create_topic(servers, "foo")
+    publish(servers, "foo", numbers(100))
+    quick = {"enable_auto_commit": "true", "auto_commit_interval_ms": 100, "max_poll_records": 10}
+    victim = start(sample, stop_at=30, **quick)
+    eventually(lambda: len(victim.processed) >= 30, within_s=60)
+    if sample == "automaticBesideAThread":
+        eventually(lambda: committed(servers, GROUP) == {("foo", 0): 100}, within_s=30)
+    victim.kill()
+    done = {offset for _, _, offset in victim.processed}
+    place = committed(servers, GROUP).get(("foo", 0), 0)
+    lost = set(range(place)) - (done - {29})  # the one in work when it was killed is not done
+    assert bool(lost) == (sample == "automaticBesideAThread")
+    if not lost:
+        assert 0 < place <= 20  # the poll in work is not committed
+
+
+@pytest.mark.slow
+@pytest.mark.claim(25, 27)
+def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(servers: str, start: Start) -> None:
+    """Two runs of one program at once, with intervals of 5 s and of 1 s, a record every 10 ms, polls of one record."""
+    create_topic(servers, "foo")
+    publish(servers, "foo", numbers(2_000))
+    runs = {
+        interval: start(
+            "automatic", group_id=f"g{interval}", group_instance_id="one", enable_auto_commit="true",
+            auto_commit_interval_ms=interval, max_poll_records=1,
+        )
+        for interval in (5_000, 1_000)
+    }  # fmt: skip
+
+    def first_commit_ms() -> int:
+        return next((row.at_ms for row in commits_of(servers, "g5000") if row.offset), 0)
+
+    began_ms = eventually(first_commit_ms, within_s=60)
+    time.sleep(max(0.0, began_ms / 1000 + 3 - time.time()))
+    runs[5_000].kill()
+
+    def between_two_commits() -> bool:  # at 8 s the other one has just committed, or is about to
+        return 300 <= time.time() * 1000 - commits_of(servers, "g1000")[-1].at_ms <= 700
+
+    eventually(between_two_commits)
+    runs[1_000].kill()
+    again = {}
+    for interval, victim in runs.items():
+        last = [row.offset for row in commits_of(servers, f"g{interval}")][-1]
+        again[interval] = len(victim.processed) - last
+        assert victim.processed == [("foo", 0, offset) for offset in range(len(victim.processed))]
+        heir = start("automatic", group_id=f"g{interval}", group_instance_id="one", stop_at=1)
+        assert eventually(lambda heir=heir: heir.processed, within_s=60)[0] == ("foo", 0, last)
+        heir.kill()
+    commits = {row.offset for row in commits_of(servers, "g5000") if row.offset}
+    assert commits == {len(runs[5_000].processed) - again[5_000]}, "one commit, at 5 s"
+    assert 0 < again[1_000] < again[5_000], again
+
+
+@pytest.mark.claim(100)
+def test_the_console_consumer_prints_the_topic_by_the_formatter_of_its_time(servers: str, kafka_cp: str) -> None:
+    """The article's class is gone in 4.3; what took its place prints JSON."""
+    create_topic(servers, "foo")
+    commit(servers, GROUP, {("foo", 0): 7})
+
+    def dump(formatter: str) -> subprocess.CompletedProcess[str]:
+        command = [*kafka_command(kafka_cp, heap="128m"), "org.apache.kafka.tools.consumer.ConsoleConsumer"]
+        command += ["--topic", "__consumer_offsets", "--bootstrap-server", servers, "--from-beginning"]
+        command += ["--formatter", formatter, "--max-messages", "1", "--timeout-ms", "20000"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    old = dump("kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter")
+    assert old.returncode != 0
+    assert old.stderr.startswith("kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter\nOption")
+    assert old.stdout == ""
+    new = dump("org.apache.kafka.tools.consumer.OffsetsMessageFormatter")
+    told = json.loads(new.stdout)
+    assert told["key"] == {"type": 1, "data": {"group": GROUP, "topic": "foo", "partition": 0}}
+    assert (told["value"]["version"], told["value"]["data"]["offset"]) == (4, 7)
