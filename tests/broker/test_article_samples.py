@@ -1,0 +1,173 @@
+"""The articles' Python samples, run as they stand there by confluent-kafka, each in a process that is killed -9."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer  # noqa: F401  the client of the samples, which run in processes of their own
+from support.brokers import eventually
+from support.publish import admin, committed, create_topic, numbers, publish
+from support.victims import Victim, commits_of
+
+import odradek
+
+# As it stands in the article, but for the address.
+LOOP = """
+from confluent_kafka import Consumer
+
+conf = {
+    'bootstrap.servers': BOOTSTRAP,
+    'group.id': 'my-consumer-group',
+    'auto.offset.reset': 'earliest',
+    'enable.auto.commit': False
+}
+
+consumer = Consumer(conf)
+consumer.subscribe(['my-topic'])
+
+while True:
+    msg = consumer.poll(1.0)
+    if msg is None:
+        continue
+    print(f"Received message: {msg.value()}")
+    consumer.commit()
+"""
+# Nothing is subscribed to; the second line of its loop is ours, which tells that polls go on.
+WITHOUT_SUBSCRIBE = """
+from confluent_kafka import Consumer
+
+conf = {
+    'bootstrap.servers': BOOTSTRAP,
+    'group.id': 'my-consumer-group',
+    'auto.offset.reset': 'earliest',
+    'enable.auto.commit': False,
+    'max.poll.interval.ms': 600000
+}
+
+consumer = Consumer(conf)
+
+while True:
+    msg = consumer.poll(1.0)
+    print("polled", msg)
+    if msg is None:
+        continue
+    print(f"Received message: {msg.value()}")
+    consumer.commit()
+"""
+GROUP, TOPIC = "my-consumer-group", "my-topic"
+Start = Callable[..., Victim]
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    with odradek.Broker() as broker:
+        create_topic(broker.bootstrap_servers, TOPIC)
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def start(servers: str) -> Iterator[Start]:
+    started: list[Victim] = []
+
+    def run(program: str, *arguments: str) -> Victim:
+        text = program.replace("BOOTSTRAP", repr(servers))
+        started.append(Victim([sys.executable, "-u", "-c", text, *arguments]))
+        return started[-1]
+
+    yield run
+    for victim in started:
+        victim.kill()
+
+
+@pytest.mark.claim(47)
+def test_the_article_s_loop_as_it_stands_commits_ten(servers: str, start: Start) -> None:
+    """One commit for each message, asynchronously: it takes the place that is reached when it leaves, not when it was
+    asked for. The process is killed, so none comes from closing."""
+    publish(servers, TOPIC, numbers(10))
+    loop = start(LOOP)
+    eventually(lambda: committed(servers, GROUP) == {(TOPIC, 0): 10}, within_s=30)
+    loop.kill()
+    assert loop.lines == [f"Received message: b'{n}'" for n in range(10)]
+    told = [row.offset for row in commits_of(servers, GROUP)]
+    assert len(told) <= 10
+    assert told == sorted(told)
+
+
+@pytest.mark.claim(47)
+def test_the_article_s_loop_prints_an_error_as_if_it_were_data(servers: str, start: Start) -> None:
+    """``msg.error()`` is not looked at: the topic does not exist, and what says so is printed as a message."""
+    loop = start(LOOP.replace("my-topic", "absent"))
+    (line,) = eventually(lambda: list(loop.lines), within_s=30)
+    loop.kill()
+    assert line.startswith("Received message: b'Subscribed topic not available: absent")
+
+
+@pytest.mark.claim(48)
+def test_the_sample_that_does_not_subscribe_gets_nothing(servers: str, start: Start) -> None:
+    publish(servers, TOPIC, numbers(10))
+    loop = start(WITHOUT_SUBSCRIBE)
+    eventually(lambda: len(loop.lines) >= 3, within_s=30)
+    assert set(loop.lines) == {"polled None"}
+    assert admin(servers).describe_consumer_groups([GROUP])[GROUP].result(10).members == []
+    assert committed(servers, GROUP) == {}
+
+
+# One record at a time; librdkafka's own thread commits what poll has returned.
+AUTOMATIC = """
+import json, sys, time
+from confluent_kafka import Consumer
+
+stop_at = int(sys.argv[1])
+consumer = Consumer({'bootstrap.servers': BOOTSTRAP, 'group.id': sys.argv[3], 'auto.offset.reset': 'earliest',
+                     'enable.auto.commit': True, 'auto.commit.interval.ms': int(sys.argv[2]),
+                     'group.instance.id': 'one'})
+consumer.subscribe(['my-topic'])
+while True:
+    msg = consumer.poll(0.1)
+    if msg is None:
+        continue
+    if msg.offset() == stop_at:
+        sys.stdin.read()  # in the middle of its work
+    time.sleep(0.01)
+    print("processed", msg.topic(), msg.partition(), msg.offset())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.claim(25, 27)
+def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(servers: str, start: Start) -> None:
+    """Two runs of one program at once, with intervals of 5 s and of 1 s, a record every 10 ms."""
+    publish(servers, TOPIC, numbers(2_000))
+    runs = {interval: start(AUTOMATIC, "-1", str(interval), f"g{interval}") for interval in (5_000, 1_000)}
+
+    def last_ms(group: str) -> int:
+        return next((row.at_ms for row in reversed(commits_of(servers, group)) if row.offset), 0)
+
+    began_ms = eventually(lambda: last_ms("g5000"), within_s=60)
+    time.sleep(max(0.0, began_ms / 1000 + 3 - time.time()))
+    runs[5_000].kill()
+    eventually(lambda: 300 <= time.time() * 1000 - last_ms("g1000") <= 700)
+    runs[1_000].kill()
+    again = {}
+    for interval, victim in runs.items():
+        last = [row.offset for row in commits_of(servers, f"g{interval}")][-1]
+        again[interval] = len(victim.processed) - last
+        heir = start(AUTOMATIC, "-1", str(interval), f"g{interval}")
+        assert eventually(lambda heir=heir: heir.processed, within_s=60)[0] == (TOPIC, 0, last)
+        heir.kill()
+    assert 0 < again[1_000] < again[5_000], again
+
+
+@pytest.mark.claim(24)
+def test_auto_commit_loses_the_record_in_work(servers: str, start: Start) -> None:
+    """librdkafka stores an offset when poll returns its record, so a commit may come while that one is in work."""
+    publish(servers, TOPIC, numbers(100))
+    victim = start(AUTOMATIC, "20", "100", GROUP)
+    eventually(lambda: committed(servers, GROUP) == {(TOPIC, 0): 21}, within_s=30)
+    victim.kill()
+    assert victim.processed == [(TOPIC, 0, offset) for offset in range(20)]
+    heir = start(AUTOMATIC, "-1", "100", GROUP)
+    assert eventually(lambda: heir.processed, within_s=30)[0] == (TOPIC, 0, 21), "20 was never processed"
