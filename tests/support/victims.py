@@ -26,7 +26,8 @@ class Victim:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.lines.append(line.rstrip("\n"))
+            if line.endswith("\n"):  # a line that the kill cut short tells nothing
+                self.lines.append(line.rstrip("\n"))
 
     def starting(self, word: str) -> list[list[str]]:
         """The words of the lines that begin with ``word``, without it."""
