@@ -158,6 +158,11 @@ share.coordinator.state.topic.min.isr=1
 """
 
 
+def new_cluster_id() -> str:
+    """Not with a dash in front, which the tool that formats would take for an option."""
+    return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+
+
 class ApacheBroker:
     """One Apache Kafka node. ``start`` returns when its port takes connections; ``kill`` is kill -9.
 
@@ -182,10 +187,9 @@ class ApacheBroker:
     def pids(self) -> list[int]:
         return [self._process.pid] if self._process else []
 
-    def format(self) -> None:
-        """Prepares an empty data directory; part of installing, not of starting."""
-        # Not with a dash in front, which the tool would take for an option.
-        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+    def format(self, cluster: str | None = None) -> None:
+        """Prepares an empty data directory; part of installing, not of starting. Nodes of one cluster share its id."""
+        cluster = cluster or new_cluster_id()
         command = [java(), "-cp", self._cp, "kafka.tools.StorageTool", "format", "-t", cluster]
         command += ["-c", str(self.directory / "server.properties")]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
@@ -201,6 +205,10 @@ class ApacheBroker:
 
     def start(self, timeout_s: float = 60) -> None:
         self.spawn()
+        self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = 60) -> None:
+        """Until its port takes connections."""
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

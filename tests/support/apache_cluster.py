@@ -1,0 +1,90 @@
+"""Three nodes of Apache Kafka 4.3 from its jars, on loopback: what one broker cannot show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.apache import ApacheBroker, free_port, new_cluster_id
+from odradek.client import Admin
+from odradek.client.model import PartitionDescription
+from odradek.core.errors import ErrorCode
+from support.brokers import Wire, eventually
+
+ALTER_PARTITION_REASSIGNMENTS = 45
+ELECT_LEADERS = 43
+HEAP = "200m"
+CONFIG = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "6",
+    "auto.leader.rebalance.enable": "false",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "5000",
+    "auto.create.topics.enable": "false",
+}
+
+
+class ApacheCluster:
+    """Nodes 1, 2 and 3, each broker and controller. Raises Unavailable where Java or the jars cannot be had."""
+
+    def __init__(self, directory: Path) -> None:
+        controllers = {node: free_port() for node in (1, 2, 3)}
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items())
+        self.nodes = {node: self._node(directory, node, port, voters) for node, port in controllers.items()}
+        self.bootstrap = ",".join(node.bootstrap for node in self.nodes.values())
+
+    @staticmethod
+    def _node(directory: Path, number: int, controller: int, voters: str) -> ApacheBroker:
+        made = ApacheBroker(directory / str(number), CONFIG, heap=HEAP)
+        with (made.directory / "server.properties").open("a") as settings:
+            settings.write(f"node.id={number}\ncontroller.quorum.voters={voters}\n")
+            settings.write(f"listeners=PLAINTEXT://127.0.0.1:{made.port},CONTROLLER://127.0.0.1:{controller}\n")
+        return made
+
+    def start(self) -> None:
+        cluster = new_cluster_id()
+        for node in self.nodes.values():
+            node.format(cluster)
+            node.spawn()
+        for node in self.nodes.values():
+            node.wait(120)
+        with Admin(self.bootstrap) as admin:
+            eventually(lambda: len(admin.describe_cluster().nodes) == 3, within_s=60)
+
+    def stop(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+
+    # --- what clients do not do -----------------------------------------------------------------------------------
+
+    def partition(self, admin: Admin, topic: str, number: int = 0) -> PartitionDescription:
+        return admin.describe_topics([topic])[topic].partitions[number]
+
+    def reassign(self, admin: Admin, topic: str, replicas: Sequence[int], number: int = 0) -> None:
+        """Moves a partition, and waits until the first of ``replicas`` leads it and no other has it."""
+        rows = [{"partition_index": number, "replicas": list(replicas)}]
+        message = {"timeout": 30_000, "topics": [{"name": topic, "partitions": rows}]}
+        self._change(ALTER_PARTITION_REASSIGNMENTS, message)
+
+        def moved() -> bool:
+            found = self.partition(admin, topic, number)
+            return set(found.replicas) == set(found.isr) == set(replicas)
+
+        eventually(moved, within_s=60, what=f"{topic}-{number} on {replicas}")
+        self.elect(admin, topic, replicas[0], number)
+
+    def elect(self, admin: Admin, topic: str, leader: int, number: int = 0) -> None:
+        """Elects the preferred leader, the first replica, which has to be ``leader``."""
+        rows = [{"topic": topic, "partitions": [number]}]
+        self._change(ELECT_LEADERS, {"election_type": 0, "topic_partitions": rows, "timeout": 30_000})
+        eventually(lambda: self.partition(admin, topic, number).leader == leader, within_s=60)
+
+    def _change(self, api: int, message: Mapping[str, Any]) -> None:
+        """Asks any node that lives; each hands it on to the controller."""
+        node = next(node for node in self.nodes.values() if node.pids)
+        with Wire(node.bootstrap) as wire:
+            reply = wire.call(api, wire.newest(api), message)
+        assert reply.error_code in (ErrorCode.none, ErrorCode.election_not_needed), reply
