@@ -51,7 +51,7 @@ def apache(tmp_path: Path) -> ApacheBroker:
 
 def default_of(wire: Wire) -> str:
     """As DescribeConfigs tells it."""
-    node = wire.call(METADATA, 9, {"topics": [], "allow_auto_topic_creation": False}).brokers[0].node_id
+    node = wire.call(METADATA, 7, {"topics": [], "allow_auto_topic_creation": False}).brokers[0].node_id
     row = {"resource_type": 4, "resource_name": str(node), "configuration_keys": [NAME]}
     (found,) = wire.call(DESCRIBE_CONFIGS, 4, {"resources": [row], "include_synonyms": True}).results
     (setting,) = found.configs
@@ -70,7 +70,7 @@ def answers(wire: Wire, for_s: float = 3) -> set[ErrorCode]:
 
 def is_there(wire: Wire) -> bool:
     message = {"topics": [{"name": OFFSETS_TOPIC}], "allow_auto_topic_creation": False}
-    return bool(wire.call(METADATA, 8, message).topics[0].error_code == ErrorCode.none)
+    return bool(wire.call(METADATA, 7, message).topics[0].error_code == ErrorCode.none)
 
 
 @pytest.mark.slow

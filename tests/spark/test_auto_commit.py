@@ -1,0 +1,70 @@
+"""Spark turns auto commit off: its own source and ours refuse the setting, and ours commits after each batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.brokers import unique
+from support.publish import commit, committed, create_topic, numbers, publish
+
+from bench.apache import Unavailable, spark_connector
+
+SETTING = {"kafka.enable.auto.commit": "true"}
+
+
+@pytest.mark.slow
+@pytest.mark.claim(101)
+def test_sparks_own_source_refuses_auto_commit_and_commits_nothing(
+    spark: Any, bootstrap: str, topic: str, group: str
+) -> None:
+    try:
+        jars = spark_connector()
+    except Unavailable as error:
+        pytest.skip(f"Spark's Kafka connector is not to be had: {error}")
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
+    create_topic(bootstrap, topic)
+    publish(bootstrap, topic, numbers(10))
+    commit(bootstrap, group, {(topic, 0): 3})
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.group.id": group}
+
+    def read(**more: str) -> int:
+        return int(spark.read.format("kafka").options(**options | more).load().count())
+
+    with pytest.raises(Exception, match=r"enable\.auto\.commit' is not supported"):
+        read(**SETTING)
+    assert read() == 10
+    assert committed(bootstrap, group) == {(topic, 0): 3}
+
+
+@pytest.mark.slow
+@pytest.mark.claim(101)
+def test_ours_refuses_auto_commit_and_commits_when_a_batch_is_done(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """While a batch is being processed its records are not committed, those of the batch before are."""
+    create_topic(bootstrap, topic)
+    publish(bootstrap, topic, numbers(10))
+    options = {
+        "kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.group.id": group,
+        "startingOffsets": "earliest", "maxOffsetsPerTrigger": "5",
+    }  # fmt: skip
+
+    def load(**more: str) -> Any:
+        return spark.readStream.format("odradek").options(**options | more).load()
+
+    with pytest.raises(Exception, match=r"enable\.auto\.commit is not supported"):
+        load(**SETTING)
+    meanwhile: list[tuple[int, int]] = []
+
+    def process(frame: Any, batch: int) -> None:
+        meanwhile.append((frame.count(), committed(bootstrap, group).get((topic, 0), 0)))
+
+    stream = load().writeStream.foreachBatch(process)
+    stream = stream.queryName(unique("q").replace("-", "_")).option("checkpointLocation", str(tmp_path))
+    query = stream.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert meanwhile == [(5, 0), (5, 5)]
+    assert committed(bootstrap, group) == {(topic, 0): 10}
