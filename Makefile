@@ -47,6 +47,8 @@ bench: setup
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.ingest
 	$(BIN)/python -m bench.history
+	$(BIN)/python -m bench.order_of_writes
+	$(BIN)/python -m bench.kinds_of_commits
 
 oracle: setup
 	$(BIN)/python -m tests.oracle.record $(BOOTSTRAP)

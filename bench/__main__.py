@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import ablation, report
+from bench import ablation, claims, report
 from bench.apache import Unavailable, class_path
 from bench.measures import MEASURES, Sizes, Values, one_round
 from bench.sides import Apache, Odradek, Side
@@ -19,7 +19,6 @@ from bench.sides import Apache, Odradek, Side
 CORE = ("start", "idle", "commits", "records")
 ABLATION = "ablation"
 JAVA_TOOLS = {"producer-perf", "consumer-perf"}
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
 def arguments() -> argparse.Namespace:
@@ -32,7 +31,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--restart-gb", type=float, default=1.0, help="log to restart with after kill -9 (default 1)")
     parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: fetched by Maven, cached)")
     parser.add_argument("--no-kafka", action="store_true", help="odradek alone")
-    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument(
+        "--out", type=Path, default=claims.PAGE, help="page to write the figures to (docs/benchmarks.md)"
+    )
     told = parser.parse_args()
     if told.rounds < 1 or told.scale <= 0:
         parser.error("--rounds takes 1 or more, --scale more than 0")
@@ -60,8 +61,8 @@ def tools_are_there() -> bool:
     return True
 
 
-def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> None:
-    """The table and the plot, into the page and beside it."""
+def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> int:
+    """The table and the plot, into the page and beside it. Returns 1 where they do not show what the articles claim."""
     rounds = []
     for number in range(told.rounds):
         rounds.append(ablation.one_round(work / f"{number}-ablation", Sizes(told.scale)))
@@ -69,9 +70,11 @@ def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> None
     picture = told.out.with_name("ablation.svg")
     picture.write_text(ablation.plot(rounds, report.shown))
     shown = f"![What each mechanism is worth]({picture.name})"
-    text = "\n\n".join([report.head(told.rounds, command), ablation.table(rounds, report.spread), shown])
+    run = report.head(told.rounds, command)
+    text = "\n\n".join([run, ablation.table(rounds, report.spread), shown])
     report.write(told.out, text, ABLATION)
     print(text)
+    return claims.judge(ABLATION, run, rounds, told.out)
 
 
 def main() -> int:
@@ -91,9 +94,10 @@ def main() -> int:
     rounds: dict[str, list[Values]] = {"odradek": [], "kafka": []}
     work = Path(tempfile.mkdtemp(prefix="odradek-bench-"))
     command = " ".join(["python -m bench", *(word for word in sys.argv[1:])])
+    code = 0
     try:
         if ABLATION in chosen:
-            measure_ablation(told, work, command)
+            code = measure_ablation(told, work, command)
         for number in range(told.rounds if names else 0):
             for label, build in builds if number % 2 == 0 else builds[::-1]:
                 values = one_round(build, work / f"{number}-{label}", names, Sizes(told.scale, told.restart_gb))
@@ -107,7 +111,7 @@ def main() -> int:
         text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, why_not)
         report.write(told.out, text, ", ".join(names) if told.only or told.core else "")
         print(f"\n{text}\n\nwritten to {told.out}")
-    return 0
+    return code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each of the four mechanisms is worth here: the same load with it and without, as a table and a plot."""
+"""What each of the three mechanisms is worth here: the same load with it and without, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from statistics import median
 
-from bench import raw
 from bench.load import create_topic
 from bench.measures import Sizes, Values, load
 from bench.sides import CopyingProcess, Odradek, start
@@ -17,7 +16,6 @@ from odradek.testing.cluster import BrokerProcess
 
 BATCHES = (1, 10, 100, 1000)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-BLOCKS = (4096, 65536)
 
 
 @dataclass(frozen=True)
@@ -34,18 +32,12 @@ class Bar:
 _BATCHING = "batching: 100 B records, produced in batches of"
 _COMPRESSION = "compression: 200 B JSON records, confluent-kafka"
 _SIZE = "compression: bytes on disk per record"
-_ORDER = "order of writes, synced every 256"
 _COPY = "8 readers of one cached topic: broker CPU per GB"
 
 BARS = (
     *(Bar(_BATCHING, str(size), "rows/s", f"batch_{size}") for size in BATCHES),
     *(Bar(_COMPRESSION, codec, "rows/s", f"codec_{codec}") for codec in CODECS),
     *(Bar(_SIZE, codec, "B", f"size_{codec}", higher_is_better=False) for codec in CODECS),
-    *(
-        Bar(f"{_ORDER}: blocks of {block // 1024} KiB", order, "MB/s", f"{order}_{block}")
-        for block in BLOCKS
-        for order in ("random", "sequential")
-    ),
     Bar(_COPY, "read and written", "s", "copying_cpu", higher_is_better=False),
     Bar(_COPY, "sendfile", "s", "sendfile_cpu", higher_is_better=False),
 )
@@ -59,9 +51,6 @@ def one_round(directory: Path, sizes: Sizes) -> Values:
         for name, process in (("copying", CopyingProcess), ("sendfile", BrokerProcess)):
             cpu = _on_broker(directory / name, process, lambda side: _reading(side, sizes))
             found |= {f"{name}_{key}": value for key, value in cpu.items()}
-        for block in BLOCKS:
-            speeds = raw.writes(directory, max(8, 256 * sizes.scale * block / BLOCKS[-1]), block)
-            found |= {f"{order}_{block}": speed for order, speed in speeds.items()}
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     return found

@@ -5,14 +5,12 @@ Each is called by ``python -m bench.load`` and checks every answer.
 
 from __future__ import annotations
 
-import os
 import random
 import select
 import socket
 import struct
 import sys
 import time
-from pathlib import Path
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import Record
@@ -233,32 +231,3 @@ def end_offsets(bootstrap: str, topic: str, partitions: int) -> list[int]:
     _, answer = frames.decode_response(LIST_OFFSETS, 1, reply)
     parts = answer.topics[0].partitions if answer.topics else ()
     return [-1 if part.error_code else part.offset for part in sorted(parts, key=lambda part: part.partition_index)]
-
-
-def writes(directory: Path, megabytes: float, block_bytes: int, seed: int = 1) -> dict[str, float]:
-    """Blocks written to a file and synced to disk: one behind the other, and in random order over the same file."""
-    count = max(int(megabytes * 1e6 / block_bytes), 16)
-    block = os.urandom(block_bytes)
-    order = list(range(count))
-    found: dict[str, float] = {}
-    for name in ("sequential", "random"):
-        path = directory / name
-        fd = os.open(path, os.O_RDWR | os.O_CREAT)
-        try:
-            os.posix_fallocate(fd, 0, count * block_bytes)
-            for place in order:  # written once before, so that neither has blocks to find
-                os.pwrite(fd, block, place * block_bytes)
-            os.fsync(fd)
-            if name == "random":
-                random.Random(seed).shuffle(order)
-            began = time.perf_counter()
-            for number, place in enumerate(order):
-                os.pwrite(fd, block, place * block_bytes)
-                if number % 256 == 255:
-                    os.fdatasync(fd)
-            os.fdatasync(fd)
-            found[name] = count * block_bytes / (time.perf_counter() - began) / 1e6
-        finally:
-            os.close(fd)
-            path.unlink()
-    return found

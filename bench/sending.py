@@ -24,11 +24,13 @@ from typing import Any, cast
 
 import uvloop
 
+from bench.claims import judge
 from bench.report import head, spread
 from bench.sides import cpu_seconds
 
 FILE_BYTES = 256 << 20
 CONSUMERS = 8
+UNITS = ((0, "s/GB"), (1, "GB/s"))
 REQUEST = struct.Struct(">qi")
 _MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -210,7 +212,7 @@ def measure(way: str, path: Path, size: int, gigabytes: float) -> tuple[float, f
     return cpu_s / total, total / took
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.sending", description=__doc__)
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
@@ -219,7 +221,7 @@ def main() -> None:
     told = parser.parse_args()
     if told.serve:
         serve(*told.serve)
-        return
+        return 0
     found: dict[tuple[str, int], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "segment"
@@ -230,13 +232,19 @@ def main() -> None:
             for size in told.sizes:
                 for way in WAYS:
                     found.setdefault((way, size), []).append(measure(way, path, size << 10, told.gigabytes))
-    print(head(told.rounds, " ".join(["python -m bench.sending", *sys.argv[1:]])) + "\n")
+    run = head(told.rounds, " ".join(["python -m bench.sending", *sys.argv[1:]]))
+    print(run + "\n")
     print("| " + " | ".join(["way", *(f"{size} KiB: s/GB | GB/s" for size in told.sizes)]) + " |")
     print("|---" * (1 + 2 * len(told.sizes)) + "|")
     for way in WAYS:
         cells = [spread([one[n] for one in found[way, size]]) for size in told.sizes for n in (0, 1)]
         print("| " + " | ".join([way, *cells]) + " |")
+    rounds = [
+        {f"{way}, {size} KiB, {unit}": one[number][n] for (way, size), one in found.items() for n, unit in UNITS}
+        for number in range(told.rounds)
+    ]
+    return judge("sending", run, rounds)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What the articles claim of speed, held against what was measured.
+
+A benchmark hands its rounds to ``judge``, which keeps them in docs/benchmarks.json, beside the page, and says which
+claims they do not show; the benchmark ends with 1 then. The tests judge the kept rounds once more.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from bench.measures import Values
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+Rounds = Sequence[Values]
+
+
+def _times(rounds: Rounds, key: str, base: str) -> float:
+    """How many times as much ``key`` is as ``base``, taken round by round: the median."""
+    return median(values[key] / values[base] for values in rounds)
+
+
+def sequential_writes_are_faster(rounds: Rounds) -> bool:
+    """Claim 7: records twice as fast, pages faster. Blocks as large as a batch need not be: the disk takes those as
+    fast wherever they go, so making few large ones of many small ones is what an append is good for."""
+    return (
+        _times(rounds, "sequential_1000", "random_1000") >= 2 and _times(rounds, "sequential_4096", "random_4096") > 1
+    )
+
+
+def batches_are_faster(rounds: Rounds) -> bool:
+    """Claim 9. Ten times as many records in a batch: at least twice as many a second, each time."""
+    return all(_times(rounds, f"batch_{10 * size}", f"batch_{size}") >= 2 for size in (1, 10, 100))
+
+
+def sendfile_is_twice_as_fast(rounds: Rounds) -> bool:
+    """Claim 11, the sending alone: half the CPU, and twice the bytes a second, for replies of 1 MiB."""
+    copied, sent = "read, then write; uvloop", "os.sendfile beside the transport; uvloop"
+    cpu = median(values[f"{copied}, 1024 KiB, s/GB"] for values in rounds)
+    speed = median(values[f"{sent}, 1024 KiB, GB/s"] for values in rounds)
+    return (
+        cpu >= 2 * median(values[f"{sent}, 1024 KiB, s/GB"] for values in rounds)
+        and speed >= 2 * median(values[f"{copied}, 1024 KiB, GB/s"] for values in rounds)
+    )  # fmt: skip
+
+
+def sendfile_spares_the_broker(rounds: Rounds) -> bool:
+    """Claim 11, in a broker, which has more to do than to send."""
+    return _times(rounds, "copying_cpu", "sendfile_cpu") >= 1.2
+
+
+def a_million_records_a_second(rounds: Rounds) -> bool:
+    """Claim 12."""
+    return median(values["batch_1000"] for values in rounds) >= 1e6
+
+
+def synchronous_commits_cost(rounds: Rounds) -> bool:
+    """Claim 34. Commits a second, each waited for or not. An asynchronous one of ours still waits for its turn on the
+    client's loop, so it gains less."""
+    return (
+        _times(rounds, "confluent-kafka async", "confluent-kafka sync") >= 1.5
+        and _times(rounds, "odradek async", "odradek sync") > 1
+    )
+
+
+CHECKS: dict[str, tuple[tuple[int, Callable[[Rounds], bool]], ...]] = {
+    "ablation": ((9, batches_are_faster), (11, sendfile_spares_the_broker), (12, a_million_records_a_second)),
+    "sending": ((11, sendfile_is_twice_as_fast),),
+    "order of writes": ((7, sequential_writes_are_faster),),
+    "kinds of commits": ((34, synchronous_commits_cost),),
+}
+"""By the benchmark: the claims it shows, and how."""
+
+
+def kept(page: Path = PAGE) -> dict[str, Rounds]:
+    """The rounds of the last run of each benchmark."""
+    path = page.with_suffix(".json")
+    return {name: run["rounds"] for name, run in json.loads(path.read_text()).items()} if path.exists() else {}
+
+
+def keep(name: str, head: str, rounds: Rounds, page: Path = PAGE) -> None:
+    """``head`` says when, where and how they were measured."""
+    path = page.with_suffix(".json")
+    runs = json.loads(path.read_text()) if path.exists() else {}
+    runs[name] = {"run": head, "rounds": list(rounds)}
+    path.write_text(json.dumps(dict(sorted(runs.items())), indent=1) + "\n")
+
+
+def unshown(name: str, rounds: Rounds) -> list[int]:
+    """The claims that these rounds do not show."""
+    return [claim for claim, shows in CHECKS[name] if not shows(rounds)]
+
+
+def judge(name: str, head: str, rounds: Rounds, page: Path = PAGE) -> int:
+    """Keeps the rounds; the exit code of the benchmark."""
+    keep(name, head, rounds, page)
+    missing = unshown(name, rounds)
+    for claim in missing:
+        print(f"{name}: the figures do not show claim {claim}", file=sys.stderr, flush=True)
+    return 1 if missing else 0

@@ -1,0 +1,102 @@
+"""``python -m bench.kinds_of_commits``: commits a second, each waited for, or sent one behind the other."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from bench.claims import PAGE, judge
+from bench.load import create_topic
+from bench.measures import Values
+from bench.report import head, spread, write
+from bench.sides import Odradek, start
+from odradek import Consumer, TopicPartition
+
+NAME = "kinds of commits"
+TOPIC = "commits"
+
+
+def by_odradek(bootstrap: str, count: int, *, is_sync: bool) -> None:
+    answered: list[Exception | None] = []
+    with Consumer(bootstrap, group_id=f"odradek-{is_sync}", enable_auto_commit=False) as one:
+        for offset in range(count):
+            if is_sync:
+                one.commit({TopicPartition(TOPIC, 0): offset})
+            else:
+                one.commit_async({TopicPartition(TOPIC, 0): offset}, lambda offsets, error: answered.append(error))
+        one.commit({TopicPartition(TOPIC, 0): count})
+        if not is_sync and answered != [None] * count:
+            raise RuntimeError(f"{len(answered)} of {count} asynchronous commits were answered: {set(answered)}")
+
+
+def by_confluent(bootstrap: str, count: int, *, is_sync: bool) -> None:
+    answered: list[object] = []
+    one = ConfluentConsumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": f"confluent-{is_sync}", "enable.auto.commit": False,
+            "on_commit": lambda error, rows: answered.append(error),
+        }
+    )  # fmt: skip
+    for offset in range(count):
+        one.commit(offsets=[ConfluentPartition(TOPIC, 0, offset)], asynchronous=not is_sync)
+        one.poll(0)
+    while not is_sync and len(answered) < count:
+        one.poll(0.01)
+    if set(answered) - {None}:
+        raise RuntimeError(f"commits failed: {set(answered)}")
+    one.close()
+
+
+CLIENTS: dict[str, Callable[..., None]] = {"odradek": by_odradek, "confluent-kafka": by_confluent}
+
+
+def one_round(bootstrap: str, count: int) -> Values:
+    """Commits a second."""
+    found: Values = {}
+    for name, work in CLIENTS.items():
+        for kind in ("sync", "async"):
+            began = time.perf_counter()
+            work(bootstrap, count, is_sync=kind == "sync")
+            found[f"{name} {kind}"] = count / (time.perf_counter() - began)
+    return found
+
+
+def table(rounds: list[Values]) -> str:
+    lines = ["| client | each waited for, /s | one behind the other, /s | times more |", "|---|---|---|---|"]
+    for name in CLIENTS:
+        sync, asynchronous = ([values[f"{name} {kind}"] for values in rounds] for kind in ("sync", "async"))
+        times = [mine / other for mine, other in zip(asynchronous, sync, strict=True)]
+        lines.append(f"| {name} | {spread(sync)} | {spread(asynchronous)} | {spread(times)} × |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.kinds_of_commits", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--count", type=int, default=5_000, help="commits of each kind and client in a round")
+    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    told = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        side = Odradek(Path(directory))
+        try:
+            start(side)
+            create_topic(side.bootstrap, TOPIC, 1)
+            one_round(side.bootstrap, min(told.count, 200))  # the clients and the broker load what they need
+            rounds = [one_round(side.bootstrap, told.count) for _ in range(told.rounds)]
+        finally:
+            side.stop()
+    run = head(told.rounds, " ".join(["python -m bench.kinds_of_commits", *sys.argv[1:]]))
+    write(told.out, f"{run}\n\n{table(rounds)}", NAME)
+    print(table(rounds))
+    return judge(NAME, run, rounds, told.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""``python -m bench.order_of_writes``: the same blocks written one behind the other, and all over the file.
+
+The file is larger than what is written and is not in the page cache when that begins, as with a log of many
+gigabytes. It is synced every 256 blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.claims import PAGE, judge
+from bench.measures import Values
+from bench.report import head, spread, write
+
+NAME = "order of writes"
+BLOCKS = (1000, 4096, 65536)
+"""A record, a page, a batch."""
+FILE_BYTES = 256 << 20
+WRITES = 4096
+SYNC_EVERY = 256
+ORDERS = ("random", "sequential")
+
+
+def one_round(directory: Path, block_bytes: int, seed: int = 1) -> Values:
+    """MB/s in both orders."""
+    path, block = directory / "blocks", os.urandom(block_bytes)
+    places = FILE_BYTES // block_bytes
+    count = min(WRITES, places // 2)
+    found: Values = {}
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        for place in range(0, FILE_BYTES, 1 << 20):  # so that neither order has blocks of the disk to find
+            os.pwrite(fd, os.urandom(1 << 20), place)
+        for order in ORDERS:
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            chosen = range(count) if order == "sequential" else random.Random(seed).sample(range(places), count)
+            began = time.perf_counter()
+            for number, place in enumerate(chosen):
+                os.pwrite(fd, block, place * block_bytes)
+                if number % SYNC_EVERY == SYNC_EVERY - 1:
+                    os.fdatasync(fd)
+            os.fdatasync(fd)
+            found[f"{order}_{block_bytes}"] = count * block_bytes / (time.perf_counter() - began) / 1e6
+    finally:
+        os.close(fd)
+        path.unlink()
+    return found
+
+
+def table(rounds: list[Values]) -> str:
+    lines = ["| blocks of | random, MB/s | sequential, MB/s | times faster |", "|---|---|---|---|"]
+    for block in BLOCKS:
+        random_, sequential = ([values[f"{order}_{block}"] for values in rounds] for order in ORDERS)
+        times = [mine / other for mine, other in zip(sequential, random_, strict=True)]
+        lines.append(f"| {block:,} B | {spread(random_)} | {spread(sequential)} | {spread(times)} × |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.order_of_writes", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
+    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    told = parser.parse_args()
+    rounds: list[Values] = []
+    with tempfile.TemporaryDirectory(dir=told.directory) as directory:
+        for number in range(told.rounds):
+            found = [one_round(Path(directory), block, number) for block in BLOCKS]
+            rounds.append({key: value for values in found for key, value in values.items()})
+    run = head(told.rounds, " ".join(["python -m bench.order_of_writes", *sys.argv[1:]]))
+    write(told.out, f"{run}\n\n{table(rounds)}", NAME)
+    print(table(rounds))
+    return judge(NAME, run, rounds, told.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
