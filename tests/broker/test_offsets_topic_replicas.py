@@ -90,7 +90,7 @@ def test_ours_does_as_kafka_where_three_is_asked_for_and_has_a_coordinator_at_it
 ) -> None:
     """One broker cannot keep three replicas: at Kafka's default no group could ever commit. So ours is one."""
     asked = start(odradek_broker(tmp_path / "three", {NAME: "3"}))
-    assert answers(asked, for_s=1) == {ErrorCode.coordinator_not_available}
+    assert answers(asked, for_s=0.5) == {ErrorCode.coordinator_not_available}
     assert not is_there(asked)
     unset = start(odradek_broker(tmp_path / "unset", {}))
     assert default_of(unset) == "1"

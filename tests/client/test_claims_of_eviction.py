@@ -126,6 +126,7 @@ def kip848_after_a_poll(side: Side, bootstrap: str, topic: str, group: str) -> N
     scene.end()
 
 
+@pytest.mark.slow
 @pytest.mark.claim(75)
 def test_by_the_classic_protocol_every_commit_of_java_s_consumer_fails(
     java: JavaConsumers, bootstrap: str, topic: str, group: str
@@ -138,6 +139,7 @@ def test_by_the_classic_protocol_every_commit_of_ours_fails(bootstrap: str, topi
     classic(ours, bootstrap, topic, group)
 
 
+@pytest.mark.slow
 @pytest.mark.claim(75)
 def test_by_kip848_java_s_consumer_fails_beside_others_and_commits_in_an_empty_group(
     java: JavaConsumers, bootstrap: str, topic: str, group: str
@@ -160,6 +162,7 @@ def test_by_kip848_ours_fails_in_an_empty_group_too(bootstrap: str, topic: str, 
     scene.end()
 
 
+@pytest.mark.slow
 @pytest.mark.claim(75)
 def test_by_kip848_java_s_consumer_commits_nothing_after_a_poll(
     java: JavaConsumers, bootstrap: str, topic: str, group: str

@@ -151,6 +151,7 @@ def test_the_sample_of_every_hundred_records_commits_at_1_and_101(servers: str, 
     assert heir.processed == [("foo", 0, offset) for offset in range(4_901, 5_000)]
 
 
+@pytest.mark.slow
 @pytest.mark.claim(35, part=True)
 @pytest.mark.claim(40)
 def test_the_map_of_all_partitions_is_what_keeps_a_crash_at_a_hundred(servers: str, start: Start) -> None:
@@ -242,6 +243,7 @@ def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(s
     assert 0 < again[1_000] < again[5_000], again
 
 
+@pytest.mark.slow
 @pytest.mark.claim(100)
 def test_the_console_consumer_prints_the_topic_by_the_formatter_of_its_time(servers: str, kafka_cp: str) -> None:
     """The article's class is gone in 4.3; what took its place prints JSON."""
