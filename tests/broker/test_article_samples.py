@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer  # noqa: F401  the client of the samples, which run in processes of their own
 from support.brokers import eventually
 from support.publish import admin, committed, create_topic, numbers, publish
 from support.victims import Victim, commits_of
@@ -82,7 +81,7 @@ def start(servers: str) -> Iterator[Start]:
         victim.kill()
 
 
-@pytest.mark.claim(47)
+@pytest.mark.claim(47, by="by clients")
 def test_the_article_s_loop_as_it_stands_commits_ten(servers: str, start: Start) -> None:
     """One commit for each message, asynchronously: it takes the place that is reached when it leaves, not when it was
     asked for. The process is killed, so none comes from closing."""
@@ -96,7 +95,7 @@ def test_the_article_s_loop_as_it_stands_commits_ten(servers: str, start: Start)
     assert told == sorted(told)
 
 
-@pytest.mark.claim(47)
+@pytest.mark.claim(47, by="by clients")
 def test_the_article_s_loop_prints_an_error_as_if_it_were_data(servers: str, start: Start) -> None:
     """``msg.error()`` is not looked at: the topic does not exist, and what says so is printed as a message."""
     loop = start(LOOP.replace("my-topic", "absent"))
@@ -105,7 +104,7 @@ def test_the_article_s_loop_prints_an_error_as_if_it_were_data(servers: str, sta
     assert line.startswith("Received message: b'Subscribed topic not available: absent")
 
 
-@pytest.mark.claim(48)
+@pytest.mark.claim(48, by="by clients")
 def test_the_sample_that_does_not_subscribe_gets_nothing(servers: str, start: Start) -> None:
     publish(servers, TOPIC, numbers(10))
     loop = start(WITHOUT_SUBSCRIBE)
@@ -137,7 +136,7 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.claim(25, 27)
+@pytest.mark.claim(25, 27, by="by clients")
 def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(servers: str, start: Start) -> None:
     """Two runs of one program at once, with intervals of 5 s and of 1 s, a record every 10 ms."""
     publish(servers, TOPIC, numbers(2_000))
@@ -161,7 +160,7 @@ def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(s
     assert 0 < again[1_000] < again[5_000], again
 
 
-@pytest.mark.claim(24)
+@pytest.mark.claim(24, by="by clients")
 def test_auto_commit_loses_the_record_in_work(servers: str, start: Start) -> None:
     """librdkafka stores an offset when poll returns its record, so a commit may come while that one is in work."""
     publish(servers, TOPIC, numbers(100))
