@@ -133,6 +133,7 @@ def test_the_sample_of_both_kinds_commits_its_position_though_the_last_asynchron
     assert committed(servers, GROUP) == {("foo", 0): 30}
 
 
+@pytest.mark.slow
 @pytest.mark.claim(40)
 def test_the_sample_of_every_hundred_records_commits_at_1_and_101(servers: str, start: Start) -> None:
     """The counter is tested before it is raised, so the last 99 of 5,000 are not committed. A crash in the middle of
