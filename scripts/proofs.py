@@ -127,7 +127,10 @@ def collected() -> list[Any]:
             self.items = list(items)
 
     collector = Collector()
-    code = pytest.main(["--collect-only", "-qq", "-p", "no:terminal", "--rootdir", str(ROOT), str(TESTS)], [collector])
+    code = pytest.main(
+        ["--collect-only", "-p", "no:terminal", "-o", "addopts=--strict-markers", "--rootdir", str(ROOT), str(TESTS)],
+        [collector],
+    )
     if code != pytest.ExitCode.OK:
         raise SystemExit(f"the tests cannot be collected: pytest ended with {code}")
     return collector.items

@@ -76,7 +76,8 @@ def closed_bytes(log: Log) -> int:
 # what it does
 
 
-def test_claim_15_closed_segments_of_a_compacted_topic_shrink(tmp_path: Path) -> None:  # claim 15, claim 14
+@pytest.mark.claim(14, 15)
+def test_claim_15_closed_segments_of_a_compacted_topic_shrink(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
@@ -105,7 +106,8 @@ def test_claim_15_closed_segments_of_a_compacted_topic_shrink(tmp_path: Path) ->
     run(test)
 
 
-def test_claim_16_the_codec_stays(tmp_path: Path) -> None:  # claim 16
+@pytest.mark.claim(16)
+def test_claim_16_the_codec_stays(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
@@ -118,9 +120,10 @@ def test_claim_16_the_codec_stays(tmp_path: Path) -> None:  # claim 16
     run(test)
 
 
+@pytest.mark.claim(14)
 def test_a_large_log_is_cleaned_by_a_process_of_its_own_with_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # claim 14
+) -> None:
     sizes = []
     for name, small in (("here", 1 << 20), ("there", 0)):
         monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", small)
@@ -169,7 +172,8 @@ def test_the_checkpoint_is_kafkas_and_is_kept_over_a_restart(tmp_path: Path) -> 
     run(second)
 
 
-def test_claim_89_idle_commits_do_not_pile_up(tmp_path: Path) -> None:  # claim 89
+@pytest.mark.claim(89)
+def test_claim_89_idle_commits_do_not_pile_up(tmp_path: Path) -> None:
     """43,000 commits of one key: what is closed empties out, the active segment stays."""
 
     async def test() -> None:
@@ -191,7 +195,8 @@ def test_claim_89_idle_commits_do_not_pile_up(tmp_path: Path) -> None:  # claim 
     run(test)
 
 
-def test_claim_90_without_the_cleaner_segments_pile_up_with_it_they_go(tmp_path: Path) -> None:  # claim 90
+@pytest.mark.claim(90)
+def test_claim_90_without_the_cleaner_segments_pile_up_with_it_they_go(tmp_path: Path) -> None:
     async def stopped() -> None:
         async with serving(tmp_path, log_cleaner_enable="false") as broker:
             (partition,) = create(broker)
@@ -216,9 +221,10 @@ def test_claim_90_without_the_cleaner_segments_pile_up_with_it_they_go(tmp_path:
     run(restarted)
 
 
+@pytest.mark.claim(90)
 def test_claim_90_a_dead_task_is_counted_and_told_and_can_be_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:  # claim 90
+) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
@@ -239,9 +245,10 @@ def test_claim_90_a_dead_task_is_counted_and_told_and_can_be_started_again(
 # what goes on meanwhile
 
 
+@pytest.mark.behaviour(37)
 def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # behaviour 37
+) -> None:
     """Groups are read step by step between swaps; tombstones whose commits are gone are passed over."""
     monkeypatch.setattr(driver, "LOAD_STEP_BYTES", 600)
     monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
@@ -527,7 +534,8 @@ def test_settings_act(tmp_path: Path) -> None:
     run(test)
 
 
-def test_aborted_transactions_and_markers_in_the_broker(tmp_path: Path) -> None:  # behaviour 39
+@pytest.mark.behaviour(39)
+def test_aborted_transactions_and_markers_in_the_broker(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)

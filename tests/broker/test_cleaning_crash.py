@@ -109,10 +109,12 @@ def rounds(own_broker: Callable[..., RunningBroker], topic: str, count: int, see
     keys.write(10)  # the producer's sequence is still known
 
 
-def test_kill_9_in_mid_cleaning(own_broker: Callable[..., RunningBroker], topic: str) -> None:  # claim 14, claim 15
+@pytest.mark.claim(14, 15)
+def test_kill_9_in_mid_cleaning(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     rounds(own_broker, topic, 3, 1)
 
 
+@pytest.mark.claim(14)
 @pytest.mark.slow
-def test_kill_9_in_mid_cleaning_often(own_broker: Callable[..., RunningBroker], topic: str) -> None:  # claim 14
+def test_kill_9_in_mid_cleaning_often(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     rounds(own_broker, topic, 40, 2)

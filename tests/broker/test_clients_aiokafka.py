@@ -113,8 +113,9 @@ def test_many_and_big_records(bootstrap: str, topic: str) -> None:
     run(steps())
 
 
+@pytest.mark.claim(18, 39, 46)
+@pytest.mark.claim(29, part=True)
 def test_commits_of_every_kind(bootstrap: str, topic: str, group: str) -> None:
-    # claim 29 (part), claim 39, claim 46, claim 18
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10))
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -146,8 +147,8 @@ async def AIOKafkaAdmin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         await client.close()
 
 
+@pytest.mark.claim(45, 49, 50, 51, 52)
 def test_where_reading_starts(bootstrap: str, ten: str) -> None:
-    # claims 45, 49, 50, 51, 52
     where = TopicPartition(ten, 0)
     committer = unique("group")
     commit(bootstrap, committer, {(ten, 0): 7})
@@ -178,8 +179,8 @@ def test_where_reading_starts(bootstrap: str, ten: str) -> None:
     run(steps())
 
 
+@pytest.mark.claim(43, 57)
 def test_out_of_range_meets_the_reset(bootstrap: str, ten: str) -> None:
-    # claim 43, claim 57
     where = TopicPartition(ten, 0)
     group = unique("group")
     commit(bootstrap, group, {(ten, 0): 20})
@@ -196,8 +197,9 @@ def test_out_of_range_meets_the_reset(bootstrap: str, ten: str) -> None:
     run(steps())
 
 
+@pytest.mark.claim(58)
+@pytest.mark.behaviour(48)
 def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
-    # claim 58, behaviour 48
     create_topic(bootstrap, topic)
     base = int(time.time() * 1000) - 100_000
     publish(bootstrap, topic, numbers(10), timestamps_ms=[base + 1000 * n for n in range(10)], compression_type="zstd")
@@ -216,8 +218,8 @@ def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
     run(steps())
 
 
+@pytest.mark.claim(59, 64, 67)
 def test_two_members_and_one_that_leaves(bootstrap: str, topic: str, group: str) -> None:
-    # claims 59, 64, 67
     create_topic(bootstrap, topic, 5)
     for partition in range(5):
         publish(bootstrap, topic, numbers(10), partition=partition)
@@ -235,8 +237,9 @@ def test_two_members_and_one_that_leaves(bootstrap: str, topic: str, group: str)
         eventually(lambda: {(n, 10) for n in range(5)} <= set(stays.records))
 
 
+@pytest.mark.claim(59, 64, 66, 70)
 def test_three_clients_in_one_group(bootstrap: str, topic: str, group: str) -> None:
-    # claims 59, 64, 66, 70: each client's members lead or follow as the coordinator picks; one of them is killed
+    # each client's members lead or follow as the coordinator picks; one of them is killed
     create_topic(bootstrap, topic, 6)
     with (
         Member("confluent", bootstrap, group, topic, commit=True) as confluent,
@@ -260,10 +263,11 @@ def test_three_clients_in_one_group(bootstrap: str, topic: str, group: str) -> N
         assert sorted(everything) == [(n, k) for n in range(6) for k in range(21)]
 
 
+@pytest.mark.claim(77)
 def test_the_offsets_topic_is_made_for_the_first_group(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
 ) -> None:
-    # claim 77: not for producers, nor for readers without a group
+    # not for producers, nor for readers without a group
     broker = own_broker()
     where = TopicPartition(topic, 0)
     create_topic(broker.bootstrap, topic)
@@ -284,8 +288,8 @@ def test_the_offsets_topic_is_made_for_the_first_group(
     run(steps())
 
 
+@pytest.mark.claim(92)
 def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBroker], topic: str, group: str) -> None:
-    # claim 92
     broker = own_broker()
     create_topic(broker.bootstrap, topic)
     where = TopicPartition(topic, 0)

@@ -53,8 +53,9 @@ def take(source: KafkaConsumer, count: int) -> None:
     eventually(lambda: found.extend(r for rows in source.poll(200).values() for r in rows) or len(found) >= count)
 
 
+@pytest.mark.claim(29)
 def test_one_commit_covers_all_that_was_returned(broker: odradek.Broker, topic: str, group: str) -> None:
-    # claim 29: 500 records in each of two partitions, one commit record a partition, at the position
+    # 500 records in each of two partitions, one commit record a partition, at the position
     servers = broker.bootstrap_servers
     create_topic(servers, topic, 2)
     source = consumer(servers, group, auto_offset_reset="earliest")
@@ -71,8 +72,9 @@ def test_one_commit_covers_all_that_was_returned(broker: odradek.Broker, topic: 
     source.close()
 
 
+@pytest.mark.claim(31)
 def test_passing_errors_are_retried_by_a_synchronous_commit(broker: odradek.Broker, topic: str, group: str) -> None:
-    # claim 31: commit() of kafka-python is Java's commitSync; other errors are raised, and a time limit holds
+    # commit() of kafka-python is Java's commitSync; other errors are raised, and a time limit holds
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     publish(servers, topic, numbers(10))
@@ -94,8 +96,9 @@ def test_passing_errors_are_retried_by_a_synchronous_commit(broker: odradek.Brok
     source.close()
 
 
+@pytest.mark.claim(31)
 def test_an_awaited_commit_outlives_a_restart(topic: str, group: str) -> None:
-    # claim 31: the broker is killed; one commit(), begun while it is down, ends well once it is back
+    # the broker is killed; one commit(), begun while it is down, ends well once it is back
     async def commit_meanwhile(broker: odradek.Broker) -> float:
         source = AIOKafkaConsumer(
             bootstrap_servers=broker.bootstrap_servers, group_id=group, enable_auto_commit=False, retry_backoff_ms=100
@@ -121,8 +124,9 @@ def test_an_awaited_commit_outlives_a_restart(topic: str, group: str) -> None:
         assert committed(broker.bootstrap_servers, group) == {(topic, 0): 10}
 
 
+@pytest.mark.claim(32)
 def test_an_asynchronous_commit_returns_at_once_and_tells_later(broker: odradek.Broker, topic: str, group: str) -> None:
-    # claim 32: the reply is stalled; the callback comes in a later poll, with offsets, and with the error if any
+    # the reply is stalled; the callback comes in a later poll, with offsets, and with the error if any
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     told: list[tuple[Any, list[int]]] = []
@@ -147,8 +151,9 @@ def test_an_asynchronous_commit_returns_at_once_and_tells_later(broker: odradek.
     source.close()
 
 
+@pytest.mark.claim(69)
 def test_two_that_assign_themselves_both_read_all(broker: odradek.Broker, topic: str, group: str) -> None:
-    # claim 69: under one group id, outside of group assignment
+    # under one group id, outside of group assignment
     servers = broker.bootstrap_servers
     create_topic(servers, topic, 2)
     for partition in (0, 1):
@@ -173,8 +178,9 @@ def test_two_that_assign_themselves_both_read_all(broker: odradek.Broker, topic:
         source.close()
 
 
+@pytest.mark.claim(88)
 def test_idle_auto_commit(broker: odradek.Broker, topic: str, group: str) -> None:
-    # claim 88: librdkafka commits what moved; a client as Java's (kafka-python) writes the same offset for ever
+    # librdkafka commits what moved; a client as Java's (kafka-python) writes the same offset for ever
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     publish(servers, topic, numbers(100))

@@ -77,6 +77,7 @@ def settle_at_end(source: Consumer) -> None:
 # --- records ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(1)
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, group: str, codec: str) -> None:
     create_topic(bootstrap, topic, 2)
@@ -99,7 +100,7 @@ def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, group: 
         for key, value, headers in sent:
             producer.produce(topic, value, key, partition, headers=headers, on_delivery=delivered)
     assert producer.flush(30) == 0
-    # claim 1: numbered from 0, in order, gapless, each partition for itself
+    # numbered from 0, in order, gapless, each partition for itself
     assert offsets == {0: list(range(200)), 1: list(range(200))}
     source = consumer(bootstrap, group)
     source.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
@@ -123,8 +124,9 @@ def test_many_and_big_records(bootstrap: str, topic: str, group: str) -> None:
     source.close()
 
 
+@pytest.mark.behaviour(56, part=True)
 def test_too_big_a_record_is_refused(bootstrap: str, topic: str) -> None:
-    # behaviour 56 (part): max.message.bytes is enforced
+    # max.message.bytes is enforced
     create_topic(bootstrap, topic, max_message_bytes="2000")
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 100_000})
     errors: list[Any] = []
@@ -134,6 +136,7 @@ def test_too_big_a_record_is_refused(bootstrap: str, topic: str) -> None:
     assert log_end(bootstrap, topic) == 0
 
 
+@pytest.mark.claim(3, 5, 6)
 def test_a_fetch_gets_the_log_from_the_offset_it_names(bootstrap: str, ten: str, group: str) -> None:
     # claim 5, claim 6: reading deletes nothing, claim 3
     source = start_at(bootstrap, group, ten, 5)
@@ -147,8 +150,8 @@ def test_a_fetch_gets_the_log_from_the_offset_it_names(bootstrap: str, ten: str,
     assert log_end(bootstrap, ten) == 10
 
 
+@pytest.mark.claim(58)
 def test_seek_rewinds(bootstrap: str, ten: str, group: str) -> None:
-    # claim 58
     source = start_at(bootstrap, group, ten, 0)
     read(source, 10)
     for offset in (8, 6):
@@ -160,6 +163,7 @@ def test_seek_rewinds(bootstrap: str, ten: str, group: str) -> None:
     source.close()
 
 
+@pytest.mark.behaviour(48)
 def test_offsets_for_times(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     base = int(time.time() * 1000) - 100_000
@@ -171,7 +175,7 @@ def test_offsets_for_times(bootstrap: str, topic: str, group: str) -> None:
         assert row.error is None
         return int(row.offset)
 
-    # behaviour 48: the first record not older, inside a compressed batch
+    # the first record not older, inside a compressed batch
     assert [at(base - 5), at(base), at(base + 1), at(base + 4500), at(base + 9000)] == [0, 0, 1, 5, 9]
     assert at(base + 9001) == OFFSET_END
     source.close()
@@ -191,8 +195,8 @@ def test_offsets_for_times(bootstrap: str, topic: str, group: str) -> None:
 # --- commits ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(39)
 def test_commits_move_only_the_partitions_they_name(bootstrap: str, topic: str, group: str) -> None:
-    # claim 39
     create_topic(bootstrap, topic, 3)
     commit(bootstrap, group, {(topic, 0): 1, (topic, 1): 2, (topic, 2): 3})
     commit(bootstrap, group, {(topic, 1): 7}, "why")
@@ -203,8 +207,8 @@ def test_commits_move_only_the_partitions_they_name(bootstrap: str, topic: str, 
     source.close()
 
 
+@pytest.mark.claim(41)
 def test_commit_beyond_what_was_read_loses_records(bootstrap: str, topic: str, group: str) -> None:
-    # claim 41
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(30))
     source = start_at(bootstrap, group, topic, 0)
@@ -216,8 +220,8 @@ def test_commit_beyond_what_was_read_loses_records(bootstrap: str, topic: str, g
     again.close()
 
 
+@pytest.mark.claim(42)
 def test_commit_below_what_was_read_repeats_records(bootstrap: str, ten: str, group: str) -> None:
-    # claim 42
     source = start_at(bootstrap, group, ten, 0)
     assert values(read(source, 10))[-1] == 9
     source.commit(offsets=[TopicPartition(ten, 0, 5)], asynchronous=False)
@@ -227,8 +231,9 @@ def test_commit_below_what_was_read_repeats_records(bootstrap: str, ten: str, gr
     again.close()
 
 
+@pytest.mark.claim(43, 57)
+@pytest.mark.behaviour(9)
 def test_any_offset_is_accepted_and_the_reset_meets_it_later(bootstrap: str, ten: str) -> None:
-    # claim 43, claim 57, behaviour 9
     for reset, expected in (("earliest", [0, 1, 2]), ("latest", [10])):
         group = unique("group")
         commit(bootstrap, group, {(ten, 0): 9})
@@ -251,8 +256,9 @@ def test_any_offset_is_accepted_and_the_reset_meets_it_later(bootstrap: str, ten
     source.close()
 
 
+@pytest.mark.claim(44)
 def test_skipped_records_are_still_there(bootstrap: str, ten: str, group: str) -> None:
-    # claim 44: only 5 of 1 to 5 confirmed (commit 6): the others are skipped, seek finds them
+    # only 5 of 1 to 5 confirmed (commit 6): the others are skipped, seek finds them
     commit(bootstrap, group, {(ten, 0): 6})
     source = start_at(bootstrap, group, ten)
     assert values(read(source, 4)) == [6, 7, 8, 9]
@@ -261,8 +267,8 @@ def test_skipped_records_are_still_there(bootstrap: str, ten: str, group: str) -
     source.close()
 
 
+@pytest.mark.claim(45)
 def test_restart_reads_from_the_commit_a_batch_at_a_time(bootstrap: str, ten: str, group: str) -> None:
-    # claim 45
     commit(bootstrap, group, {(ten, 0): 2})
     source = start_at(bootstrap, group, ten)
     first = eventually(lambda: source.consume(3, timeout=1))
@@ -270,8 +276,8 @@ def test_restart_reads_from_the_commit_a_batch_at_a_time(bootstrap: str, ten: st
     source.close()
 
 
+@pytest.mark.claim(46)
 def test_a_standalone_consumer_commits_under_its_group_id(bootstrap: str, ten: str, group: str) -> None:
-    # claim 46
     source = start_at(bootstrap, group, ten, 0)
     read(source, 4)
     answered = source.commit(offsets=[TopicPartition(ten, 0, 4)], asynchronous=False)
@@ -285,8 +291,9 @@ def test_a_standalone_consumer_commits_under_its_group_id(bootstrap: str, ten: s
     assert group in {row.group_id for row in admin(bootstrap).list_consumer_groups().result(10).valid}
 
 
+@pytest.mark.claim(47)
 def test_the_article_s_loop_commits_ten(bootstrap: str, ten: str, group: str) -> None:
-    # claim 47: poll(1.0), skip None, commit() each: asynchronous by default
+    # poll(1.0), skip None, commit() each: asynchronous by default
     outcomes: list[tuple[Any, int]] = []
     source = consumer(
         bootstrap,
@@ -312,8 +319,8 @@ def test_the_article_s_loop_commits_ten(bootstrap: str, ten: str, group: str) ->
     assert committed(bootstrap, group) == {(ten, 0): 10}
 
 
+@pytest.mark.claim(48)
 def test_without_subscribe_nothing_comes(bootstrap: str, ten: str, group: str) -> None:
-    # claim 48
     source = consumer(bootstrap, group, auto_offset_reset="earliest", max_poll_interval_ms=600_000)
     assert source.poll(1.5) is None
     assert admin(bootstrap).describe_consumer_groups([group])[group].result(10).members == []
@@ -323,17 +330,19 @@ def test_without_subscribe_nothing_comes(bootstrap: str, ten: str, group: str) -
 # --- where reading starts ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(49)
 @pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
 def test_a_commit_beats_the_reset(bootstrap: str, ten: str, group: str, reset: str) -> None:
-    # claim 49
     commit(bootstrap, group, {(ten, 0): 7})
     source = start_at(bootstrap, group, ten, auto_offset_reset=reset)
     assert values(read(source, 3)) == [7, 8, 9]
     source.close()
 
 
+@pytest.mark.claim(2, 50)
+@pytest.mark.behaviour(53)
 def test_earliest_starts_at_the_log_start(bootstrap: str, ten: str, group: str) -> None:
-    # claim 50, claim 2 and behaviour 53: the first retained record, not 0, after trimming
+    # the first retained record, not 0, after trimming
     deleted = admin(bootstrap).delete_records([TopicPartition(ten, 0, 4)])
     assert [future.result(10).low_watermark for future in deleted.values()] == [4]
     source = start_at(bootstrap, group, ten, auto_offset_reset="earliest")
@@ -342,8 +351,9 @@ def test_earliest_starts_at_the_log_start(bootstrap: str, ten: str, group: str) 
     assert publish(bootstrap, ten, [b"10"]) == [10]
 
 
+@pytest.mark.claim(57)
 def test_below_the_log_start_the_reset_applies(bootstrap: str, ten: str) -> None:
-    # claim 57: commit 2, log start 6
+    # commit 2, log start 6
     for future in admin(bootstrap).delete_records([TopicPartition(ten, 0, 6)]).values():
         future.result(10)
     group = unique("group")
@@ -357,8 +367,8 @@ def test_below_the_log_start_the_reset_applies(bootstrap: str, ten: str) -> None
     source.close()
 
 
+@pytest.mark.claim(51)
 def test_latest_starts_at_the_log_end(bootstrap: str, ten: str, group: str) -> None:
-    # claim 51
     source = start_at(bootstrap, group, ten, auto_offset_reset="latest", enable_partition_eof=True)
     settle_at_end(source)
     publish(bootstrap, ten, [b"10"])
@@ -366,8 +376,9 @@ def test_latest_starts_at_the_log_end(bootstrap: str, ten: str, group: str) -> N
     source.close()
 
 
+@pytest.mark.claim(52)
 def test_none_is_an_error_where_nothing_was_committed(bootstrap: str, ten: str, group: str) -> None:
-    # claim 52: librdkafka calls it error and rejects none
+    # librdkafka calls it error and rejects none
     source = start_at(bootstrap, group, ten, auto_offset_reset="error")
     with pytest.raises(KafkaException) as raised:
         read(source, 1)
@@ -380,6 +391,7 @@ def test_none_is_an_error_where_nothing_was_committed(bootstrap: str, ten: str, 
 # --- groups -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(59, 66, 67)
 @pytest.mark.parametrize(
     ("assignor", "shares"),
     [("range", [{0, 1, 2}, {3, 4}]), ("roundrobin", [{0, 2, 4}, {1, 3}])],
@@ -402,8 +414,8 @@ def test_two_members_share_five_partitions(
         assert sorted(shown, key=min) == shares
 
 
+@pytest.mark.claim(64)
 def test_a_member_that_leaves_hands_over_at_its_commit(bootstrap: str, topic: str, group: str) -> None:
-    # claim 64
     create_topic(bootstrap, topic, 4)
     for partition in range(4):
         publish(bootstrap, topic, numbers(25), partition=partition)
@@ -422,8 +434,9 @@ def test_a_member_that_leaves_hands_over_at_its_commit(bootstrap: str, topic: st
         assert set(stays.records) | set(leaves.records) == {(n, k) for n in range(4) for k in range(26)}
 
 
+@pytest.mark.claim(70, 71)
 def test_a_killed_member_is_replaced_when_its_session_ends(bootstrap: str, topic: str, group: str) -> None:
-    # claim 70, claim 71: the survivor's short heartbeats keep it in
+    # the survivor's short heartbeats keep it in
     create_topic(bootstrap, topic, 4)
     with (
         Member("confluent", bootstrap, group, topic) as stays,
@@ -437,8 +450,9 @@ def test_a_killed_member_is_replaced_when_its_session_ends(bootstrap: str, topic
         assert len(admin(bootstrap).describe_consumer_groups([group])[group].result(10).members) == 1
 
 
+@pytest.mark.claim(68)
 def test_cooperative_members_keep_what_they_hold(bootstrap: str, topic: str, group: str) -> None:
-    # claim 68: sizes differ by one at most, survivors keep theirs
+    # sizes differ by one at most, survivors keep theirs
     create_topic(bootstrap, topic, 5)
     with Member("confluent", bootstrap, group, topic, assignor="cooperative-sticky") as one:
         settled([one], 5)
@@ -463,8 +477,8 @@ def test_cooperative_members_keep_what_they_hold(bootstrap: str, topic: str, gro
 # --- the offsets topic ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(76, 77)
 def test_the_offsets_topic_is_internal_and_has_fifty_partitions(bootstrap: str, topic: str, group: str) -> None:
-    # claim 76, claim 77
     create_topic(bootstrap, topic)
     commit(bootstrap, group, {(topic, 0): 1})
     described = admin(bootstrap).describe_topics(TopicCollection([OFFSETS]))[OFFSETS].result(10)
@@ -472,19 +486,20 @@ def test_the_offsets_topic_is_internal_and_has_fifty_partitions(bootstrap: str, 
     assert len(described.partitions) == 50
 
 
+@pytest.mark.claim(3, 79, 82, 83)
+@pytest.mark.behaviour(10, 11)
 @pytest.mark.parametrize(
     ("name", "partition"),
     [("gp-assign-group-1", 17), ("my-group", 12), ("test", 48), ("polygenelubricants", 0)],
 )
 def test_a_commit_is_a_record_of_the_group_s_partition(bootstrap: str, topic: str, name: str, partition: int) -> None:
-    # claim 79, claim 82, claim 83, behaviour 10, behaviour 11
     assert partition_for_group(name, 50) == partition
     create_topic(bootstrap, topic, 2)
     before = time.time() * 1000
     commit(bootstrap, name, {(topic, 0): 1})
     at = log_end(bootstrap, OFFSETS, partition)
     commit(bootstrap, name, {(topic, 0): 41, (topic, 1): 42}, "a note")
-    # claim 3: the log's end is the next record's offset
+    # the log's end is the next record's offset
     assert log_end(bootstrap, OFFSETS, partition) == at + 2
     source = consumer(bootstrap, unique("reader"))
     source.assign([TopicPartition(OFFSETS, partition, at)])
@@ -525,11 +540,13 @@ def _offset_value(data: bytes) -> tuple[int, int, int, str, int]:
 # --- restarts ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(17, 92)
+@pytest.mark.behaviour(20)
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_nothing_acknowledged_is_lost_over_a_restart(
     own_broker: Callable[..., RunningBroker], topic: str, group: str, how: str
 ) -> None:
-    # claim 92, claim 17, behaviour 20: the deleted group stays deleted
+    # the deleted group stays deleted
     broker = own_broker()
     create_topic(broker.bootstrap, topic, 2)
     for partition in (0, 1):
@@ -560,10 +577,12 @@ def test_nothing_acknowledged_is_lost_over_a_restart(
     source.close()
 
 
+@pytest.mark.claim(92)
+@pytest.mark.behaviour(55)
 def test_kill_9_under_load_loses_and_repeats_nothing(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
 ) -> None:
-    # claim 92, behaviour 55: an idempotent producer's records are there once each, every acknowledged commit too
+    # an idempotent producer's records are there once each, every acknowledged commit too
     broker = own_broker()
     create_topic(broker.bootstrap, topic)
     commit(broker.bootstrap, group, {(topic, 0): 0})
@@ -619,10 +638,11 @@ def test_kill_9_under_load_loses_and_repeats_nothing(
     source.close()
 
 
+@pytest.mark.claim(31, part=True)
 def test_a_subscribed_consumer_lives_through_kill_9_of_the_broker(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
 ) -> None:
-    # claim 31 (part): commits pass again after the restart; librdkafka leaves trying again to the caller
+    # commits pass again after the restart; librdkafka leaves trying again to the caller
     broker = own_broker()
     create_topic(broker.bootstrap, topic)
     publish(broker.bootstrap, topic, numbers(10))
@@ -683,8 +703,9 @@ def test_topics_through_admin(bootstrap: str, topic: str) -> None:
     assert raised.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
 
+@pytest.mark.claim(55)
+@pytest.mark.behaviour(23)
 def test_deleting_a_topic_takes_its_offsets_along(bootstrap: str, topic: str, group: str) -> None:
-    # claim 55, behaviour 23
     create_topic(bootstrap, topic)
     kept = unique("topic")
     create_topic(bootstrap, kept)
@@ -698,6 +719,7 @@ def test_deleting_a_topic_takes_its_offsets_along(bootstrap: str, topic: str, gr
     assert publish(bootstrap, topic, numbers(1)) == [0]
 
 
+@pytest.mark.behaviour(22)
 def test_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
     client = admin(bootstrap)
     create_topic(bootstrap, topic, 2)
@@ -711,7 +733,6 @@ def test_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
         assert only.host.strip("/") == "127.0.0.1"
         listed = {row.group_id: row.state for row in client.list_consumer_groups().result(10).valid}
         assert listed[group] == ConsumerGroupState.STABLE
-        # behaviour 22
         with pytest.raises(KafkaException) as raised:
             client.delete_consumer_groups([group])[group].result(10)
         assert raised.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
@@ -726,6 +747,7 @@ def test_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
     assert raised.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
 
 
+@pytest.mark.behaviour(4, 25)
 def test_offsets_through_admin(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     client = admin(bootstrap)
@@ -735,11 +757,11 @@ def test_offsets_through_admin(bootstrap: str, topic: str, group: str) -> None:
     some = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 1)])
     rows = client.list_consumer_group_offsets([some])[group].result(10).topic_partitions
     assert [(row.partition, row.offset) for row in rows] == [(1, 4)]
-    # behaviour 25: an unknown group has no offsets and no error
+    # an unknown group has no offsets and no error
     assert committed(bootstrap, unique("group")) == {}
     with Member("confluent", bootstrap, group, topic) as member:
         settled([member], 2)
-        # behaviour 4: beside members only members commit
+        # beside members only members commit
         answered = client.alter_consumer_group_offsets([wanted])[group].result(10).topic_partitions
         assert {row.error.code() for row in answered} == {KafkaError.UNKNOWN_MEMBER_ID}
 

@@ -83,8 +83,8 @@ def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, codec: 
     source.close()
 
 
+@pytest.mark.claim(63, 65)
 def test_the_first_poll_joins(bootstrap: str, ten: str, group: str) -> None:
-    # claim 63, claim 65
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
     source = consumer(bootstrap, group, ten, auto_offset_reset="earliest")
     eventually(lambda: source.partitions_for_topic(ten))
@@ -97,8 +97,9 @@ def test_the_first_poll_joins(bootstrap: str, ten: str, group: str) -> None:
     client.close()
 
 
+@pytest.mark.claim(39)
+@pytest.mark.claim(29, 32, part=True)
 def test_commits_of_every_kind(bootstrap: str, topic: str, group: str) -> None:
-    # claims 29, 32 (part), claim 39
     create_topic(bootstrap, topic, 2)
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
     publish(bootstrap, topic, numbers(10))
@@ -126,12 +127,13 @@ def test_commits_of_every_kind(bootstrap: str, topic: str, group: str) -> None:
     source.close()
 
 
+@pytest.mark.claim(18, 45, 46)
 def test_a_standalone_consumer_resumes_at_its_commit(bootstrap: str, ten: str, group: str) -> None:
     # claim 45: at most max.poll.records at a time; claim 46
     source, where = assigned(bootstrap, group, ten, max_poll_records=3)
     source.seek(where, 0)
     assert values(eventually(lambda: source.poll(timeout_ms=500).get(where))) == [0, 1, 2]
-    assert source.position(where) == 3  # claim 18
+    assert source.position(where) == 3
     source.commit()
     source.close()
     again, where = assigned(bootstrap, group, ten, max_poll_records=3)
@@ -139,8 +141,8 @@ def test_a_standalone_consumer_resumes_at_its_commit(bootstrap: str, ten: str, g
     again.close()
 
 
+@pytest.mark.claim(49, 50, 51, 52)
 def test_where_reading_starts(bootstrap: str, ten: str) -> None:
-    # claims 49, 50, 51, 52
     committer = unique("group")
     commit(bootstrap, committer, {(ten, 0): 7})
     for reset in ("earliest", "latest", "none"):
@@ -166,8 +168,8 @@ def test_where_reading_starts(bootstrap: str, ten: str) -> None:
     source.close()
 
 
+@pytest.mark.claim(43, 57)
 def test_out_of_range_meets_the_reset(bootstrap: str, ten: str) -> None:
-    # claim 43, claim 57
     group = unique("group")
     commit(bootstrap, group, {(ten, 0): 20})
     source, _ = assigned(bootstrap, group, ten, auto_offset_reset="earliest")
@@ -179,8 +181,9 @@ def test_out_of_range_meets_the_reset(bootstrap: str, ten: str) -> None:
     source.close()
 
 
+@pytest.mark.claim(58)
+@pytest.mark.behaviour(48)
 def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
-    # claim 58, behaviour 48
     create_topic(bootstrap, topic)
     base = int(time.time() * 1000) - 100_000
     publish(bootstrap, topic, numbers(10), timestamps_ms=[base + 1000 * n for n in range(10)], compression_type="gzip")
@@ -194,11 +197,11 @@ def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
     source.close()
 
 
+@pytest.mark.claim(59, 64, 66, 67)
 @pytest.mark.parametrize(("assignor", "shares"), [("range", [{0, 1, 2}, {3, 4}]), ("roundrobin", [{0, 2, 4}, {1, 3}])])
 def test_two_members_and_one_that_leaves(
     bootstrap: str, topic: str, group: str, assignor: str, shares: list[set[int]]
 ) -> None:
-    # claims 59, 64, 66, 67
     create_topic(bootstrap, topic, 5)
     for partition in range(5):
         publish(bootstrap, topic, numbers(10), partition=partition)
@@ -216,8 +219,8 @@ def test_two_members_and_one_that_leaves(
         eventually(lambda: {(n, 10) for n in range(5)} <= set(stays.records))
 
 
+@pytest.mark.claim(70)
 def test_a_killed_member_is_replaced_when_its_session_ends(bootstrap: str, topic: str, group: str) -> None:
-    # claim 70
     create_topic(bootstrap, topic, 4)
     with (
         Member("kafka-python", bootstrap, group, topic) as stays,
@@ -228,8 +231,10 @@ def test_a_killed_member_is_replaced_when_its_session_ends(bootstrap: str, topic
         settled([stays], 4, within_s=20)
 
 
+@pytest.mark.claim(72)
+@pytest.mark.claim(75, part=True)
 def test_a_member_that_does_not_poll_is_out(bootstrap: str, topic: str, group: str) -> None:
-    # claim 72, claim 75 (part): its next commit fails and says so
+    # its next commit fails and says so
     create_topic(bootstrap, topic, 4)
     slow = consumer(bootstrap, group, topic, auto_offset_reset="earliest", max_poll_interval_ms=3000)
     eventually(lambda: slow.partitions_for_topic(topic))  # see member.py
@@ -242,6 +247,7 @@ def test_a_member_that_does_not_poll_is_out(bootstrap: str, topic: str, group: s
     slow.close()
 
 
+@pytest.mark.claim(71, 73)
 def test_heartbeats_go_on_without_polling(bootstrap: str, topic: str, group: str) -> None:
     # claim 73: session 6 s, no poll for longer, still a member; claim 71: so short a stall rebalances nothing
     create_topic(bootstrap, topic, 4)
@@ -265,8 +271,8 @@ def test_heartbeats_go_on_without_polling(bootstrap: str, topic: str, group: str
     idle.close()
 
 
+@pytest.mark.claim(92)
 def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBroker], topic: str, group: str) -> None:
-    # claim 92
     broker = own_broker()
     create_topic(broker.bootstrap, topic)
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", reconnect_backoff_max_ms=300)

@@ -83,8 +83,8 @@ def _not_starting(reply: Any) -> Any:
     return None if reply.error_code in STARTING else reply
 
 
+@pytest.mark.claim(60, 79)
 def test_the_coordinator_leads_the_group_s_partition(wire: Wire, group: str) -> None:
-    # claim 60, claim 79
     found = coordinator(wire, group)
     reply = wire.call(
         METADATA,
@@ -102,8 +102,10 @@ def test_the_coordinator_leads_the_group_s_partition(wire: Wire, group: str) -> 
     assert {row.node_id: (row.host, row.port) for row in reply.brokers}[found.node_id] == (found.host, found.port)
 
 
+@pytest.mark.claim(61, 62, 64)
+@pytest.mark.behaviour(3)
 def test_only_the_leader_learns_who_is_in_and_its_plan_reaches_all(bootstrap: str, group: str) -> None:
-    # claim 61, claim 62, claim 64: each join raises the generation
+    # each join raises the generation
     with Wire(bootstrap, "one") as one, Wire(bootstrap, "two") as two:
         first = joined(one, group)
         alone = one.call(JOIN_GROUP, 9, join(group, first))
@@ -135,7 +137,6 @@ def test_only_the_leader_learns_who_is_in_and_its_plan_reaches_all(bootstrap: st
         shares = {leader.member_id: led.assignment, follower.member_id: followed.assignment}
         assert shares == {first: b"left", second: b"right"}
         assert heartbeat(one, group, again.generation_id, first) == ErrorCode.none
-        # behaviour 3
         assert heartbeat(one, group, again.generation_id - 1, first) == ErrorCode.illegal_generation
         assert heartbeat(one, group, again.generation_id, "who") == ErrorCode.unknown_member_id
 
@@ -163,16 +164,18 @@ def heartbeat(wire: Wire, group: str, generation: int, member: str) -> ErrorCode
     return ErrorCode(wire.call(HEARTBEAT, 4, request).error_code)
 
 
+@pytest.mark.claim(70)
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
 def test_session_timeouts_have_bounds(wire: Wire, group: str, session_ms: int) -> None:
-    # claim 70: 6 s to 30 min are allowed
+    # 6 s to 30 min are allowed
     coordinator(wire, group)
     reply = eventually(lambda: _not_starting(wire.call(JOIN_GROUP, 9, join(group, session_ms=session_ms))))
     assert reply.error_code == ErrorCode.invalid_session_timeout
 
 
+@pytest.mark.claim(70)
 def test_a_silent_member_is_dead_after_its_session(wire: Wire, group: str) -> None:
-    # claim 70: a heartbeat renews the session, silence ends it
+    # a heartbeat renews the session, silence ends it
     member = joined(wire, group)
     generation = wire.call(JOIN_GROUP, 9, join(group, member, session_ms=6000)).generation_id
     sync(wire, group, generation, member, [{"member_id": member, "assignment": b""}])
@@ -210,8 +213,9 @@ def commit_errors(wire: Wire, version: int, request: dict[str, Any]) -> list[Err
     return [ErrorCode(row.error_code) for topic in reply.topics for row in topic.partitions]
 
 
+@pytest.mark.behaviour(1, 8, 9)
 def test_commits_in_every_version(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
-    # behaviours 1, 8, 9: unknown partitions are refused, offsets beyond the log's end are not
+    # unknown partitions are refused, offsets beyond the log's end are not
     create_topic(bootstrap, topic)
     coordinator(wire, group)
     oldest, newest = wire.versions()[OFFSET_COMMIT]
@@ -243,8 +247,8 @@ def fetch_offsets(wire: Wire, group: str, topic: str) -> list[tuple[int, int, st
     ]
 
 
+@pytest.mark.behaviour(2, 3, 4, 5, 25)
 def test_fenced_commits(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
-    # behaviours 2, 3, 4, 25
     create_topic(bootstrap, topic)
     coordinator(wire, group)
     assert fetch_offsets(wire, group, topic) == [(-1, -1, "")]
@@ -254,7 +258,7 @@ def test_fenced_commits(wire: Wire, bootstrap: str, topic: str, group: str) -> N
     member = joined(wire, group)
     generation = wire.call(JOIN_GROUP, 9, join(group, member)).generation_id
     ours = commit_request(group, topic, 5, member=member, generation=generation)
-    # behaviour 5: before the plan is there, commits wait
+    # before the plan is there, commits wait
     assert commit_errors(wire, 8, ours) == [ErrorCode.rebalance_in_progress]
     sync(wire, group, generation, member, [{"member_id": member, "assignment": b""}])
     assert commit_errors(wire, 8, ours) == [ErrorCode.none]
@@ -266,8 +270,8 @@ def test_fenced_commits(wire: Wire, bootstrap: str, topic: str, group: str) -> N
     assert fetch_offsets(wire, group, topic) == [(5, -1, "")]
 
 
+@pytest.mark.behaviour(7)
 def test_too_long_metadata_fails_its_partition_only(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
-    # behaviour 7
     create_topic(bootstrap, topic, 2)
     coordinator(wire, group)
     request = commit_request(group, topic, 4, note="x" * 4097)

@@ -117,7 +117,8 @@ def test_a_pattern_is_resolved_by_the_broker(broker: RunningBroker) -> None:
     reader.consumer.close()
 
 
-def test_members_go_on_where_they_were_when_the_broker_is_killed(broker: RunningBroker) -> None:  # behaviour 36
+@pytest.mark.behaviour(36)
+def test_members_go_on_where_they_were_when_the_broker_is_killed(broker: RunningBroker) -> None:
     topic, group = unique("t"), unique("g")
     create_topic(broker.bootstrap, topic, PARTITIONS)
     fill(broker.bootstrap, topic, 0, 20)
@@ -141,7 +142,8 @@ def test_members_go_on_where_they_were_when_the_broker_is_killed(broker: Running
         reader.consumer.close()
 
 
-def test_old_and_new_members_in_one_group(broker: RunningBroker) -> None:  # behaviour 38
+@pytest.mark.behaviour(38)
+def test_old_and_new_members_in_one_group(broker: RunningBroker) -> None:
     topic, group = unique("t"), unique("g")
     create_topic(broker.bootstrap, topic, PARTITIONS)
     old = Reader(

@@ -103,7 +103,8 @@ def test_a_group_heeds_settings_of_its_own(wire: Wire, bootstrap: str, group: st
     assert milliseconds(member.beat().heartbeat_interval) == 9_000
 
 
-def test_a_group_in_mid_rebalance_survives_kill_9(own_broker: Callable[..., RunningBroker]) -> None:  # behaviour 36
+@pytest.mark.behaviour(36)
+def test_a_group_in_mid_rebalance_survives_kill_9(own_broker: Callable[..., RunningBroker]) -> None:
     broker = own_broker(group_consumer_assignment_interval_ms="0")
     name, group = unique("t"), unique("g")
     with Wire(broker.bootstrap) as wire:

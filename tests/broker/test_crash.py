@@ -48,7 +48,9 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process.kill()
 
 
-def test_kill_9_at_random_moments(broker: BrokerProcess) -> None:  # claim 92, claims 1 and 54, behaviours 20, 36, 55
+@pytest.mark.claim(1, 54, 92)
+@pytest.mark.behaviour(20, 36, 55)
+def test_kill_9_at_random_moments(broker: BrokerProcess) -> None:
     run(broker, seed=1)
 
 

@@ -275,9 +275,10 @@ def test_a_broker_that_is_gone_says_so(topic: str) -> None:
 # --- the clock ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(54)
 @BOTH
 def test_eight_days_later_offsets_have_expired_and_records_are_gone(in_thread: bool, topic: str, group: str) -> None:
-    """claim 54: the group is empty for longer than offsets.retention.minutes, so it is gone; its reset applies."""
+    """The group is empty for longer than offsets.retention.minutes, so it is gone; its reset applies."""
     with odradek.Broker(in_thread=in_thread) as broker:
         servers = broker.bootstrap_servers
         create_topic(servers, topic, retention_ms=str(30 * 86_400_000))
@@ -340,8 +341,8 @@ def test_a_member_is_dead_when_its_session_ends_by_the_clock(broker: odradek.Bro
 # --- faults -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(30)
 def test_a_commit_blocks_until_its_late_answer(broker: odradek.Broker, topic: str, group: str) -> None:
-    """claim 30"""
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     commit(servers, group, {(topic, 0): 1})

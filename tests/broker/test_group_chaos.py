@@ -230,9 +230,11 @@ def drain(broker: RunningBroker, swarm: Swarm, consumed: Consumed, writer: Write
         assert offsets[-1] == ends[partition]
 
 
+@pytest.mark.claim(45, 59, 64, 70)
+@pytest.mark.behaviour(45)
 def test_12_members_come_and_go_for_ten_seconds(
     chaos: Callable[..., tuple[RunningBroker, Swarm, Consumed, Writer]], topic: str, group: str
-) -> None:  # claims 45, 59, 64 and 70; behaviour 45
+) -> None:
     rng = random.Random(12)
     broker, swarm, consumed, writer = chaos(16, 2, 4_000, seed=12)
     for _ in range(6):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from support.brokers import Wire, eventually
 
 import odradek
@@ -14,8 +15,9 @@ from odradek.core.records import OffsetCommitValue, group_key, offset_key, offse
 from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_FETCH, PRODUCE
 
 
+@pytest.mark.claim(87)
 def test_what_cannot_be_read_is_skipped_with_a_counted_warning(group: str) -> None:
-    # claim 87: Apache Kafka serves none of that partition's groups after a record of a known kind that is cut off
+    # Apache Kafka serves none of that partition's groups after a record of a known kind that is cut off
     value = offset_value(OffsetCommitValue(5, -1, "", int(time.time() * 1000)))
     cut_off = [Record(offset_key(group, "flights", 0), value[:length]) for length in (1, 3, 9)]
     strange = [Record(b"\x00\x63of a kind to come", b"\x00\x00"), Record(group_key(group), b"\x00\x03\x00\x01")]

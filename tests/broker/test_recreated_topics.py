@@ -44,8 +44,8 @@ def delete_records(wire: Wire, topic: str, offset: int) -> None:
     assert reply.topics[0].partitions[0].low_watermark == offset
 
 
+@pytest.mark.claim(55, 92)
 def test_a_recreated_topic_loses_nothing_to_its_predecessors_log_start(running: RunningBroker, topic: str) -> None:
-    # claims 55 and 92
     name = TopicPartition(topic, 0)
     with Wire(running.bootstrap) as wire:
         create(wire, topic, internal_segment_bytes="1000")
@@ -88,7 +88,8 @@ def test_what_is_noted_of_topics_that_are_gone_goes_at_start(running: RunningBro
         assert (list_offset(wire, topic, -2), end_offset(wire, topic)) == (0, 1)
 
 
-def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> None:  # claim 55
+@pytest.mark.claim(55)
+def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> None:
     """The broker is killed between the catalogue's change and the tombstones, the topic is created again."""
     settings = BrokerConfig({"offsets.topic.num.partitions": "1"})
 

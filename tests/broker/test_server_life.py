@@ -249,8 +249,9 @@ def test_topics_settings_and_ids_survive(own_broker: Callable[..., RunningBroker
         assert producer_id(wire) not in producer_ids
 
 
+@pytest.mark.claim(55)
 def test_deletion_removes_directories(tmp_path: Path) -> None:
-    # claim 55: created again, it is another topic
+    # created again, it is another topic
     with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
 
         def names() -> list[str]:
@@ -419,8 +420,9 @@ def test_a_start_that_fails_lets_the_directory_go(tmp_path: Path) -> None:
     asyncio.run(start())
 
 
+@pytest.mark.claim(2)
+@pytest.mark.behaviour(53)
 def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    # claim 2, behaviour 53
     running = own_broker()
     with Wire(running.bootstrap) as wire:
         create(wire, topic)
@@ -437,6 +439,7 @@ def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., Ru
         assert produce(wire, topic, [b"d"]).base_offset == 3
 
 
+@pytest.mark.claim(92)
 def test_kill_9_in_the_middle_loses_nothing_acknowledged(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     # claim 92 (records' side)
     running = own_broker()
@@ -525,10 +528,11 @@ def test_auto_creation_follows_the_client_and_the_broker(own_broker: Callable[..
         assert bad.error_code == 17
 
 
+@pytest.mark.behaviour(52)
 def test_a_leader_epoch_begins_where_an_unclean_stop_may_have_cut_the_log(
     own_broker: Callable[..., RunningBroker], topic: str
 ) -> None:
-    # behaviour 52: whoever read on before has to ask where its epoch ended
+    # whoever read on before has to ask where its epoch ended
     running = own_broker()
 
     def epoch(wire: Wire) -> int:

@@ -256,6 +256,7 @@ def test_offsets_out_of_range(wire: Wire, topic: str, offset: int, code: int) ->
     assert wire.call(1, 11, fetch(topic, offset, max_wait_ms=0)).responses[0].partitions[0].error_code == code
 
 
+@pytest.mark.behaviour(52)
 def test_leader_epochs_are_checked(wire: Wire, topic: str) -> None:
     # behaviour 52 (one broker's part)
     create(wire, topic)
@@ -273,9 +274,9 @@ def test_leader_epochs_are_checked(wire: Wire, topic: str) -> None:
 SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
+@pytest.mark.behaviour(47)
 @pytest.mark.parametrize("version", range(1, 12))
 def test_special_times_by_version(wire: Wire, topic: str, version: int) -> None:
-    # behaviour 47
     create(wire, topic)
     produce(wire, topic, [b"a"])
     for timestamp in (-1, -2, -3, -4, -5, -6, -7):
@@ -300,9 +301,10 @@ def idempotent(wire: Wire, topic: str, producer: int, sequence: int, count: int 
     return answer.error_code, answer.base_offset
 
 
+@pytest.mark.behaviour(55)
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_batch_sent_twice_is_kept_once(own_broker: Callable[..., RunningBroker], topic: str, how: str) -> None:
-    # behaviour 55: also after a restart; gaps are refused
+    # also after a restart; gaps are refused
     running = own_broker()
     with Wire(running.bootstrap) as wire:
         create(wire, topic)
@@ -319,8 +321,8 @@ def test_a_batch_sent_twice_is_kept_once(own_broker: Callable[..., RunningBroker
         assert list_offset(wire, topic, -1) == 4
 
 
+@pytest.mark.behaviour(56, part=True)
 def test_a_compacted_topic_names_the_records_without_a_key(wire: Wire, topic: str) -> None:
-    # behaviour 56 (part)
     create(wire, topic, cleanup_policy="compact")
     records = [Record(b"k", b"a"), *(Record(None, b"b") for _ in range(12))]  # type: ignore[arg-type]
     part = {"index": 0, "records": encode_batch(records, now_ms=int(time.time() * 1000))}
@@ -393,8 +395,9 @@ def settled(ask: Callable[[], int]) -> int:
     return code
 
 
+@pytest.mark.claim(87)
 def test_clients_may_not_write_the_offsets_topic(bootstrap: str, wire: Wire, group: str) -> None:
-    # claim 87: INVALID_TOPIC_EXCEPTION, unless the client calls itself __admin_client
+    # INVALID_TOPIC_EXCEPTION, unless the client calls itself __admin_client
     coordinator(wire, group)
     assert produce(wire, "__consumer_offsets", [b"x"]).error_code == 17
     part = {"partition_index": 0, "offset": 0}
@@ -405,19 +408,20 @@ def test_clients_may_not_write_the_offsets_topic(bootstrap: str, wire: Wire, gro
         assert produce(admin, "__consumer_offsets", [b"x"], partition=free).error_code == 0
 
 
+@pytest.mark.claim(78)
 def test_with_too_few_brokers_for_its_replicas_there_is_no_coordinator(
     own_broker: Callable[..., RunningBroker], group: str
 ) -> None:
-    # claim 78
     with Wire(own_broker(offsets_topic_replication_factor="3").bootstrap) as wire:
         assert coordinator(wire, group) == 15
         assert describe(wire, "__consumer_offsets").error_code == 3
 
 
+@pytest.mark.claim(80)
 def test_an_offsets_topic_made_by_hand_counts_from_the_next_start(
     own_broker: Callable[..., RunningBroker], topic: str
 ) -> None:
-    # claim 80: gp-assign-group-1 is then in partition 2 of 5; until the restart there is no coordinator
+    # gp-assign-group-1 is then in partition 2 of 5; until the restart there is no coordinator
     running = own_broker()
     group = "gp-assign-group-1"
     with Wire(running.bootstrap) as wire:
@@ -435,8 +439,9 @@ def test_an_offsets_topic_made_by_hand_counts_from_the_next_start(
         assert wire.call(2, 2, message).topics[0].partitions[0].offset == 1
 
 
+@pytest.mark.claim(81)
 def test_an_offsets_topic_altered_or_deleted_by_hand(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    # claim 81: more partitions lose commits at the restart, since the hash moves; deleted, it is made again
+    # more partitions lose commits at the restart, since the hash moves; deleted, it is made again
     running = own_broker(offsets_topic_num_partitions="5")
     group = next(name for name in map("group-{}".format, range(99)) if _moves(name))
     with Wire(running.bootstrap) as wire:
@@ -462,7 +467,8 @@ def _moves(group: str) -> bool:
     return partition_for_group(group, 5) != partition_for_group(group, 7)
 
 
+@pytest.mark.claim(111, part=True)
 def test_min_insync_replicas_is_capped_at_the_replicas_there_are(wire: Wire, topic: str) -> None:
-    # claim 111 (part): one broker; as Kafka 4.3 does; acks=all on one replica passes although two are asked for
+    # one broker; as Kafka 4.3 does; acks=all on one replica passes although two are asked for
     create(wire, topic, min_insync_replicas="2")
     assert produce(wire, topic, [b"a"]).error_code == 0

@@ -25,9 +25,10 @@ def test_locate_names_partition_and_coordinator(bootstrap: str, admin: Admin, gr
     assert f"Partition    __consumer_offsets-{partition} (of {len(described.partitions)})" in capsys.readouterr().out
 
 
+@pytest.mark.behaviour(40)
 def test_lag_counts_from_the_log_start_and_says_so(
     bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
-) -> None:  # behaviour 40
+) -> None:
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(3)})
     admin.delete_records({first: 8})

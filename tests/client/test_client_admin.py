@@ -62,7 +62,8 @@ def test_offsets_by_place_and_time(admin: Admin, filled: str) -> None:
         admin.list_offsets({TopicPartition(filled, 7): LATEST})
 
 
-def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: str) -> None:  # claim 39
+@pytest.mark.claim(39, 43)
+def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: str) -> None:
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(3, 0, "by hand")})
     assert admin.list_group_offsets(group) == {first: OffsetAndMetadata(3, 0, "by hand")}
@@ -75,7 +76,8 @@ def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: s
     assert admin.list_group_offsets(group, []) == {}
 
 
-def test_a_group_that_does_not_exist_has_no_offsets(admin: Admin, group: str) -> None:  # behaviour 25
+@pytest.mark.behaviour(25)
+def test_a_group_that_does_not_exist_has_no_offsets(admin: Admin, group: str) -> None:
     assert admin.list_group_offsets(group) == {}
     with pytest.raises(GroupIdNotFound, match=f"group {group} not found"):
         admin.describe_groups([group])
@@ -83,7 +85,8 @@ def test_a_group_that_does_not_exist_has_no_offsets(admin: Admin, group: str) ->
         admin.delete_groups([group])
 
 
-def test_a_partition_that_does_not_exist_is_refused(admin: Admin, filled: str, group: str) -> None:  # behaviour 9
+@pytest.mark.behaviour(9)
+def test_a_partition_that_does_not_exist_is_refused(admin: Admin, filled: str, group: str) -> None:
     with pytest.raises(UnknownTopic, match=f"{filled}-9 does not exist"):
         admin.alter_group_offsets(group, {TopicPartition(filled, 9): OffsetAndMetadata(1)})
 
@@ -97,6 +100,7 @@ def test_offsets_and_groups_are_deleted(admin: Admin, filled: str, group: str) -
     assert admin.list_group_offsets(group) == {}
 
 
+@pytest.mark.behaviour(21, 22)
 def test_a_group_with_members(admin: Admin, bootstrap: str, filled: str, group: str) -> None:
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "me", "auto.offset.reset": "earliest"}
@@ -112,9 +116,9 @@ def test_a_group_with_members(admin: Admin, bootstrap: str, filled: str, group: 
     assert set(member.assignment) == set(admin.partitions(filled))
     with pytest.raises(GroupNotEmpty, match=f"group {group} has live members: stop them"):
         admin.alter_group_offsets(group, {TopicPartition(filled, 0): OffsetAndMetadata(1)})
-    with pytest.raises(GroupNotEmpty, match="has live members"):  # behaviour 22
+    with pytest.raises(GroupNotEmpty, match="has live members"):
         admin.delete_groups([group])
-    with pytest.raises(KafkaError, match="GROUP_SUBSCRIBED_TO_TOPIC"):  # behaviour 21
+    with pytest.raises(KafkaError, match="GROUP_SUBSCRIBED_TO_TOPIC"):
         admin.delete_group_offsets(group, [TopicPartition(filled, 0)])
     (listed,) = [row for row in admin.list_groups(states=["Stable"]) if row.group_id == group]
     assert (listed.protocol_type, listed.state, listed.type.lower()) == ("consumer", "Stable", "classic")
@@ -122,7 +126,8 @@ def test_a_group_with_members(admin: Admin, bootstrap: str, filled: str, group: 
     assert admin.describe_groups([group])[group].state == "Empty"
 
 
-def test_the_coordinator_leads_the_groups_partition(admin: Admin, group: str) -> None:  # claim 60
+@pytest.mark.claim(60)
+def test_the_coordinator_leads_the_groups_partition(admin: Admin, group: str) -> None:
     node = admin.coordinator(group)
     offsets_topic = admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC]
     number = partition_for_group(group, len(offsets_topic.partitions))
@@ -215,7 +220,8 @@ def test_a_closed_admin_says_so(bootstrap: str) -> None:
         made.topics()
 
 
-def test_metadata_too_large_fails(admin: Admin, filled: str, group: str) -> None:  # behaviour 7
+@pytest.mark.behaviour(7)
+def test_metadata_too_large_fails(admin: Admin, filled: str, group: str) -> None:
     first, second = admin.partitions(filled)
     with pytest.raises(KafkaError) as caught:
         admin.alter_group_offsets(group, {first: OffsetAndMetadata(1, -1, "x" * 5000), second: OffsetAndMetadata(2)})

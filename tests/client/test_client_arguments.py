@@ -199,17 +199,19 @@ def test_settings_of_a_producer_are_named_as_they_were_written(setting: str, tol
         Producer({"bootstrap.servers": "h:1", setting: "soon"})
 
 
+@pytest.mark.claim(53)
 @pytest.mark.parametrize(("policy", "back_ms"), [
     ("by_duration:P1D", 86_400_000), ("by_duration:p1dt1h", 90_000_000), ("by_duration:PT0S", 0),
     ("by_duration:+PT1,5S", 1_500), ("by_duration:PT1.S", 1_000), ("by_duration:P99999999999D", 10**15),
 ])  # fmt: skip
-def test_durations_are_written_as_in_java(policy: str, back_ms: int) -> None:  # claim 53
+def test_durations_are_written_as_in_java(policy: str, back_ms: int) -> None:
     now_ms = 10**12
     assert reset_timestamp(policy, now_ms) == max(0, now_ms - back_ms)
 
 
+@pytest.mark.claim(53)
 @pytest.mark.parametrize("policy", ["", "P", "PT", "1h", "P1W", "P1DT", "PT1H1H", "-PT1H", "PT-1H"])
-def test_durations_that_are_none_are_refused(policy: str) -> None:  # claim 53
+def test_durations_that_are_none_are_refused(policy: str) -> None:
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         reset_timestamp(f"by_duration:{policy}", 10**12)
 
@@ -250,8 +252,9 @@ PLANS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [
 ]
 
 
+@pytest.mark.claim(59)
 @pytest.mark.parametrize(("plan", "kind", "told"), PLANS)
-def test_a_plan_that_cannot_be_is_raised_by_the_poll(  # claim 59
+def test_a_plan_that_cannot_be_is_raised_by_the_poll(
     consumer: Make, filled: str, plan: Callable[[list[str]], Any], kind: type[Exception], told: str
 ) -> None:
     one = consumer(partition_assignment_strategy=Odd(plan))

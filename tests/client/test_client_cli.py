@@ -27,9 +27,10 @@ def committed(admin: Admin, filled: str, group: str) -> str:
     return group
 
 
+@pytest.mark.claim(19, 99)
 def test_describe_prints_what_kafkas_tool_prints(
     bootstrap: str, committed: str, kafka_cp: str, capsys: Capture
-) -> None:  # claims 19 and 99
+) -> None:
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     arguments = ["--bootstrap-server", bootstrap, "--describe", "--group", committed]
     command = [*kafka_command(kafka_cp), tool, *arguments]
@@ -40,7 +41,8 @@ def test_describe_prints_what_kafkas_tool_prints(
     assert ours.err == theirs.stderr
 
 
-def test_describe(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:  # claim 19
+@pytest.mark.claim(19)
+def test_describe(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
     assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) == 0
     said = capsys.readouterr()
     blank, head, *rows = said.out.splitlines()
@@ -62,7 +64,8 @@ def test_describe_as_json(bootstrap: str, committed: str, filled: str, capsys: C
     }  # fmt: skip
 
 
-def test_dead_addresses_are_lived_with(bootstrap: str, committed: str, capsys: Capture) -> None:  # claims 93 and 99
+@pytest.mark.claim(93, 99)
+def test_dead_addresses_are_lived_with(bootstrap: str, committed: str, capsys: Capture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dead = f"127.0.0.1:{listener.getsockname()[1]}"
     assert run(["groups", "describe", "--group", committed, "-b", f"{dead},{bootstrap},{dead}"]) == 0
@@ -71,6 +74,7 @@ def test_dead_addresses_are_lived_with(bootstrap: str, committed: str, capsys: C
     assert capsys.readouterr() == ("", f"odradek: cannot reach {dead}: connection refused\n")
 
 
+@pytest.mark.behaviour(23)
 def test_a_topic_that_was_deleted_since(bootstrap: str, admin: Admin, committed: str, filled: str) -> None:
     """Its offsets go with it (behaviour 23); a table asked for just then must not fail."""
     admin.delete_topics([filled])
@@ -118,9 +122,10 @@ def test_list(bootstrap: str, committed: str, capsys: Capture) -> None:
     assert committed not in [row["group"] for row in json.loads(capsys.readouterr().out)]
 
 
+@pytest.mark.claim(83, 85, 100)
 def test_dump_prints_the_lines_that_kafka_users_know(
     bootstrap: str, admin: Admin, committed: str, filled: str, capsys: Capture
-) -> None:  # claims 83, 85 and 100
+) -> None:
     admin.delete_group_offsets(committed, [TopicPartition(filled, 0)])
     assert run(["offsets", "dump", "--group", committed, "-b", bootstrap]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -131,7 +136,8 @@ def test_dump_prints_the_lines_that_kafka_users_know(
     assert lines[2:] == [f"[{committed},{filled},0]::NULL"]
 
 
-def test_dump_as_kafka_4_prints_it(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:  # claim 100
+@pytest.mark.claim(100)
+def test_dump_as_kafka_4_prints_it(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
     assert run(["offsets", "dump", "--group", committed, "--json", "--max", "1", "-b", bootstrap]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     entry = json.loads(line)
@@ -140,9 +146,10 @@ def test_dump_as_kafka_4_prints_it(bootstrap: str, committed: str, filled: str, 
     assert (entry["value"]["data"]["offset"], entry["value"]["data"]["metadata"]) == (5, "note")
 
 
+@pytest.mark.claim(84, 86)
 def test_dump_shows_records_of_every_kind(
     bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
-) -> None:  # claims 84 and 86
+) -> None:
     """Both protocols' groups: generations and members as well as commits, as lines and as JSON."""
     kinds: dict[str, set[str]] = {}
     numbers: dict[str, set[int]] = {}
@@ -190,7 +197,8 @@ def test_dump_of_all_groups_holds_this_one(bootstrap: str, committed: str, fille
     assert f"[{committed},{filled},1]::OffsetAndMetadata(offset=20," in capsys.readouterr().out
 
 
-def test_the_groups_partition_is_where_its_records_are(admin: Admin, committed: str) -> None:  # claim 79
+@pytest.mark.claim(79)
+def test_the_groups_partition_is_where_its_records_are(admin: Admin, committed: str) -> None:
     from odradek.client import offsets_topic
 
     count = len(offsets_topic.partitions(admin))

@@ -108,12 +108,14 @@ def dead_address() -> str:
 # --- finding a broker -------------------------------------------------------------------------------------------
 
 
-def test_dead_addresses_are_passed_over(cluster: ScriptedCluster) -> None:  # claims 93 and 99
+@pytest.mark.claim(93, 99)
+def test_dead_addresses_are_passed_over(cluster: ScriptedCluster) -> None:
     with Admin(f"{dead_address()},{cluster.bootstrap}") as admin:
         assert admin.topics() == ["t"]
 
 
-def test_a_silent_address_delays_only_a_little(cluster: ScriptedCluster) -> None:  # claim 93
+@pytest.mark.claim(93)
+def test_a_silent_address_delays_only_a_little(cluster: ScriptedCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         started = time.monotonic()
@@ -177,13 +179,15 @@ def test_a_broker_that_starts_late_is_waited_for() -> None:
 # --- leaders and coordinators -----------------------------------------------------------------------------------
 
 
-def test_leader_and_followers_are_found(cluster: ScriptedCluster) -> None:  # claim 94
+@pytest.mark.claim(94)
+def test_leader_and_followers_are_found(cluster: ScriptedCluster) -> None:
     cluster.leader = 2
     found = PartitionReader(ClientConfig(cluster.bootstrap), T0).describe()
     assert (found.leader, found.replicas, found.isr) == (2, (1, 2), (1, 2))
 
 
-def test_the_wrong_broker_says_so_and_the_right_one_is_asked(cluster: ScriptedCluster) -> None:  # claim 94
+@pytest.mark.claim(94)
+def test_the_wrong_broker_says_so_and_the_right_one_is_asked(cluster: ScriptedCluster) -> None:
     reader = PartitionReader(ClientConfig(cluster.bootstrap, **QUICK), T0)
     assert reader.fetch(0).next_offset == 10
     cluster.leader = 2
@@ -192,7 +196,8 @@ def test_the_wrong_broker_says_so_and_the_right_one_is_asked(cluster: ScriptedCl
     assert cluster.brokers[2].count(FETCH) == 1
 
 
-def test_leader_changes_while_reading_without_gap_or_repeat(cluster: ScriptedCluster) -> None:  # claim 96
+@pytest.mark.claim(96)
+def test_leader_changes_while_reading_without_gap_or_repeat(cluster: ScriptedCluster) -> None:
     served = iter([1, 2, 1])
 
     def move_then_answer(node: int) -> Any:
@@ -213,7 +218,8 @@ def test_leader_changes_while_reading_without_gap_or_repeat(cluster: ScriptedClu
     assert all(broker.count(FETCH) for broker in cluster.brokers.values())
 
 
-def test_a_leader_that_dies_while_reading(cluster: ScriptedCluster) -> None:  # claim 96
+@pytest.mark.claim(96)
+def test_a_leader_that_dies_while_reading(cluster: ScriptedCluster) -> None:
     first = cluster.brokers[1]
 
     def die_after_one(message: Any, version: int) -> Any:
@@ -227,6 +233,7 @@ def test_a_leader_that_dies_while_reading(cluster: ScriptedCluster) -> None:  # 
     assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
 
 
+@pytest.mark.behaviour(52)
 def test_lost_records_are_noticed_when_the_leader_changes(cluster: ScriptedCluster) -> None:
     """An unclean election: the new leader's log parts from what was read at offset 8 (behaviour 52, client side)."""
     cluster.fall_over()
@@ -271,8 +278,9 @@ def test_committing_beside_live_members_says_what_to_do(cluster: ScriptedCluster
         admin.alter_group_offsets("g", {T0: OffsetAndMetadata(1)})
 
 
+@pytest.mark.claim(95)
 def test_reading_asks_for_metadata_and_records_and_nothing_else(cluster: ScriptedCluster) -> None:
-    """Whoever reads without a group keeps track of offsets; nothing is committed or joined. # claim 95"""
+    """Whoever reads without a group keeps track of offsets; nothing is committed or joined."""
     assert offsets(read_range(cluster.bootstrap, T0, 4, 25, **QUICK)) == list(range(4, 25))
     asked = [row for broker in cluster.brokers.values() for row in broker.asked]
     assert {key for key, _, _ in asked} == {API_VERSIONS, METADATA, FETCH}

@@ -25,7 +25,8 @@ def offsets(batches: Iterator[Any]) -> list[int]:
     return [offset for one in batches for offset in one.column("offset").to_pylist()]
 
 
-def test_a_fetch_names_an_offset_and_gets_the_log_from_there(admin: Admin, filled: str) -> None:  # claim 5
+@pytest.mark.claim(5)
+def test_a_fetch_names_an_offset_and_gets_the_log_from_there(admin: Admin, filled: str) -> None:
     reader = PartitionReader(admin.config, TopicPartition(filled, 0), columns=COLUMNS)
     fetched = reader.fetch(5)
     (batch,) = fetched.record_batches
@@ -39,7 +40,8 @@ def test_a_fetch_names_an_offset_and_gets_the_log_from_there(admin: Admin, fille
     assert (fetched.next_offset, fetched.high_watermark, fetched.log_start_offset) == (10, 10, 0)
 
 
-def test_each_fetch_says_what_it_wants(admin: Admin, publish: Any, topic: str) -> None:  # claim 95
+@pytest.mark.claim(95)
+def test_each_fetch_says_what_it_wants(admin: Admin, publish: Any, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 2, 1)])
     publish(topic, {0: 300}, **{"batch.num.messages": 10})
     reader = PartitionReader(admin.config, TopicPartition(topic, 0), columns=("offset",))
@@ -51,17 +53,19 @@ def test_each_fetch_says_what_it_wants(admin: Admin, publish: Any, topic: str) -
     assert reader.fetch(300, max_wait_ms=10).record_batches == ()
 
 
-def test_records_are_read_repeatedly_and_in_part(admin: Admin, filled: str) -> None:  # claims 6 and 97
+@pytest.mark.claim(6, 58, 97)
+def test_records_are_read_repeatedly_and_in_part(admin: Admin, filled: str) -> None:
     reader = PartitionReader(admin.config, TopicPartition(filled, 1))
     assert [offsets(iter(reader.fetch(7).record_batches)) for _ in range(3)] == [[7, 8, 9]] * 3
     assert offsets(reader.read(8, 10)) == [8, 9]
-    assert offsets(reader.read(6, 8)) == [6, 7]  # claim 58: going back
+    assert offsets(reader.read(6, 8)) == [6, 7]  # going back
     values = [value for one in reader.read(0, 10) for value in one.column("value").to_pylist()]
     assert values == [f"1:{number}".encode() for number in range(10)]
 
 
+@pytest.mark.claim(10)
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec(admin: Admin, publish: Any, topic: str, codec: str) -> None:  # claim 10
+def test_every_codec(admin: Admin, publish: Any, topic: str, codec: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish(topic, {0: 2_000}, **{"compression.type": codec})
     read = list(read_range(admin.config, (topic, 0), 13, 1_987, max_partition_fetch_bytes=20_000))
@@ -188,8 +192,9 @@ def test_a_reader_that_is_dropped_half_way_leaves_the_connection_usable(admin: A
     assert offsets(read_range(admin.config, (filled, 0), 0, 10)) == list(range(10))
 
 
+@pytest.mark.claim(98)
 def test_once_only_by_ones_own_transaction(admin: Admin, publish: Any, topic: str, tmp_path: Path) -> None:
-    """Results and offset in one transaction of the user's database, and a start from there. # claim 98"""
+    """Results and offset in one transaction of the user's database, and a start from there."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish(topic, {0: 400}, **{"batch.num.messages": 20})
     database = sqlite3.connect(tmp_path / "results.db", isolation_level=None)

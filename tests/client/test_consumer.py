@@ -72,7 +72,8 @@ def test_a_group_of_one_reads_all_as_columns(consumer: Make, filled: str) -> Non
     assert one.lag() == dict.fromkeys(offsets_of(filled, 0, 1), 0)
 
 
-def test_position_moves_with_poll_and_commit_does_not(consumer: Make, filled: str) -> None:  # claims 17, 18 and 29
+@pytest.mark.claim(17, 18, 29)
+def test_position_moves_with_poll_and_commit_does_not(consumer: Make, filled: str) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(max_poll_records=5)
     one.assign([tp])
@@ -85,7 +86,8 @@ def test_position_moves_with_poll_and_commit_does_not(consumer: Make, filled: st
     assert read(again, 5) == [(0, n) for n in range(5, 10)]
 
 
-def test_without_commits_two_runs_read_the_same(consumer: Make, filled: str) -> None:  # claim 28
+@pytest.mark.claim(28)
+def test_without_commits_two_runs_read_the_same(consumer: Make, filled: str) -> None:
     for _ in range(2):
         one = consumer()
         one.subscribe([filled])
@@ -93,8 +95,9 @@ def test_without_commits_two_runs_read_the_same(consumer: Make, filled: str) -> 
         one.close()
 
 
+@pytest.mark.claim(20)
 def test_polling_writes_nothing_into_the_offsets_topic(consumer: Make, admin: Admin, filled: str, group: str) -> None:
-    one = consumer()  # claim 20
+    one = consumer()
     one.assign(offsets_of(filled, 0, 1))
     one.commit({TopicPartition(filled, 0): 0})
     place = TopicPartition("__consumer_offsets", _partition_of(admin, group))
@@ -111,8 +114,10 @@ def _partition_of(admin: Admin, group: str) -> int:
     return partition_for_group(group, len(admin.partitions("__consumer_offsets")))
 
 
+@pytest.mark.claim(23)
+@pytest.mark.claim(22, part=True)
 def test_auto_commit_takes_what_earlier_polls_returned(consumer: Make, admin: Admin, filled: str, group: str) -> None:
-    (tp,) = offsets_of(filled, 0)  # claims 22 and 23
+    (tp,) = offsets_of(filled, 0)
     one = consumer(enable_auto_commit=True, auto_commit_interval_ms=0, max_poll_records=4)
     one.assign([tp])
     assert read(one, 4) == [(0, n) for n in range(4)]
@@ -124,9 +129,10 @@ def test_auto_commit_takes_what_earlier_polls_returned(consumer: Make, admin: Ad
     assert admin.list_group_offsets(group)[tp].offset == 8
 
 
+@pytest.mark.claim(21, 25, 27, part=True)
 def test_auto_commit_waits_for_its_interval_and_repeats_after_a_crash(
     consumer: Make, admin: Admin, filled: str, group: str
-) -> None:  # claims 21, 25 and 27
+) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000, max_poll_records=3)
     one.assign([tp])
@@ -137,7 +143,9 @@ def test_auto_commit_waits_for_its_interval_and_repeats_after_a_crash(
     assert read(again, 10)[0] == (0, 0)
 
 
-def test_at_most_once_loses_and_at_least_once_repeats(consumer: Make, filled: str) -> None:  # claims 24 and 37
+@pytest.mark.claim(37)
+@pytest.mark.claim(24, part=True)
+def test_at_most_once_loses_and_at_least_once_repeats(consumer: Make, filled: str) -> None:
     (tp,) = offsets_of(filled, 0)
     early = consumer(max_poll_records=5)
     early.assign([tp])
@@ -151,7 +159,8 @@ def test_at_most_once_loses_and_at_least_once_repeats(consumer: Make, filled: st
     assert read(late, 2) == [(0, 5), (0, 6)]
 
 
-def test_commits_of_each_kind(consumer: Make, filled: str) -> None:  # claims 32 and 39
+@pytest.mark.claim(32, 39)
+def test_commits_of_each_kind(consumer: Make, filled: str) -> None:
     zero, one_ = offsets_of(filled, 0, 1)
     one = consumer()
     one.assign([zero, one_])
@@ -164,8 +173,9 @@ def test_commits_of_each_kind(consumer: Make, filled: str) -> None:  # claims 32
     assert one.committed([zero, one_]) == {zero: (4, -1, ""), one_: (7, 0, "note")}
 
 
+@pytest.mark.claim(35, 40, part=True)
 def test_commit_every_hundred_records(consumer: Make, admin: Admin, publish: Any, topic: str) -> None:
-    admin.create_topics([NewTopic(topic, 1, 1)])  # claims 35 and 40
+    admin.create_topics([NewTopic(topic, 1, 1)])
     publish(topic, {0: 450})
     tp = TopicPartition(topic, 0)
     one = consumer(max_poll_records=5_000)
@@ -197,8 +207,9 @@ def test_iteration_counts_a_record_as_done_when_the_next_is_asked_for(consumer: 
     assert read(one, 7)[0] == (0, 3)
 
 
+@pytest.mark.claim(49, 50, 51, 52)
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10), ("none", None)])
-def test_where_reading_starts(consumer: Make, filled: str, reset: str, first: int | None) -> None:  # claims 49 to 52
+def test_where_reading_starts(consumer: Make, filled: str, reset: str, first: int | None) -> None:
     zero, one_ = offsets_of(filled, 0, 1)
     one = consumer(auto_offset_reset=reset)
     one.commit({zero: 6})
@@ -211,8 +222,9 @@ def test_where_reading_starts(consumer: Make, filled: str, reset: str, first: in
     assert (one.position(zero), one.position(one_)) == (6, first)
 
 
+@pytest.mark.claim(43, 57)
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
-def test_out_of_range_meets_the_reset(consumer: Make, filled: str, reset: str) -> None:  # claims 43 and 57
+def test_out_of_range_meets_the_reset(consumer: Make, filled: str, reset: str) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(auto_offset_reset=reset)
     one.commit({tp: 20})
@@ -226,7 +238,8 @@ def test_out_of_range_meets_the_reset(consumer: Make, filled: str, reset: str) -
         eventually(lambda: (one.poll(0.1), one.position(tp) == 10)[1])
 
 
-def test_seek_pause_and_times(consumer: Make, filled: str) -> None:  # claim 58
+@pytest.mark.claim(58)
+def test_seek_pause_and_times(consumer: Make, filled: str) -> None:
     zero, one_ = offsets_of(filled, 0, 1)
     one = consumer()
     one.assign([zero, one_])
@@ -285,7 +298,8 @@ def test_a_paused_partition_keeps_no_more_than_its_own_records(
     assert [n for partition, n in found if partition == 1] == list(range(5_000))
 
 
-def test_by_duration(consumer: Make, filled: str) -> None:  # claim 53
+@pytest.mark.claim(53)
+def test_by_duration(consumer: Make, filled: str) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(auto_offset_reset="by_duration:P36500D")
     one.assign([tp])
@@ -295,8 +309,9 @@ def test_by_duration(consumer: Make, filled: str) -> None:  # claim 53
     assert other.position(tp) == 10
 
 
+@pytest.mark.claim(26, 59, 64)
 def test_two_members_share_and_hand_over_at_the_commit(consumer: Make, admin: Admin, filled: str, group: str) -> None:
-    told: list[tuple[str, list[TopicPartition]]] = []  # claims 26, 59 and 64
+    told: list[tuple[str, list[TopicPartition]]] = []
     first = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000)
     first.subscribe(
         [filled],
@@ -322,7 +337,8 @@ def test_two_members_share_and_hand_over_at_the_commit(consumer: Make, admin: Ad
     eventually(lambda: (second.poll(0.05), second.assignment() == set(both))[1], within_s=30)
 
 
-def test_cooperative_members_keep_what_they_hold(consumer: Make, admin: Admin, topic: str) -> None:  # claim 68
+@pytest.mark.claim(68)
+def test_cooperative_members_keep_what_they_hold(consumer: Make, admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 4, 1)])
     lost: list[TopicPartition] = []
     settings = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -416,7 +432,8 @@ def test_wakeup_ends_a_poll(consumer: Make, filled: str) -> None:
     timer.join()
 
 
-def test_what_contradicts_is_refused(consumer: Make, bootstrap: str, filled: str) -> None:  # claims 46 and 69
+@pytest.mark.claim(46, 69)
+def test_what_contradicts_is_refused(consumer: Make, bootstrap: str, filled: str) -> None:
     one = consumer()
     with pytest.raises(IllegalState):
         one.poll(0)
@@ -435,7 +452,8 @@ def test_what_contradicts_is_refused(consumer: Make, bootstrap: str, filled: str
         alone.poll(0)
 
 
-def test_why_a_commit_is_refused_is_said(consumer: Make, filled: str) -> None:  # claim 69
+@pytest.mark.claim(69)
+def test_why_a_commit_is_refused_is_said(consumer: Make, filled: str) -> None:
     first = consumer(group_instance_id="one")
     first.subscribe([filled])
     eventually(lambda: (first.poll(0.1), first.assignment())[1])
@@ -465,6 +483,7 @@ def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
         assert eventually(lambda: one.partitions_for(topic)) == [TopicPartition(topic, n) for n in range(4)]
 
 
+@pytest.mark.claim(53)
 @pytest.mark.parametrize(("settings", "told"), [
     ({"auto.offset.rest": "earliest"}, "auto.offset.reset"), ({"auto_offset_reset": "soon"}, "by_duration"),
     ({"max_poll_records": 0}, "max_poll_records"), ({"heartbeat_interval_ms": 45_000}, "session_timeout_ms"),
@@ -474,6 +493,6 @@ def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
     ({"key.deserializer": "org…"}, "key.deserializer: keys come as bytes"), ({"sasl.mechanism": "PLAIN"}, "PLAINTEXT"),
     ({"security_protocol": "SSL"}, "only PLAINTEXT is supported: leave it out"),
 ])  # fmt: skip
-def test_ill_settings_name_the_remedy(settings: dict[str, Any], told: str) -> None:  # claim 53
+def test_ill_settings_name_the_remedy(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Consumer({"bootstrap.servers": "127.0.0.1:1"} | settings)

@@ -34,7 +34,8 @@ def same(*members: str, topics: tuple[str, ...] = ("t",)) -> dict[str, Subscript
     return {member: Subscription(topics) for member in members}
 
 
-def test_range_gives_five_partitions_to_two_members() -> None:  # claim 66
+@pytest.mark.claim(66)
+def test_range_gives_five_partitions_to_two_members() -> None:
     assert numbers(RangeAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 1, 2], "b": [3, 4]}
 
 
@@ -44,7 +45,8 @@ def test_range_counts_each_topic_by_itself() -> None:
     assert plan["b"] == [("t", 2), ("u", 2)]
 
 
-def test_round_robin_gives_five_partitions_to_two_members() -> None:  # claim 67
+@pytest.mark.claim(67)
+def test_round_robin_gives_five_partitions_to_two_members() -> None:
     assert numbers(RoundRobinAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 2, 4], "b": [1, 3]}
 
 
@@ -54,11 +56,13 @@ def test_round_robin_skips_who_does_not_read_the_topic() -> None:
     assert plan == {"a": [("t", 0)], "b": [("t", 1), ("u", 0), ("u", 1)]}
 
 
-def test_sticky_afresh() -> None:  # claim 68
+@pytest.mark.claim(68)
+def test_sticky_afresh() -> None:
     assert numbers(StickyAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 2, 4], "b": [1, 3]}
 
 
-def test_sticky_keeps_what_members_have() -> None:  # claim 68
+@pytest.mark.claim(68)
+def test_sticky_keeps_what_members_have() -> None:
     def member(*held: int) -> Subscription:
         return Subscription(("t",), encode_sticky_memory([TopicPartition("t", n) for n in held], 3))
 
@@ -101,12 +105,13 @@ def test_static_members_come_first_in_the_order_of_their_names() -> None:
 TOPICS = ("t", "u", "v")
 
 
+@pytest.mark.claim(59)
 @given(
     st.dictionaries(st.text("abc", min_size=1, max_size=2), st.sets(st.sampled_from(TOPICS), min_size=1), max_size=6),
     st.fixed_dictionaries({topic: st.integers(0, 7) for topic in TOPICS}),
     st.data(),
 )
-def test_plans_are_complete_disjoint_and_allowed(  # claim 59
+def test_plans_are_complete_disjoint_and_allowed(
     groups: dict[str, set[str]], counts: dict[str, int], data: st.DataObject
 ) -> None:
     def owned(topics: set[str]) -> tuple[TopicPartition, ...]:

@@ -45,9 +45,8 @@ class Failure(Exception):
     pass
 
 
-def test_what_a_block_fails_at_is_not_committed(
-    bootstrap: str, admin: Admin, ten: TopicPartition, group: str
-) -> None:  # claims 23 and 37
+@pytest.mark.claim(23, 37)
+def test_what_a_block_fails_at_is_not_committed(bootstrap: str, admin: Admin, ten: TopicPartition, group: str) -> None:
     """The automatic commit at the end of a ``with`` block covers what was polled before the poll it failed at."""
 
     def block(fail: bool) -> list[int]:
@@ -133,10 +132,11 @@ def test_a_loop_that_is_left_loses_nothing(bootstrap: str, ten: TopicPartition, 
         assert after.committed([ten])[ten].offset == 6  # type: ignore[union-attr]
 
 
+@pytest.mark.claim(41, 42)
 @pytest.mark.parametrize(
     ("commit", "first"),
     [(20, 20), (5, 5), (10, 10)],
-    ids=["loses 10 to 19", "repeats 5 to 9", "neither"],  # claims 41 and 42
+    ids=["loses 10 to 19", "repeats 5 to 9", "neither"],
 )
 def test_what_a_wrong_commit_costs(
     bootstrap: str, admin: Admin, publish: Any, topic: str, group: str, commit: int, first: int
@@ -153,9 +153,10 @@ def test_what_a_wrong_commit_costs(
         assert polled(after) == list(range(first, 30))
 
 
+@pytest.mark.claim(44)
 def test_records_that_were_skipped_are_still_there(
     bootstrap: str, admin: Admin, ten: TopicPartition, group: str
-) -> None:  # claim 44
+) -> None:
     """Of 1 to 5 only 5 is confirmed. Its own offset would bring it again; ``next_offset`` is what to commit."""
     with Consumer(bootstrap, group_id=group, enable_auto_commit=False, max_poll_records=6, **QUICK) as one:
         one.assign([ten])
@@ -173,9 +174,8 @@ def test_records_that_were_skipped_are_still_there(
         assert polled(again)[0] == 5
 
 
-def test_by_default_a_group_is_planned_by_range(
-    bootstrap: str, admin: Admin, ten: TopicPartition, group: str
-) -> None:  # claim 65
+@pytest.mark.claim(65)
+def test_by_default_a_group_is_planned_by_range(bootstrap: str, admin: Admin, ten: TopicPartition, group: str) -> None:
     with Consumer(bootstrap, group_id=group, **QUICK) as one:
         one.subscribe([ten.topic])
         eventually(lambda: (one.poll(0.2), one.assignment())[1], within_s=30)
@@ -225,9 +225,10 @@ with Consumer(bootstrap, max_poll_records=3) as one:
 """
 
 
+@pytest.mark.claim(98)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_once_only_however_often_the_worker_is_killed(  # claim 98
+def test_once_only_however_often_the_worker_is_killed(
     bootstrap: str, admin: Admin, publish: Any, topic: str, tmp_path: Path, seed: int
 ) -> None:
     """Results and offset in one transaction of the user's database; kill -9 when so and so many were told."""

@@ -685,9 +685,9 @@ def tell(seed: int) -> Story:
 STORIES = int(os.environ.get("ODRADEK_STORIES", "2000"))
 
 
+@pytest.mark.claim(18, 96)
 @pytest.mark.parametrize("part", range(4))
 def test_records_come_whole_and_in_order_whatever_happens(part: int) -> None:
-    # claims 18, 96
     stories = [tell(seed) for seed in range(part * 6, part * 6 + 6)]
     assert sum(story.returned for story in stories) > 100
 

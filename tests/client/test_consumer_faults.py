@@ -111,10 +111,9 @@ def test_with_a_reset_policy_reading_goes_on_where_the_histories_part(cluster: S
         eventually(lambda: (one.poll(0.05), one.position(T0) == 12)[1], within_s=30)
 
 
+@pytest.mark.behaviour(52)
 @pytest.mark.parametrize("reset", ["none", "earliest"])
-def test_truncation_is_found_from_the_epoch_of_the_commit(  # behaviour 52
-    cluster: ScriptedCluster, reset: str
-) -> None:
+def test_truncation_is_found_from_the_epoch_of_the_commit(cluster: ScriptedCluster, reset: str) -> None:
     """Offset 7 was committed in epoch 2; the leader of epoch 3 has records of that epoch below 5 only."""
     cluster.leader_epoch, cluster.committed_epoch = 3, 2
     cluster.log = [batch(0, 5, epoch=2), batch(5, 5, epoch=3)]
@@ -164,8 +163,9 @@ def test_polls_wait_for_committed_offsets_however_long(cluster: ScriptedCluster)
         assert read(one, 23) == list(range(7, 30))
 
 
+@pytest.mark.behaviour(52)
 def test_a_leader_older_than_the_commit_is_none(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behaviour 52. Epoch 1 was committed at offset 7. Broker 1 still takes itself for the leader, of epoch 0; its log
+    """Epoch 1 was committed at offset 7. Broker 1 still takes itself for the leader, of epoch 0; its log
     ends at 5: out of range there, which must not begin the partition anew. Broker 2 knows better, after a while."""
     cluster.committed_epoch = 1
     fetched, knows = [], threading.Event()
@@ -213,7 +213,8 @@ def test_a_leader_older_than_the_commit_is_none(cluster: ScriptedCluster, monkey
         assert read(one, 23) == list(range(7, 30))
 
 
-def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:  # claim 56
+@pytest.mark.claim(56)
+def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:
     cluster.leader = 2  # whereas the coordinator, which knows the commit, is broker 1
     with make(cluster, auto_offset_reset="none", group_id="g", enable_auto_commit=False) as one:
         assert read(one, 23) == list(range(7, 30))
@@ -222,7 +223,8 @@ def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:  
         assert read(one, 5) == list(range(30, 35))
 
 
-def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(  # claims 30, 32 and 34
+@pytest.mark.claim(30, 32, 34)
+def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(
     cluster: ScriptedCluster,
 ) -> None:
     """The broker holds its answers back. Meanwhile all records are read and committed asynchronously, one by one; a
@@ -510,8 +512,9 @@ def test_a_follower_that_refuses_sends_back_to_the_leader(cluster: ScriptedClust
     assert nearer.count(FETCH) == 1
 
 
+@pytest.mark.claim(10, 45)
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_in_pieces_and_little_memory(  # claims 10 and 45
+def test_every_codec_in_pieces_and_little_memory(
     bootstrap: str, admin: Admin, publish: Any, topic: str, codec: str
 ) -> None:
     admin.create_topics([NewTopic(topic, 2, 1)])
@@ -675,7 +678,8 @@ while True:
 """
 
 
-def test_a_killed_member_is_replaced_and_nothing_is_skipped(  # claims 35, 38 and 70
+@pytest.mark.claim(35, 38, 70)
+def test_a_killed_member_is_replaced_and_nothing_is_skipped(
     bootstrap: str, admin: Admin, publish: Any, topic: str, group: str
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])

@@ -55,6 +55,7 @@ def interrupt_next_poll(monkeypatch: pytest.MonkeyPatch, owner: type, name: str)
 TAKEN = [(PartitionState, "advance"), (ConsumerEngine, "take")]
 
 
+@pytest.mark.claim(23)
 @pytest.mark.parametrize(("owner", "name"), TAKEN)
 def test_what_ctrl_c_kept_from_the_caller_is_not_committed(
     bootstrap: str,
@@ -65,7 +66,7 @@ def test_what_ctrl_c_kept_from_the_caller_is_not_committed(
     monkeypatch: pytest.MonkeyPatch,
     owner: type,
     name: str,
-) -> None:  # claim 23
+) -> None:
     """As most loops end: Ctrl-C in a poll, and a close behind it."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish(topic, {0: 10})
@@ -158,11 +159,12 @@ def test_a_cancelled_poll_loses_nothing_that_a_thread_was_decoding(cluster: Scri
     assert asyncio.run(go()) == list(range(200))
 
 
+@pytest.mark.claim(23)
 @pytest.mark.parametrize("way", ["commit", "commit of an offset", "commit_async", "close"])
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_no_commit_covers_what_a_poll_under_way_is_taking(
     bootstrap: str, admin: Admin, topic: str, group: str, gate: Gate, way: str, cancelled: bool
-) -> None:  # claim 23
+) -> None:
     """Another task commits while a thread decodes: none of that has been returned, and it may yet be cancelled."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish_values(bootstrap, topic, ["v" * 400] * 200)

@@ -115,9 +115,10 @@ def described(bootstrap: str, group: str) -> Any:
         return wire.call(69, wire.newest(69), {"group_ids": [group], "include_authorized_operations": False}).groups[0]
 
 
+@pytest.mark.claim(45, 63)
 def test_a_member_reads_all_commits_and_goes_on_there(
     quick: RunningBroker, admin: Admin, consumer: Make, filled: str, group: str
-) -> None:  # claims 45 and 63
+) -> None:
     one, told = consumer(), Told()
     one.subscribe([filled], **told.callbacks())
     assert described(quick.bootstrap, group).members == ()  # before the first poll
@@ -136,7 +137,8 @@ def test_a_member_reads_all_commits_and_goes_on_there(
     assert read(again, 1) == [(2, 5)]
 
 
-def test_members_share_give_up_at_their_commit_and_take_over(consumer: Make, filled: str) -> None:  # claims 26, 59, 64
+@pytest.mark.claim(26, 59, 64)
+def test_members_share_give_up_at_their_commit_and_take_over(consumer: Make, filled: str) -> None:
     one, told = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000), Told()
     one.subscribe([filled], **told.callbacks())
     read(one, 20)
@@ -151,7 +153,8 @@ def test_members_share_give_up_at_their_commit_and_take_over(consumer: Make, fil
     assert two.poll(0.2).num_rows == 0
 
 
-def test_partitions_added_and_subscriptions_changed(admin: Admin, consumer: Make, filled: str) -> None:  # claim 56
+@pytest.mark.claim(56)
+def test_partitions_added_and_subscriptions_changed(admin: Admin, consumer: Make, filled: str) -> None:
     one = consumer()
     one.subscribe([filled])
     read(one, 20)
@@ -209,9 +212,10 @@ def test_the_assignor_asked_for_plans(consumer: Make, quick: RunningBroker, fill
     assert numbers == [[0, 1], [2, 3]]
 
 
+@pytest.mark.behaviour(43)
 def test_a_static_member_comes_back_without_a_rebalance(
     quick: RunningBroker, consumer: Make, filled: str, group: str
-) -> None:  # behaviour 43
+) -> None:
     one, other, told = consumer(group_instance_id="one"), consumer(group_instance_id="other"), Told()
     one.subscribe([filled])
     other.subscribe([filled], **told.callbacks())
@@ -309,7 +313,8 @@ def member(faulty: Broker) -> Iterator[Make]:
         one.close()
 
 
-def test_a_stale_epoch_is_tried_again_and_resets_nothing(faulty: Broker, member: Make) -> None:  # behaviour 28
+@pytest.mark.behaviour(28)
+def test_a_stale_epoch_is_tried_again_and_resets_nothing(faulty: Broker, member: Make) -> None:
     one = member(auto_offset_reset="none")
     one.commit({TP: 4})
     faulty.faults.error("OffsetFetch", "STALE_MEMBER_EPOCH", times=2)
@@ -346,9 +351,8 @@ def test_heartbeats_that_fail_for_a_while_change_nothing(faulty: Broker, member:
     assert told.events == [("assigned", [0])]
 
 
-def test_a_member_that_does_not_poll_is_out_and_its_commit_fails(  # claims 72 and 75
-    faulty: Broker, member: Make
-) -> None:
+@pytest.mark.claim(72, 75)
+def test_a_member_that_does_not_poll_is_out_and_its_commit_fails(faulty: Broker, member: Make) -> None:
     one, told = member(max_poll_interval_ms=1_500), Told()
     one.subscribe(["t"], **told.callbacks())
     read(one, 10)
@@ -379,7 +383,8 @@ def test_a_callback_that_raises_is_called_again(member: Make) -> None:
     assert calls == [1, 1]
 
 
-def test_a_broker_restart_loses_and_repeats_nothing(faulty: Broker, member: Make) -> None:  # claim 31
+@pytest.mark.claim(31)
+def test_a_broker_restart_loses_and_repeats_nothing(faulty: Broker, member: Make) -> None:
     one, told = member(), Told()
     one.subscribe(["t"], **told.callbacks())
     read(one, 10)
@@ -392,7 +397,8 @@ def test_a_broker_restart_loses_and_repeats_nothing(faulty: Broker, member: Make
     assert told.events == [("assigned", [0])]
 
 
-def test_a_topic_made_anew_is_given_up_and_taken(faulty: Broker, member: Make) -> None:  # claim 55
+@pytest.mark.claim(55)
+def test_a_topic_made_anew_is_given_up_and_taken(faulty: Broker, member: Make) -> None:
     one, told = member(), Told()
     one.subscribe(["t"], **told.callbacks())
     read(one, 10)

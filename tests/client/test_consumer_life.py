@@ -48,7 +48,8 @@ def read(one: Consumer, count: int) -> list[int]:
     return found
 
 
-def test_an_asynchronous_commit_is_tried_once(faulty: Broker) -> None:  # claim 33
+@pytest.mark.claim(33)
+def test_an_asynchronous_commit_is_tried_once(faulty: Broker) -> None:
     told: list[tuple[int, type | None]] = []
 
     def answered(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
@@ -67,7 +68,8 @@ def test_an_asynchronous_commit_is_tried_once(faulty: Broker) -> None:  # claim 
         assert one.committed([TP])[TP] == OffsetAndMetadata(10)
 
 
-def test_async_in_the_loop_and_sync_at_the_end(faulty: Broker) -> None:  # claims 31 and 36
+@pytest.mark.claim(31, 36)
+def test_async_in_the_loop_and_sync_at_the_end(faulty: Broker) -> None:
     told: list[Exception | None] = []
     with consumer(faulty, max_poll_records=5) as one:
         one.assign([TP])
@@ -85,7 +87,8 @@ def test_async_in_the_loop_and_sync_at_the_end(faulty: Broker) -> None:  # claim
         assert one.committed([TP])[TP] == OffsetAndMetadata(10, 0)
 
 
-def test_a_member_that_does_not_poll_is_out_and_its_commit_fails(faulty: Broker) -> None:  # claims 72, 74 and 75
+@pytest.mark.claim(72, 74, 75)
+def test_a_member_that_does_not_poll_is_out_and_its_commit_fails(faulty: Broker) -> None:
     lost: list[TopicPartition] = []
     with consumer(faulty, max_poll_interval_ms=300) as one, Admin(faulty.bootstrap_servers) as admin:
         one.subscribe(["t"], on_lost=lost.extend)
@@ -100,7 +103,8 @@ def test_a_member_that_does_not_poll_is_out_and_its_commit_fails(faulty: Broker)
         assert admin.list_group_offsets("g")[TP].offset == 10
 
 
-def test_heartbeats_go_on_without_polling(faulty: Broker) -> None:  # claims 71 and 73
+@pytest.mark.claim(71, 73)
+def test_heartbeats_go_on_without_polling(faulty: Broker) -> None:
     with consumer(faulty, session_timeout_ms=1_000) as one, Admin(faulty.bootstrap_servers) as admin:
         one.subscribe(["t"])
         read(one, 10)
@@ -112,7 +116,8 @@ def test_heartbeats_go_on_without_polling(faulty: Broker) -> None:  # claims 71 
         one.commit()
 
 
-def test_a_broker_restart_loses_and_repeats_nothing(faulty: Broker) -> None:  # claims 31 and 38
+@pytest.mark.claim(31, 38)
+def test_a_broker_restart_loses_and_repeats_nothing(faulty: Broker) -> None:
     with consumer(faulty) as one:
         one.subscribe(["t"])
         assert read(one, 10) == list(range(10))
@@ -146,10 +151,11 @@ def test_offsets_beside_the_results_are_exactly_once(faulty: Broker) -> None:
     assert [int(value) for (value,) in store.execute("select value from results")] == list(range(10))
 
 
+@pytest.mark.claim(59, 64, 66, 70)
 @pytest.mark.parametrize("client", ["confluent", "kafka-python"])
 def test_members_of_other_clients_share_with_ours(
     bootstrap: str, admin: Admin, publish: Any, topic: str, group: str, client: str
-) -> None:  # claims 59, 64, 66 and 70
+) -> None:
     admin.create_topics([NewTopic(topic, 5, 1)])
     publish(topic, dict.fromkeys(range(5), 4))
     seen: set[tuple[int, int]] = set()

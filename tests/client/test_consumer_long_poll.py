@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from support.brokers import unique
 
 from odradek import Admin, Consumer
 from odradek.client import NewTopic
 
 
-def test_who_waits_in_a_poll_stays_a_member(bootstrap: str) -> None:  # claim 74
+@pytest.mark.claim(74)
+def test_who_waits_in_a_poll_stays_a_member(bootstrap: str) -> None:
     topic, group = unique("empty"), unique("g")
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1)])

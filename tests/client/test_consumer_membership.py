@@ -210,13 +210,14 @@ def test_what_passes_is_tried_again_with_everything(code: str, after: After) -> 
     assert one.heartbeat_request()["subscribed_topic_names"] == ["a", "b"]
 
 
+@pytest.mark.behaviour(43)
 @pytest.mark.parametrize(("code", "kind"), [
     ("unreleased_instance_id", UnreleasedInstance), ("fenced_instance_id", FencedInstance),
     ("unsupported_version", UnsupportedVersion), ("unsupported_assignor", KafkaError),
     ("invalid_regular_expression", KafkaError), ("group_max_size_reached", KafkaError),
     ("group_authorization_failed", KafkaError), ("invalid_request", KafkaError),
 ])  # fmt: skip
-def test_what_does_not_pass_ends_the_membership(code: str, kind: type[KafkaError]) -> None:  # behaviour 43
+def test_what_does_not_pass_ends_the_membership(code: str, kind: type[KafkaError]) -> None:
     one = member(instance_id="i")
     answer(one, code=ErrorCode[code])
     assert one.state is Kip848State.FATAL
@@ -244,7 +245,8 @@ def test_leaving_says_for_how_long() -> None:
         static.join()
 
 
-def test_a_refused_commit_has_the_next_heartbeat_look() -> None:  # behaviour 28
+@pytest.mark.behaviour(28)
+def test_a_refused_commit_has_the_next_heartbeat_look() -> None:
     one = joined(4, instance_id="i")
     assert one.on_commit_refused(ErrorCode.stale_member_epoch)
     assert one.on_commit_refused(ErrorCode.unknown_member_id)

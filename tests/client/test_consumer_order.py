@@ -72,8 +72,8 @@ def poll_until_offsets(consumer: Consumer, tp: TopicPartition, count: int) -> li
     return found
 
 
+@pytest.mark.claim(18, 58)
 def test_an_iteration_goes_on_where_the_loop_has_sought() -> None:
-    # claims 18, 58
     with reading(1) as (cluster, consumer):
         end = cluster.lead(FIRST).log.end
         seen = []
@@ -144,8 +144,8 @@ def test_paused_partitions_do_not_keep_the_memory_from_others() -> None:
         assert poll_until_offsets(consumer, FIRST, log.end - position) == list(range(position, log.end))
 
 
+@pytest.mark.claim(96)
 def test_a_partition_without_a_leader_holds_up_the_start_of_no_other() -> None:
-    # claim 96
     with reading(2) as (cluster, consumer):
         cluster.move(FIRST, -1)
         cluster.spread()
@@ -315,10 +315,10 @@ def cut_log(cluster: ChanceCluster, cut: int) -> int:
     return cluster.lead(FIRST).log.end
 
 
+@pytest.mark.behaviour(52)
 @pytest.mark.parametrize("policy", ["earliest", "none"])
 def test_of_a_log_cut_above_what_was_returned_nothing_is_lost_nor_told(policy: str) -> None:
     """Fetched ahead, not returned: that is read again, and nobody has to decide anything."""
-    # behaviour 52
     with reading(1, auto_offset_reset=policy, max_poll_records=1) as (cluster, consumer):
         cut = cluster.lead(FIRST).log.bounds(0, 1 << 40)[1]
         consumer.seek(FIRST, 0)
@@ -337,8 +337,8 @@ def test_of_a_log_cut_above_what_was_returned_nothing_is_lost_nor_told(policy: s
             assert record.timestamp_ms == cluster.history[FIRST, record.offset][-1].row.timestamp_ms
 
 
+@pytest.mark.behaviour(52)
 def test_of_a_log_cut_below_what_was_returned_each_poll_tells_until_a_seek() -> None:
-    # behaviour 52
     with reading(1, auto_offset_reset="none") as (cluster, consumer):
         cut = cluster.lead(FIRST).log.bounds(0, 1 << 40)[1]
         consumer.seek(FIRST, 0)
@@ -354,9 +354,9 @@ def test_of_a_log_cut_below_what_was_returned_each_poll_tells_until_a_seek() -> 
         assert poll_until_offsets(consumer, FIRST, end - cut) == list(range(cut, end))
 
 
+@pytest.mark.claim(58)
 def test_a_prefetch_out_of_range_takes_nothing_from_the_iteration() -> None:
     """Retention passes what was fetched, while the loop still has most of it before it."""
-    # claim 58
     with reading(1) as (cluster, consumer):
         fetcher, state = consumer._engine.fetcher, consumer._engine.subscription.state(FIRST)
         log = cluster.lead(FIRST).log
@@ -377,9 +377,9 @@ def test_a_prefetch_out_of_range_takes_nothing_from_the_iteration() -> None:
         assert seen == [*range(stood), start]
 
 
+@pytest.mark.claim(58)
 def test_what_was_taken_stays_so_where_only_what_was_fetched_beyond_it_is_dropped() -> None:
     """A failed block takes it back, an iteration counts it: other than a seek, no new fetch keeps them from that."""
-    # claim 58
     state = PartitionState()
     state.place(0)
     taken = state.version
@@ -406,10 +406,10 @@ def test_what_was_taken_stays_so_where_only_what_was_fetched_beyond_it_is_droppe
     assert not PartitionState().set_returned(state.version, 6, 3), "of a partition given up and taken again"
 
 
+@pytest.mark.claim(18, 58)
 @pytest.mark.parametrize("cut_at", [None, 1, 3])
 def test_an_iteration_brings_no_record_twice_where_what_was_fetched_is_dropped(cut_at: int | None) -> None:
     """By a cut of the log, at the record in hand or beyond it, or for the memory's sake."""
-    # claims 18, 58
     with reading(1) as (cluster, consumer):
         state, end = consumer._engine.subscription.state(FIRST), cluster.lead(FIRST).log.end
         wait_until(lambda: state.fetch_offset == end)
@@ -427,9 +427,9 @@ def test_an_iteration_brings_no_record_twice_where_what_was_fetched_is_dropped(c
         assert seen == [0, 1, *range(1 if cut_at == 1 else 2, end)]
 
 
+@pytest.mark.claim(58)
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_failed_block_commits_nothing_of_its_poll_where_what_was_fetched_is_dropped(is_cut: bool) -> None:
-    # claim 58
     settings = {"group_id": "g", "enable_auto_commit": True, "auto_commit_interval_ms": 60_000}
     committed: list[int] = []
 
@@ -469,8 +469,8 @@ def one_fetcher(state: PartitionState) -> Fetcher:
     return Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # as much of a cluster as is asked
 
 
+@pytest.mark.behaviour(52)
 def test_what_is_placed_while_a_cut_is_found_is_held_against_the_leader_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    # behaviour 52
     class Placed(PartitionState):
         """By the caller's thread, at the worst moment."""
 
@@ -598,8 +598,8 @@ def test_a_missing_topic_keeps_no_other_from_its_next_leader() -> None:
         assert poll_until_offsets(consumer, FIRST, after - end) == list(range(end, after))
 
 
+@pytest.mark.claim(96)
 def test_a_missing_topic_is_read_once_it_is_there() -> None:
-    # claim 96
     with reading(1) as (cluster, consumer):
         late = TopicPartition("late", 0)
         consumer.assign([late, FIRST])

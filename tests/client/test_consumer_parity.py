@@ -373,9 +373,10 @@ MIXED = [
 ]
 
 
+@pytest.mark.claim(59, 64, 68)
 @pytest.mark.parametrize(("protocol", "theirs", "ours"), MIXED)
 @pytest.mark.parametrize("first", ["java", "odradek"])
-def test_java_and_ours_in_one_group(  # claims 59, 64 and 68
+def test_java_and_ours_in_one_group(
     java: JavaConsumers, bootstrap: str, admin: Admin, group: str, protocol: str, theirs: str, ours: str, first: str
 ) -> None:
     """Either leads the group, plans for the other, and takes over what it has committed."""

@@ -37,9 +37,10 @@ def values(consumer: Consumer, count: int) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.behaviour(52)
 @begins_epochs
 @pytest.mark.parametrize("reset", ["none", "latest"])
-def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(  # behaviour 52
+def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(
     ten: tuple[RunningBroker, TopicPartition], reset: str
 ) -> None:
     broker, tp = ten
@@ -56,8 +57,9 @@ def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(  # behaviour 52
         assert values(one, 6) == [b"new %d" % n for n in range(6)]
 
 
+@pytest.mark.behaviour(52)
 @begins_epochs
-def test_who_starts_from_a_commit_sees_it_too(ten: tuple[RunningBroker, TopicPartition]) -> None:  # behaviour 52
+def test_who_starts_from_a_commit_sees_it_too(ten: tuple[RunningBroker, TopicPartition]) -> None:
     broker, tp = ten
     with Consumer(broker.bootstrap, group_id="g", auto_offset_reset="earliest", **QUICK) as one:
         one.assign([tp])

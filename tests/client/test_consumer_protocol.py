@@ -71,7 +71,8 @@ def test_a_member_gets_its_id_and_joins_with_it() -> None:
     assert member.join_request(["t"], ())["member_id"] == "m-1"
 
 
-def test_only_the_leader_plans() -> None:  # claims 61 and 62
+@pytest.mark.claim(61, 62)
+def test_only_the_leader_plans() -> None:
     member = membership()
     member.join_request(["t"], ())
     member.on_join(joined())
@@ -166,7 +167,8 @@ def test_one_eager_assignor_makes_the_member_eager() -> None:
 # --- subscription ---------------------------------------------------------------------------------------------------
 
 
-def test_subscribe_and_assign_exclude_each_other() -> None:  # claim 69
+@pytest.mark.claim(69)
+def test_subscribe_and_assign_exclude_each_other() -> None:
     state = SubscriptionState()
     state.subscribe(["t"])
     with pytest.raises(IllegalState):
@@ -235,7 +237,8 @@ def test_offsets_to_commit() -> None:
     assert [row["committed_offset"] for row in request["topics"][0]["partitions"]] == [1, 2]
 
 
-def test_auto_commit_is_due_an_interval_after_the_start() -> None:  # claim 21
+@pytest.mark.claim(21, part=True)
+def test_auto_commit_is_due_an_interval_after_the_start() -> None:
     clock = AutoCommit(True, 5_000)
     clock.start(0)
     clock.start(4_000)

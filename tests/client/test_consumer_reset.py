@@ -90,13 +90,15 @@ def first_read(one: Consumer) -> int:
     return next(iter(eventually(lambda: list(one.poll(0.5).records()), within_s=30))).offset
 
 
+@pytest.mark.claim(50, 51, 52, 53)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_new_group(consumer: Make, tp: TopicPartition, policy: str) -> None:  # claims 50, 51, 52 and 53
+def test_a_new_group(consumer: Make, tp: TopicPartition, policy: str) -> None:
     starts(consumer(policy), tp, POLICIES[policy])
 
 
+@pytest.mark.claim(55)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_topic_deleted_and_made_anew(  # claim 55
+def test_a_topic_deleted_and_made_anew(
     broker: Broker, admin: Admin, consumer: Make, tp: TopicPartition, policy: str
 ) -> None:
     one = consumer(policy)
@@ -107,10 +109,9 @@ def test_a_topic_deleted_and_made_anew(  # claim 55
     starts(one, tp, POLICIES[policy])
 
 
+@pytest.mark.claim(57)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_retention_has_taken_what_was_committed(  # claim 57
-    admin: Admin, consumer: Make, tp: TopicPartition, policy: str
-) -> None:
+def test_retention_has_taken_what_was_committed(admin: Admin, consumer: Make, tp: TopicPartition, policy: str) -> None:
     one = consumer(policy)
     one.commit({tp: 2})
     admin.delete_records({tp: 6})
@@ -127,9 +128,10 @@ def test_retention_has_taken_what_was_committed(  # claim 57
         assert first_read(one) == 6
 
 
+@pytest.mark.claim(56)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_partition_added_has_no_offset(  # claim 56
+def test_a_partition_added_has_no_offset(
     broker: Broker, admin: Admin, consumer: Make, tp: TopicPartition, policy: str, protocol: str
 ) -> None:
     added, expected = TopicPartition(tp.topic, 1), POLICIES[policy]
@@ -152,10 +154,9 @@ def test_a_partition_added_has_no_offset(  # claim 56
     assert (found, one.position(added)) == (wanted, 10)  # under latest its first records are missed
 
 
+@pytest.mark.claim(49, 56)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_partition_that_another_member_had_keeps_its_offset(  # claims 49 and 56
-    consumer: Make, tp: TopicPartition, policy: str
-) -> None:
+def test_a_partition_that_another_member_had_keeps_its_offset(consumer: Make, tp: TopicPartition, policy: str) -> None:
     before = consumer("earliest", max_poll_records=5)
     before.subscribe([tp.topic])
     assert first_read(before) == 0
@@ -166,8 +167,9 @@ def test_a_partition_that_another_member_had_keeps_its_offset(  # claims 49 and 
     assert first_read(one) == 5
 
 
+@pytest.mark.claim(54)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_offsets_that_have_expired(  # claim 54
+def test_offsets_that_have_expired(
     broker: Broker, admin: Admin, consumer: Make, tp: TopicPartition, group: str, policy: str
 ) -> None:
     one = consumer(policy)

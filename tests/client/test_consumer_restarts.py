@@ -42,10 +42,10 @@ def settings(protocol: str, **more: Any) -> dict[str, Any]:
     return base | classic | more
 
 
+@pytest.mark.claim(31, 37, 38)
+@pytest.mark.claim(24, part=True)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_broker_killed_while_records_flow_both_ways(  # claims 24, 31, 37 and 38
-    quick: RunningBroker, topic: str, protocol: str
-) -> None:
+def test_a_broker_killed_while_records_flow_both_ways(quick: RunningBroker, topic: str, protocol: str) -> None:
     """Each record is stored once, and processed at least once, though the broker and the consumer die twice each."""
     count, processed = 3_000, Counter[int]()
     with Admin(quick.bootstrap) as admin:
@@ -120,10 +120,9 @@ while True:
 """
 
 
+@pytest.mark.claim(35, 38, 70)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_member_killed_is_replaced_when_its_session_ends(  # claims 35, 38 and 70
-    quick: RunningBroker, topic: str, protocol: str
-) -> None:
+def test_a_member_killed_is_replaced_when_its_session_ends(quick: RunningBroker, topic: str, protocol: str) -> None:
     with Admin(quick.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
         publish(quick.bootstrap, topic, map(str, range(30)), partition=0)
@@ -153,8 +152,9 @@ while True:
 """
 
 
+@pytest.mark.claim(24, 25, 27, part=True)
 @pytest.mark.parametrize("interval_ms", [0, pytest.param(3_600_000, marks=pytest.mark.slow)])
-def test_a_shorter_interval_of_automatic_commits_repeats_less_but_not_nothing(  # claims 24, 25 and 27
+def test_a_shorter_interval_of_automatic_commits_repeats_less_but_not_nothing(
     quick: RunningBroker, topic: str, interval_ms: int
 ) -> None:
     """kill -9 while record 149 is worked on: what was returned after the last automatic commit comes again."""
@@ -196,8 +196,9 @@ class Events:
         }
 
 
+@pytest.mark.behaviour(43)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_static_members_restarted_one_after_the_other_rebalance_nothing(  # behaviour 43
+def test_static_members_restarted_one_after_the_other_rebalance_nothing(
     quick: RunningBroker, topic: str, protocol: str
 ) -> None:
     names = ["a", "b", "c"]

@@ -366,9 +366,9 @@ async def told(bootstrap: str, seeds: Sequence[int], *, deaths: bool) -> list[St
         logging.getLogger("odradek.consumer").removeHandler(listener)
 
 
+@pytest.mark.claim(31, 35, 37, 38, 61, 62, 70)
 @pytest.mark.parametrize("deaths", [False, True], ids=["nobody dies", "some die"])
 def test_groups_by_chance(own_broker: Callable[..., RunningBroker], *, deaths: bool) -> None:
-    # claims 31, 35, 37, 38, 61, 62 and 70
     broker = own_broker(**CONFIG)
     stories = asyncio.run(told(broker.bootstrap, range(12), deaths=deaths))
     assert sum(story.handed_over for story in stories) > 30

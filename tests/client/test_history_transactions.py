@@ -40,8 +40,8 @@ def told(bootstrap: str, group: str, level: str) -> list[tuple[int, int]]:
     return [(row["partition"], row["committed_offset"]) for row in rows]
 
 
+@pytest.mark.claim(82, 83, part=True)
 def test_only_what_transactions_committed_is_history(cluster: ScriptedCluster) -> None:
-    """Claims 82 and 83 (part)."""
     found = read_offset_history(cluster.bootstrap).to_pylist()
     assert [row["record_offset"] for row in found] == [0, 1, 2, 5]
     assert {row["kind"] for row in found} == {"offset_commit"}, "markers are records of no group"

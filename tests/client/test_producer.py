@@ -106,8 +106,9 @@ def test_record_batches_arrive_as_rows_would(bootstrap: str, admin: Admin, topic
             assert partition == partition_for_key(b"k%d" % n, 3)
 
 
+@pytest.mark.claim(108)
 def test_a_broker_killed_while_producing_loses_and_doubles_nothing(own_broker: Callable[..., Any], topic: str) -> None:
-    assert (ProducerConfig().retries, ProducerConfig().delivery_timeout_ms) == (2_147_483_647, 120_000)  # claim 108
+    assert (ProducerConfig().retries, ProducerConfig().delivery_timeout_ms) == (2_147_483_647, 120_000)
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 2, 1)])
@@ -189,6 +190,7 @@ def test_what_no_leader_takes_without_an_answer_is_looked_for_anew(cluster: Scri
         eventually(sent)
 
 
+@pytest.mark.claim(107)
 @pytest.mark.parametrize("retries", [0, 3])
 def test_retries_are_bounded(cluster: ScriptedCluster, retries: int) -> None:
     broker = cluster.brokers[1]
@@ -204,7 +206,7 @@ def test_retries_are_bounded(cluster: ScriptedCluster, retries: int) -> None:
         producer.send("t", b"v", on_delivery=lambda m, e: told.append(e))
         producer.flush(30)
     assert broker.count(PRODUCE) == retries + 1
-    assert isinstance(told[0], KafkaError)  # claim 107
+    assert isinstance(told[0], KafkaError)
     assert told[0].code is ErrorCode.not_enough_replicas
 
 

@@ -91,8 +91,10 @@ class Query:
         return rows
 
 
+@pytest.mark.claim(57, part=True)
+@pytest.mark.behaviour(52)
 @pytest.mark.parametrize("end", [30, 45])
-def test_a_log_that_was_cut_and_has_grown_again_is_noticed(  # behaviour 52, claim 57 (part)
+def test_a_log_that_was_cut_and_has_grown_again_is_noticed(
     cluster: ScriptedCluster, end: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its length tells nothing: it is as long as before, or longer."""
@@ -147,7 +149,8 @@ def test_who_leads_is_asked_only_after_a_change_and_then_once(cluster: ScriptedC
     assert questions(cluster) == 1
 
 
-def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None:  # behaviour 52
+@pytest.mark.behaviour(52)
+def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None:
     """Its epochs begin at 0 again, so what was said of the old one's would fit."""
     query = Query(cluster, failOnDataLoss="false")
     elect_uncleanly(cluster, 20, 45)
@@ -162,9 +165,8 @@ def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None
     assert questions(cluster) == 2
 
 
-def test_a_deposed_leader_s_answer_is_waited_out(
-    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
-) -> None:  # behaviour 52
+@pytest.mark.behaviour(52)
+def test_a_deposed_leader_s_answer_is_waited_out(cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.leader_epoch = 1
     query = Query(cluster)
     first = query.next({})
@@ -199,8 +201,9 @@ def test_a_checkpoint_without_epochs_goes_on(cluster: ScriptedCluster) -> None:
     assert end["$odradek"]["epochs"] == {"t": {"0": 1}}
 
 
+@pytest.mark.behaviour(52)
 @pytest.mark.parametrize("code", [None, ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed])
-def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster, code: ErrorCode | None) -> None:  # behaviour 52
+def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster, code: ErrorCode | None) -> None:
     """Nor does a worker know more: its batch was planned before another led."""
     query = Query(cluster)
     first = query.next({})
@@ -282,7 +285,8 @@ def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: Scripted
     assert begin(failOnDataLoss="false") == 5
 
 
-def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: ScriptedCluster) -> None:  # claim 57 (part)
+@pytest.mark.claim(57, part=True)
+def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: ScriptedCluster) -> None:
     """Offset 7 was committed in epoch 2; the leader of epoch 3 has it, and cannot serve it before its replicas say."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end, cluster.high_watermark = 3, 30, 5
@@ -357,10 +361,11 @@ def test_whether_a_topic_that_is_gone_is_there_need_not_be_known(
     assert lenient.next(start)["t"] == {"0": 30}
 
 
+@pytest.mark.claim(57, part=True)
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_commit_that_a_later_partition_starts_from_is_held_against_its_log(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
-) -> None:  # claim 57 (part)
+) -> None:
     """As when a query starts. Offset 7 was committed in epoch 2; of that the leader of epoch 3 has what is below 5."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
@@ -403,8 +408,9 @@ def test_a_reset_to_an_offset_that_parted_is_told(cluster: ScriptedCluster, capl
     ]
 
 
+@pytest.mark.behaviour(52)
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_new_leader_epoch_tells_of_a_truncation(fails: bool) -> None:  # behaviour 52
+def test_a_new_leader_epoch_tells_of_a_truncation(fails: bool) -> None:
     with scripted(2) as cluster:
         cluster.log = [batch(0, 10), batch(10, 20)]
         cluster.fall_over()

@@ -95,7 +95,8 @@ def test_more_processes_exactly_those(demo: Callable[..., Said], data_dir: Path)
     assert read_table(data_dir)[:2] == (EVENTS + MORE, EVENTS + MORE)
 
 
-def test_rewind_by_a_number_of_records(demo: Callable[..., Said], data_dir: Path) -> None:  # claim 58
+@pytest.mark.claim(58)
+def test_rewind_by_a_number_of_records(demo: Callable[..., Said], data_dir: Path) -> None:
     said = demo("--rewind", "-100")
     assert said.code == 0, said
     assert said.processed == 600

@@ -76,7 +76,7 @@ def follower_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         one.stop()
 
 
-# claims 2, 3, 6, 17-19, 23, 36, 37, 39-42, 49-52, 54, 57, 58, 66, 67, 98
+@pytest.mark.claim(2, 3, 6, 17, 18, 19, 23, 36, 37, 39, 40, 41, 42, 49, 50, 51, 52, 54, 57, 58, 66, 67, 98)
 def test_the_examples_print_what_the_page_says(follower_behind: Any) -> None:
     namespace: dict[str, Any] = {"__name__": "page", "cluster": follower_behind}
     try:

@@ -185,10 +185,10 @@ def clean_copy(stage: Stage, target: Path) -> Log:
     return log
 
 
+@pytest.mark.claim(14, 16)
+@pytest.mark.behaviour(39)
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
-def test_both_cleaners_leave_the_same_bytes(
-    stages: dict[tuple[str, int], Stage], tmp_path: Path, number: int
-) -> None:  # claim 14, claim 16, behaviour 39
+def test_both_cleaners_leave_the_same_bytes(stages: dict[tuple[str, int], Stage], tmp_path: Path, number: int) -> None:
     stage = stages["plain", number]
     log = clean_copy(stage, tmp_path / "plain-0")
     bases = [segment.base_offset for segment in log.segments]
@@ -203,10 +203,12 @@ def test_both_cleaners_leave_the_same_bytes(
             assert (ours.read_bytes() if ours.exists() else b"") == (theirs.read_bytes() if theirs.exists() else b"")
 
 
+@pytest.mark.claim(14, 16)
+@pytest.mark.behaviour(39)
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
 def test_both_cleaners_leave_the_same_records_in_compressed_batches(
     stages: dict[tuple[str, int], Stage], tmp_path: Path, number: int
-) -> None:  # claim 14, claim 16, behaviour 39
+) -> None:
     stage = stages["packed", number]
     ours = clean_copy(stage, tmp_path / "packed-0")
     theirs = open_copy(shutil.copytree(stage.after, tmp_path / "theirs" / "packed-0"), cleaning_time(stage))

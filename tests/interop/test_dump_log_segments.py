@@ -91,7 +91,8 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def test_kafkas_tool_finds_nothing_wrong(kafka_cp: str, directory: Path) -> None:  # claim 8
+@pytest.mark.claim(8)
+def test_kafkas_tool_finds_nothing_wrong(kafka_cp: str, directory: Path) -> None:
     by_suffix = {suffix: sorted(directory.glob(f"*{suffix}")) for suffix in (".log", ".index", ".timeindex")}
     output = dump(kafka_cp, by_suffix[".log"], "--deep-iteration")
     assert output.count("| offset:") in (2995, 3000)

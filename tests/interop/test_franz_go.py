@@ -68,7 +68,9 @@ def test_topics(seen: dict[str, list[dict[str, Any]]]) -> None:
     assert told == {"partitions": 4, "again": True, "retention": "7200000", "internal": False, "brokers": 1}
 
 
-def test_every_codec_with_idempotence(seen: dict[str, list[dict[str, Any]]]) -> None:  # claims 1, 10, behaviour 55
+@pytest.mark.claim(1, 10)
+@pytest.mark.behaviour(55)
+def test_every_codec_with_idempotence(seen: dict[str, list[dict[str, Any]]]) -> None:
     assert [told["codec"] for told in seen["produced"]] == ["none", "gzip", "snappy", "lz4", "zstd"]
     assert len({told["producer"] for told in seen["produced"]}) == 5
     for number, told in enumerate(seen["produced"], 1):
@@ -77,7 +79,9 @@ def test_every_codec_with_idempotence(seen: dict[str, list[dict[str, Any]]]) -> 
         assert told["last"] == {"0": 13 * number - 1, "1": 13 * number - 1, "2": 12 * number - 1, "3": 12 * number - 1}
 
 
-def test_offsets_by_time(seen: dict[str, list[dict[str, Any]]]) -> None:  # claims 2, 3, behaviours 47-49
+@pytest.mark.claim(2, 3)
+@pytest.mark.behaviour(47, 48, 49)
+def test_offsets_by_time(seen: dict[str, list[dict[str, Any]]]) -> None:
     (told,) = seen["offsets"]
     base = 1_700_000_000_000
     assert told["start"] == [0, 0, 0, 0]
@@ -87,12 +91,15 @@ def test_offsets_by_time(seen: dict[str, list[dict[str, Any]]]) -> None:  # clai
     assert told["newest_times"] == [base + 248, base + 249, base + 246, base + 247]
 
 
-def test_reading_with_and_without_fetch_sessions(seen: dict[str, list[dict[str, Any]]]) -> None:  # claims 5, 6
+@pytest.mark.claim(5, 6)
+def test_reading_with_and_without_fetch_sessions(seen: dict[str, list[dict[str, Any]]]) -> None:
     whole = {"values": 250, "gaps": 0, "headers": 250, "next": {"0": 65, "1": 65, "2": 60, "3": 60}}
     assert seen["read"] == [whole | {"sessions": True}, whole | {"sessions": False}]
 
 
-def test_a_group_of_two(seen: dict[str, list[dict[str, Any]]]) -> None:  # claims 59, 61-64, behaviour 22
+@pytest.mark.claim(59, 61, 62, 63, 64)
+@pytest.mark.behaviour(22)
+def test_a_group_of_two(seen: dict[str, list[dict[str, Any]]]) -> None:
     (told,) = seen["group"]
     assert sorted(told["one"] + told["two"]) == [0, 1, 2, 3]
     assert len(told["one"]) == len(told["two"]) == 2
@@ -103,7 +110,9 @@ def test_a_group_of_two(seen: dict[str, list[dict[str, Any]]]) -> None:  # claim
     assert seen["takeover"][0]["one"] == [0, 1, 2, 3]
 
 
-def test_offsets_by_hand(seen: dict[str, list[dict[str, Any]]]) -> None:  # claims 19, 39, behaviours 1, 8, 25, 26
+@pytest.mark.claim(19, 39)
+@pytest.mark.behaviour(1, 8, 25, 26)
+def test_offsets_by_hand(seen: dict[str, list[dict[str, Any]]]) -> None:
     (told,) = seen["commits"]
     assert told["before"] == [65, 65, 60, 60]
     assert told["after"] == [10, 11, 12, 13]
@@ -113,13 +122,16 @@ def test_offsets_by_hand(seen: dict[str, list[dict[str, Any]]]) -> None:  # clai
     assert (told["state"], told["groups"]) == ("Empty", 2)
 
 
+@pytest.mark.claim(46, 49, 50)
+@pytest.mark.behaviour(43)
 def test_a_static_member_goes_on_where_the_group_stands(seen: dict[str, list[dict[str, Any]]]) -> None:
-    # claims 46, 49, 50, behaviour 43
     (told,) = seen["regroup"]
     assert (told["read"], told["twice"], told["partitions"]) == (250 - (10 + 11 + 12), 0, [0, 1, 2, 3])
     assert told["generation"] > 1
 
 
-def test_what_is_deleted_is_gone(seen: dict[str, list[dict[str, Any]]]) -> None:  # claims 2, 55, behaviour 53
+@pytest.mark.claim(2, 55)
+@pytest.mark.behaviour(53)
+def test_what_is_deleted_is_gone(seen: dict[str, list[dict[str, Any]]]) -> None:
     wanted = {"dead": "Dead", "end": [65, 65, 60, 60], "start": 5, "low": 5, "grown": 6, "again": True}
     assert seen["ending"] == [wanted]

@@ -111,6 +111,7 @@ def stage(bootstrap: str, tool: Tool) -> Iterator[Stage]:
         yield Stage(topic, simple, gone, live, began_ms, member, partition)
 
 
+@pytest.mark.claim(17, 19, 46, 99)
 def test_describe_shows_what_was_committed(bootstrap: str, tool: Tool, stage: Stage) -> None:
     # claim 17, claim 19 (LAG unclamped), claim 46, claim 99
     arguments = ["--describe", "--group", stage.simple]
@@ -125,8 +126,8 @@ def test_describe_shows_what_was_committed(bootstrap: str, tool: Tool, stage: St
     assert ours == java
 
 
+@pytest.mark.claim(99)
 def test_describe_shows_members(bootstrap: str, tool: Tool, stage: Stage) -> None:
-    # claim 99
     java = rows(tool("consumer.group.ConsumerGroupCommand", "--describe", "--group", stage.live))
     found = admin(bootstrap).describe_consumer_groups([stage.live])[stage.live].result(10)
     member = found.members[0].member_id
@@ -144,8 +145,9 @@ def test_describe_shows_members(bootstrap: str, tool: Tool, stage: Stage) -> Non
     assert row == [stage.live, bootstrap, "(1)", "range", "Stable", "1"]
 
 
+@pytest.mark.behaviour(20)
 def test_list_shows_states(tool: Tool, stage: Stage) -> None:
-    # behaviour 20: the deleted group is not there
+    # the deleted group is not there
     printed = tool("consumer.group.ConsumerGroupCommand", "--list", "--state").splitlines()
     listed = dict(line.split() for line in printed[1:] if len(line.split()) == 2)
     assert {name: listed.get(name) for name in stage.groups()} == {
@@ -163,8 +165,10 @@ def console_dump(bootstrap: str, tool: Tool, partition: int, formatter: str) -> 
     return json_objects(tool("consumer.ConsoleConsumer", *arguments))
 
 
+@pytest.mark.claim(82, 83, 85, 100)
+@pytest.mark.behaviour(8, 11, 18)
 def test_the_offsets_topic_holds_what_was_committed(bootstrap: str, tool: Tool, stage: Stage) -> None:
-    # claims 82, 83, 85, 100; behaviours 8, 11, 18: offsets, metadata, epochs, times, tombstones
+    # offsets, metadata, epochs, times, tombstones
     now_ms = time.time() * 1000
     java = [
         record
@@ -205,8 +209,8 @@ def test_the_offsets_topic_holds_what_was_committed(bootstrap: str, tool: Tool, 
     assert sorted(ours, key=json.dumps) == sorted(java, key=json.dumps)
 
 
+@pytest.mark.claim(84, 85)
 def test_the_offsets_topic_registers_groups(bootstrap: str, tool: Tool, stage: Stage) -> None:
-    # claim 84, claim 85
     found = [
         record
         for record in console_dump(bootstrap, tool, stage.partition, "GroupMetadataMessageFormatter")
@@ -230,8 +234,10 @@ def test_the_offsets_topic_registers_groups(bootstrap: str, tool: Tool, stage: S
     assert stage.topic.encode() in base64.b64decode(member["assignment"])
 
 
+@pytest.mark.claim(58)
+@pytest.mark.behaviour(4)
 def test_reset_to_earliest(bootstrap: str, tool: Tool, stage: Stage) -> None:
-    # claim 58; behaviour 4: it refuses a group with members, and leaves it alone
+    # it refuses a group with members, and leaves it alone
     group = unique("reset")
     commit_raw(bootstrap, group, stage.topic, {0: (0, -1, ""), 1: (5, 0, "")})
     reset = ["--reset-offsets", "--to-earliest", "--all-topics", "--execute"]
@@ -259,8 +265,9 @@ def test_topics(bootstrap: str, tool: Tool, stage: Stage) -> None:
     eventually(lambda: victim not in admin(bootstrap).list_topics(timeout=10).topics)
 
 
+@pytest.mark.claim(31, 60, part=True)
 def test_console_producer_and_consumer(bootstrap: str, tool: Tool, topic: str, group: str) -> None:
-    # claims 31, 60 (part): the Java client joins, reads and commits at close; nothing fails meanwhile
+    # the Java client joins, reads and commits at close; nothing fails meanwhile
     create_topic(bootstrap, topic)
     tool("ConsoleProducer", "--topic", topic, "--compression-codec", "zstd", stdin="one\ntwo\nthree\n")
     source = consumer(bootstrap, unique("group"), auto_offset_reset="earliest")
@@ -272,8 +279,9 @@ def test_console_producer_and_consumer(bootstrap: str, tool: Tool, topic: str, g
     assert committed(bootstrap, group) == {(topic, 0): 3}
 
 
+@pytest.mark.claim(2, 3)
+@pytest.mark.behaviour(53)
 def test_offsets_and_deleted_records(bootstrap: str, tool: Tool, tmp_path: Path, topic: str) -> None:
-    # claim 2, claim 3, behaviour 53
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10), partition=1)
     plan = tmp_path / "delete.json"

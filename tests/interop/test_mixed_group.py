@@ -226,6 +226,7 @@ def keeps(group: Group, change: Callable[[], object]) -> None:
             assert all(kept <= between for between in member.history[seen:]), f"{member.client} gave up {kept}"
 
 
+@pytest.mark.claim(45, 59, 61, 62, 64, 66, 67, 68, 70)
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -236,7 +237,6 @@ def keeps(group: Group, change: Callable[[], object]) -> None:
     ],
 )
 def test_six_clients_in_one_group(mixed: Callable[[str], Group], strategy: str) -> None:
-    # claims 45, 59, 61, 62, 64, 66, 67, 68 and 70
     clients = SPEAKERS[strategy]
     group = mixed(strategy)
     group.publish(0, 5)

@@ -33,6 +33,8 @@ DEVIATIONS: dict[str, list[tuple[str, str]]] = {
 }
 
 
+@pytest.mark.claim(111, part=True)
+@pytest.mark.behaviour(47, 48, 49, 55)
 @pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
 def test_answers_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: Scenario) -> None:
     # behaviours 47, 48, 49 (offsets_listed), 52 (leader_epochs_end, records_fetched), 53 (records_deleted),

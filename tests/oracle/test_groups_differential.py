@@ -105,6 +105,8 @@ def apart() -> Iterator[Callable[[str], odradek.Broker]]:
         yield broker_for
 
 
+@pytest.mark.claim(81, 87)
+@pytest.mark.behaviour(6, 13, 14, 15, 16, 17, 18, 20, 28, 38, 44, 46)
 @pytest.mark.parametrize(("suite", "scenario"), CASES_APART, ids=lambda case: getattr(case, "__name__", case))
 def test_groups_live_and_expire_as_in_apache_kafka(
     apart: Callable[[str], odradek.Broker], suite: str, scenario: Scenario
@@ -128,6 +130,8 @@ def test_groups_live_and_expire_as_in_apache_kafka(
     check(suite, scenario, run_scenario(broker.bootstrap_servers, scenario, pass_ms, restart))
 
 
+@pytest.mark.claim(61, 62)
+@pytest.mark.behaviour(1, 2, 3, 4, 5, 7, 8, 9, 11, 20, 21, 22, 23, 24, 25, 26, 28, 29, 30, 31, 38, 42, 43, 45, 46)
 @pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
 def test_groups_are_those_of_apache_kafka(bootstrap: str, suite: str, scenario: Scenario) -> None:
     # claims 61, 62 (two_members_meet_and_part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,9 +158,11 @@ def clamped(ms: int) -> int:
 OWN = {"members", "details", "member_id", "generation", "state_timestamp", "protocol"}
 
 
+@pytest.mark.claim(83, 84, 85, 86, part=True)
+@pytest.mark.behaviour(11, 12)
 @given(st.lists(anything, max_size=8))
-def test_every_record_is_read_as_the_row_decoder_reads_it(pairs: list[Pair]) -> None:  # behaviours 11, 12
-    """Claims 83-86 (part): commits, groups, tombstones; and what is none of these, or broken, keeps its bytes."""
+def test_every_record_is_read_as_the_row_decoder_reads_it(pairs: list[Pair]) -> None:
+    """Commits, groups, tombstones; and what is none of these, or broken, keeps its bytes."""
     for at, (pair, row) in enumerate(zip(pairs, decoded(pairs), strict=True)):
         wanted = expected(pair, at)
         of_newer_protocols = wanted["kind"] not in ("unknown", "offset_commit", "group_metadata")
@@ -193,8 +196,9 @@ def alike(draw: st.DrawFn) -> list[Pair]:
     return pairs
 
 
+@pytest.mark.behaviour(11, part=True)
 @given(alike())
-def test_commits_that_look_alike_are_read_each_for_itself(pairs: list[Pair]) -> None:  # behaviour 11 (part)
+def test_commits_that_look_alike_are_read_each_for_itself(pairs: list[Pair]) -> None:
     for at, (pair, row) in enumerate(zip(pairs, decoded(pairs), strict=True)):
         wanted = expected(pair, at)
         left_out = {"members", "details"}
@@ -221,7 +225,8 @@ def test_rows_stand_in_the_order_of_the_records_also_in_slices() -> None:
     assert set(plain(whole).column("kind").to_pylist()) == {"offset_commit", "group_metadata"}
 
 
-def test_classic_members_come_with_what_they_read() -> None:  # claim 84 (part)
+@pytest.mark.claim(84, part=True)
+def test_classic_members_come_with_what_they_read() -> None:
     subscription = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"
     assignment = b"\0\1\0\0\0\1\0\6orders\0\0\0\2\0\0\0\0\0\0\0\3\xff\xff\xff\xff"
     value = GroupMetadata(

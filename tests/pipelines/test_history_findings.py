@@ -53,8 +53,10 @@ def played() -> Iterator[Played]:
         yield Played(broker)
 
 
+@pytest.mark.claim(54, 58, part=True)
+@pytest.mark.behaviour(14, 16, part=True)
 def test_found_is_what_happened(played: Played) -> None:
-    """Claims 54 and 58 (part), behaviours 14 and 16 (part): resets and expiry are seen in the offsets topic alone."""
+    """Resets and expiry are seen in the offsets topic alone."""
     found = told(played.analysis, "h")
     assert sorted(found, key=str) == sorted([*TRUTH, Told("expiring", "expiring", 900, None)], key=str)
 
@@ -102,8 +104,10 @@ def test_findings_say_why(played: Played) -> None:
     assert [one["member_count"] for one in empty] == [0]
 
 
+@pytest.mark.claim(54, part=True)
+@pytest.mark.behaviour(14, 16, 18, part=True)
 def test_expiry_is_when_the_broker_forgets(played: Played) -> None:
-    """Claim 54 (part), behaviours 14, 16 and 18 (part): the forecast holds against the broker's own clock."""
+    """The forecast holds against the broker's own clock."""
     found = finding(played, "expiring")
     commit = found["proof"][0]["commit_timestamp"]
     assert (found["to_timestamp"] - commit).days == 7
@@ -116,8 +120,9 @@ def test_expiry_is_when_the_broker_forgets(played: Played) -> None:
     assert rows["h-expiring"]["expires_at"] == found["to_timestamp"]
 
 
+@pytest.mark.claim(19, part=True)
 def test_lag_over_time_ends_as_the_admin_tells_it(played: Played) -> None:
-    """Claim 19 (part): lag = log end − committed offset, now and at earlier moments."""
+    """Lag = log end − committed offset, now and at earlier moments."""
     rows = [row for row in played.analysis.lag.to_pylist() if row["group"] == "h-gap"]
     assert rows[-1]["lag"] == rows[-1]["log_end_offset"] - 200 == 4_800
     assert rows[-1]["time_lag_ms"] >= 6.5 * 86_400_000

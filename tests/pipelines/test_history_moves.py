@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,7 +111,8 @@ def modelled(history: list[Step]) -> list[Move]:
     return sorted(told)
 
 
+@pytest.mark.claim(58, part=True)
 @given(steps)
 def test_moves_are_those_of_the_model(history: list[Step]) -> None:
-    """Claim 58 (part): every way back is told, whoever took it, and a way on only where nobody can have read it."""
+    """Every way back is told, whoever took it, and a way on only where nobody can have read it."""
     assert found(history) == modelled(history)

@@ -57,10 +57,10 @@ def _done(done: Ingested) -> tuple[int, int, int]:
     return done.rows, done.batches, done.bad
 
 
+@pytest.mark.claim(102, 103)
 def test_a_parquet_table_holds_each_record_once(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    # claims 102, 103
     output = tmp_path / "lake" / "events"
 
     def run(**more: Any) -> Ingested:

@@ -165,8 +165,8 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
     return killed
 
 
+@pytest.mark.claim(102, 103)
 def test_a_round(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path) -> None:
-    # claims 102, 103
     (killed,) = play(Rounds(own_broker(), tmp_path, "parquet"), spark, seed=3, count=1)
     assert killed.startswith("driver")
 
@@ -190,6 +190,7 @@ def test_a_first_run_that_was_killed_may_be_corrected(
     assert [field.name for field in parquet(rounds.output).schema.field("value").type] == ["id"]
 
 
+@pytest.mark.claim(102, 103)
 @pytest.mark.slow
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 @pytest.mark.parametrize("seed", range(10))
@@ -197,7 +198,6 @@ def test_three_rounds(
     seed: int, table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
     """A driver, a worker and a broker are killed in each; every other seed names the table by a ``file:`` URI."""
-    # claims 102, 103
     rounds = Rounds(own_broker(), tmp_path, table_format, by_uri=seed % 2 == 1)
     assert len(play(rounds, spark, seed, 3)) == 3
 

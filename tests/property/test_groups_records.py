@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,8 +49,9 @@ def test_group_metadata_survives_the_round_trip(
     assert decode(records.group_key(group), records.group_value(value)) == (GroupKey(group), value)
 
 
+@pytest.mark.behaviour(12)
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=120), st.integers(0, 24))
-def test_no_bytes_make_the_decoder_raise(key: bytes, value: bytes | None, number: int) -> None:  # behaviour 12
+def test_no_bytes_make_the_decoder_raise(key: bytes, value: bytes | None, number: int) -> None:
     decode(key, value)
     decode(number.to_bytes(2, "big") + key, value)
     if value is not None:

@@ -158,8 +158,9 @@ def tell(seed: int, events: int) -> Story:
     return story
 
 
+@pytest.mark.claim(108)
+@pytest.mark.behaviour(55)
 def test_order_and_counts_hold_whatever_breaks() -> None:
-    # claim 108; behaviour 55
     stories = [tell(seed, 200) for seed in range(1_500)]
     assert sum(story.retried for story in stories) > 10_000
     assert sum(len(story.given_up) for story in stories) > 500

@@ -80,9 +80,10 @@ class IdleGroup:
         self.world.after(HOUR_MS, self.commit)
 
 
+@pytest.mark.claim(54, 88, 89)
+@pytest.mark.behaviour(14, 15)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str) -> None:
-    # claims 54, 88 and 89; behaviours 14 and 15
     idle = IdleGroup(protocol)
     world, coordinator = idle.world, idle.coordinator
     world.checks.clear()  # states are compared once a day: nothing else happens

@@ -29,7 +29,9 @@ def simulate(*arguments: str, timeout_s: float) -> subprocess.CompletedProcess[s
     )
 
 
-def test_200_seeds() -> None:  # behaviours 18, 36, 37, 38 and 45; claims 59, 64 and 92
+@pytest.mark.claim(59, 64, 92)
+@pytest.mark.behaviour(18, 36, 37, 38, 45)
+def test_200_seeds() -> None:
     run = simulate("0-199", timeout_s=600)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "200 seeds, 0 failed" in run.stdout

@@ -148,8 +148,9 @@ def test_offsets_that_are_not_there_are_named(spark: Any, bootstrap: str, filled
     assert rows_of(frame) == span(0, 0, 100) + span(1, 0, 10)
 
 
+@pytest.mark.claim(101, part=True)
 def test_mistakes_surface_at_load_in_one_line(spark: Any, bootstrap: str, filled: str) -> None:
-    # claim 101 (part): as Spark's own source does
+    # as Spark's own source does
     with pytest.raises(Exception, match=r"enable\.auto\.commit is not supported") as caught:
         read(spark, bootstrap, filled, **{"kafka.enable.auto.commit": "true"})
     assert "\n" not in (reason(caught.value) or "\n")

@@ -51,8 +51,9 @@ def committed(admin: Admin, bootstrap: str) -> tuple[str, str]:
     return topic, group
 
 
+@pytest.mark.claim(82, 83, 85, part=True)
 def test_tables_are_what_the_client_reads(spark: Any, admin: Admin, bootstrap: str) -> None:
-    """Claims 82, 83 and 85 (part): every commit is a record, and read as one, by Spark too."""
+    """Every commit is a record, and read as one, by Spark too."""
     topic, group = committed(admin, bootstrap)
     for table in ("records", "commits", "tombstones"):
         frame = offset_history(spark, bootstrap, table, group=group)
@@ -87,8 +88,9 @@ def test_a_stream_begins_at_the_beginning_and_goes_on(spark: Any, admin: Admin, 
     assert seen[4:] == [(0, 8)]
 
 
+@pytest.mark.claim(77, part=True)
 def test_no_group_yet_is_no_rows(spark: Any, own_broker: Callable[..., RunningBroker]) -> None:
-    """Claim 77 (part): the topic is made when the first group asks for its coordinator."""
+    """The topic is made when the first group asks for its coordinator."""
     running = own_broker()
     assert offset_history(spark, running.bootstrap, "commits").collect() == []
 

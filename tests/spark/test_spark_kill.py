@@ -70,8 +70,8 @@ def test_spark_works_on_jdk4pys_java_and_ends_with_a_killed_parent() -> None:
     eventually(lambda: not alive(started["jvm"]), what="the end of the Java process")
 
 
+@pytest.mark.claim(102, 103)
 def test_a_killed_job_repeats_the_batch_at_hand_and_nothing_else(stream: StreamingRun) -> None:
-    # claims 102, 103
     create_topic(stream.bootstrap, stream.topic, 1)
     publish(stream.bootstrap, stream.topic, numbers(35))
     process = child("kill", "auto", stream.bootstrap, stream.topic, stream.group or "", str(stream.checkpoint))

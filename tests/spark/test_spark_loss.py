@@ -59,7 +59,8 @@ def grown(first: int, count: int, epoch: int) -> tuple[int, bytes]:
     return first + count - 1, encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch)
 
 
-def test_a_log_cut_and_grown_again_between_two_runs(spark: Any, tmp_path: Path) -> None:  # behaviour 52
+@pytest.mark.behaviour(52)
+def test_a_log_cut_and_grown_again_between_two_runs(spark: Any, tmp_path: Path) -> None:
     """Longer than before: only the leader's epoch, which the checkpoint keeps, tells."""
     with scripted() as cluster, Admin(cluster.bootstrap) as admin:
         run = StreamingRun(spark, admin, cluster.bootstrap, "t", None, tmp_path / "checkpoint")
@@ -78,9 +79,10 @@ def test_a_log_cut_and_grown_again_between_two_runs(spark: Any, tmp_path: Path) 
         assert again == [span(0, 0, 20), span(0, 20, 45)], "no offset is left out or read twice, of a retry neither"
 
 
+@pytest.mark.behaviour(52)
 @pytest.mark.slow
 @begins_epochs
-def test_a_log_file_cut_and_grown_again(made: Made, own_broker: Callable[..., RunningBroker]) -> None:  # behaviour 52
+def test_a_log_file_cut_and_grown_again(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)

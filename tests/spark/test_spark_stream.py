@@ -38,8 +38,10 @@ def filled(stream: StreamingRun) -> StreamingRun:
 ALL = span(0, 0, 30) + span(1, 0, 10)
 
 
+@pytest.mark.claim(102)
+@pytest.mark.claim(101, part=True)
 def test_each_batch_is_committed_the_last_of_an_available_now_run_too(filled: StreamingRun) -> None:
-    # claim 101 (part), claim 102: what the checkpoint says, the group says
+    # what the checkpoint says, the group says
     assert filled.rows() == ALL
     assert filled.committed() == {0: 30, 1: 10}
     assert [mark_of(commit) for commit in filled.commits().values()] == ["", ""]
@@ -49,8 +51,9 @@ def test_each_batch_is_committed_the_last_of_an_available_now_run_too(filled: St
     assert filled.committed() == {0: 35, 1: 10}
 
 
+@pytest.mark.claim(103)
 def test_a_limit_spreads_over_batches_and_is_kept(filled: StreamingRun) -> None:
-    # claim 103: a failure could repeat no more than one of these
+    # a failure could repeat no more than one of these
     batches = filled.run(maxOffsetsPerTrigger="16")
     assert [len(batch) for batch in batches] == [16, 16, 8]
     assert sorted(chain(*batches)) == ALL
@@ -68,16 +71,17 @@ def test_limits_of_bytes_and_offsets_hold_together(filled: StreamingRun) -> None
     assert filled.committed() == {0: 40, 1: 10}
 
 
+@pytest.mark.claim(49)
 def test_first_run_starts_where_the_group_stopped(filled: StreamingRun) -> None:
-    # claim 49; partition 1 has no commit: earliest, the default here
+    # partition 1 has no commit: earliest, the default here
     filled.reset({0: 12})
     assert filled.rows() == span(0, 12, 30) + span(1, 0, 10)
     assert filled.committed() == {0: 30, 1: 10}
     assert filled.run() == []
 
 
+@pytest.mark.claim(51, 52)
 def test_first_run_without_a_commit_obeys_auto_offset_reset(filled: StreamingRun) -> None:
-    # claims 51, 52
     none = {"kafka.auto.offset.reset": "none"}
     with pytest.raises(Exception, match="no committed offset") as caught:
         filled.run(**none)
@@ -125,6 +129,7 @@ def test_what_a_kill_left_in_the_group_is_told_from_a_reset(filled: StreamingRun
     assert filled.rows() == span(0, 20, 30)
 
 
+@pytest.mark.claim(43)
 def test_a_running_query_commits_each_batch_and_follows_resets(filled: StreamingRun) -> None:
     seen: list[tuple[int, int]] = []
 
@@ -154,7 +159,7 @@ def test_a_running_query_commits_each_batch_and_follows_resets(filled: Streaming
             holds(span(1, 8, 10), {0: 32, 1: 10})
         filled.reset({0: 0, 1: 0})
         holds(span(0, 0, 32) + span(1, 0, 10), {0: 32, 1: 10})
-        filled.reset({0: 99})  # claim 43: a broker takes any offset; reading then falls back to auto.offset.reset
+        filled.reset({0: 99})  # a broker takes any offset; reading then falls back to auto.offset.reset
         holds(span(0, 0, 32), {0: 32, 1: 10})
         epoch = {filled.partitions()[1]: OffsetAndMetadata(9, leader_epoch=0, metadata="by hand")}
         filled.admin.alter_group_offsets(filled.group or "", epoch)
@@ -173,8 +178,9 @@ def test_without_a_group_or_with_commits_off_nothing_is_committed(filled: Stream
     assert filled.rows() == span(0, 30, 31), "the checkpoint is enough to go on"
 
 
+@pytest.mark.claim(102, 103)
 def test_a_kill_after_the_work_repeats_the_batch_with_the_same_range(filled: StreamingRun) -> None:
-    # claims 102, 103: the group and the log have moved on, the retried batch has not
+    # the group and the log have moved on, the retried batch has not
     filled.rows()
     filled.reset({0: 20})
     assert filled.rows() == span(0, 20, 30)
@@ -207,8 +213,10 @@ def test_ignore_lets_the_checkpoint_win_and_fail_says_what_moved(filled: Streami
     assert filled.committed()[0] == 30, "overwritten"
 
 
+@pytest.mark.claim(69, part=True)
+@pytest.mark.behaviour(4)
 def test_live_members_of_the_group_end_no_query(filled: StreamingRun, caplog: pytest.LogCaptureFixture) -> None:
-    # behaviour 4, claim 69 (part): only members commit to a group with members
+    # only members commit to a group with members
     caplog.set_level(logging.WARNING, "odradek.spark.commits")
     member = consumer(filled.bootstrap, filled.group or "", client_id="the-other-one")
     member.subscribe([filled.topic])
@@ -241,8 +249,8 @@ def delete_records(stream: StreamingRun, partition: int, before: int) -> None:
     admin(stream.bootstrap).delete_records([where])[where].result(30)
 
 
+@pytest.mark.claim(2, 57)
 def test_records_that_retention_took_are_named(filled: StreamingRun) -> None:
-    # claims 2, 57
     filled.rows()
     filled.forget_that_the_last_batch_was_done()
     delete_records(filled, 0, 7)
@@ -258,8 +266,9 @@ def test_records_that_retention_took_are_named(filled: StreamingRun) -> None:
     assert filled.rows(failOnDataLoss="false") == span(0, 35, 40)
 
 
+@pytest.mark.claim(56, part=True)
 def test_a_partition_added_later_is_read_from_its_start(filled: StreamingRun) -> None:
-    # claim 56 (part): "latest" would miss its first records
+    # "latest" would miss its first records
     assert filled.rows(startingOffsets="latest") == []
     admin(filled.bootstrap).create_partitions([NewPartitions(filled.topic, 3)])[filled.topic].result(30)
     eventually(lambda: len(filled.partitions()) == 3, what="the partition in metadata")

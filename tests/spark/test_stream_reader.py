@@ -109,11 +109,12 @@ def commit_as(member: Any, query: Planner, offset: int) -> None:
     member.commit(offsets=[Position(query.topic, 0, offset)], asynchronous=False)
 
 
+@pytest.mark.behaviour(4)
 @pytest.mark.parametrize("on_reset", ["asked", "follow"])
 def test_a_member_that_joins_while_the_query_runs_is_named_once_and_the_query_goes_on(
     query: Planner, caplog: pytest.LogCaptureFixture, on_reset: str
 ) -> None:
-    # behaviour 4: only members commit to a group with members
+    # only members commit to a group with members
     query.reader = query.made(onGroupReset=on_reset)
     first = query.next({}, ReadMaxRows(2))
     with member_of(query):
@@ -445,6 +446,7 @@ def test_one_record_larger_than_the_limit_still_passes(query: Planner) -> None:
     assert query.read({}, query.next({}, ReadMaxBytes(1))) == span(0, 1)
 
 
+@pytest.mark.claim(57, part=True)
 @pytest.mark.parametrize(
     ("config", "cause"),
     [
@@ -453,7 +455,6 @@ def test_one_record_larger_than_the_limit_still_passes(query: Planner) -> None:
     ],
 )
 def test_a_commit_that_the_log_has_left_behind_is_a_loss(query: Planner, config: dict[str, str], cause: str) -> None:
-    # claim 57 (part)
     query.client.alter_topic_configs(query.topic, config)
     query.reset(3)
     query.client.delete_records({TopicPartition(query.topic, 0): 7})

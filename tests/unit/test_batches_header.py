@@ -89,7 +89,8 @@ def test_every_flipped_byte_behind_the_crc_is_noticed() -> None:
         assert code_of(bytes(changed)) is ErrorCode.corrupt_message
 
 
-def test_larger_than_max_message_bytes_is_refused() -> None:  # behaviour 56 (part)
+@pytest.mark.behaviour(56, part=True)
+def test_larger_than_max_message_bytes_is_refused() -> None:
     data = batch()
     assert code_of(data, max_message_bytes=len(data) - 1) is ErrorCode.message_too_large
     assert len(validate(data, max_message_bytes=len(data))) == 1

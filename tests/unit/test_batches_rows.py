@@ -54,7 +54,8 @@ def test_what_was_encoded_comes_back(items: list[Headed], codec: str, base_offse
     assert read_header(data).max_timestamp == max(times)
 
 
-def test_claim_10_codecs_shrink_repetitive_records() -> None:  # claim 10
+@pytest.mark.claim(10)
+def test_claim_10_codecs_shrink_repetitive_records() -> None:
     items = [Record(b"tail-%d" % (n % 50), b'{"carrier":"UA","origin":"EWR","dest":"IAH"}', NOW) for n in range(500)]
     sizes = {codec: len(encode_batch(items, now_ms=NOW, compression=codec)) for codec in CODECS}
     assert all(sizes[codec] < sizes["none"] / 4 for codec in CODECS[1:]), sizes

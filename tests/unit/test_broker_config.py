@@ -110,8 +110,9 @@ def test_every_setting_acts_or_says_why_not() -> None:
         assert key.doc or key.inert, key.name
 
 
+@pytest.mark.claim(78, part=True)
 def test_embedded_defaults_that_differ_from_kafka_say_so() -> None:
-    # claim 78: Kafka's offsets.topic.replication.factor is 3, which one broker cannot meet
+    # Kafka's offsets.topic.replication.factor is 3, which one broker cannot meet
     for name in ("offsets.topic.replication.factor", "group.initial.rebalance.delay.ms", "node.id"):
         assert "Kafka" in config_keys.broker_keys()[name].doc
 

@@ -152,6 +152,7 @@ def test_names_collide_with_those_of_topics_that_are_there() -> None:
     assert refused(catalogue, CreateTopic("a.b", uuid.UUID(int=9), 1, 1)) is ErrorCode.invalid_topic_exception
 
 
+@pytest.mark.claim(55)
 def test_a_deleted_topic_takes_its_settings_along() -> None:
     # claim 55 (the topic's side): created again, it is another topic
     catalogue = Catalogue()

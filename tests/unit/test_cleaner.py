@@ -38,7 +38,8 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 # which records stay
 
 
-def test_claim_14_compaction_keeps_a_keys_newest_record_at_its_offset(path: Path, engine: Engine) -> None:  # claim 14
+@pytest.mark.claim(14)
+def test_claim_14_compaction_keeps_a_keys_newest_record_at_its_offset(path: Path, engine: Engine) -> None:
     log = open_log(path)
     for key, value in [(b"K1", b"a"), (b"K2", b"b"), (b"K1", b"c"), (b"K1", b"d"), (b"K3", b"e")]:
         put(log, (key, value))
@@ -49,7 +50,8 @@ def test_claim_14_compaction_keeps_a_keys_newest_record_at_its_offset(path: Path
     assert log.read(0, 1).base_offset == 1, "a read in a gap begins with what follows it"
 
 
-def test_claim_14_newest_is_by_offset_not_by_time(path: Path, engine: Engine) -> None:  # claim 14
+@pytest.mark.claim(14)
+def test_claim_14_newest_is_by_offset_not_by_time(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"k", b"sent late"), now_ms=T0 + 60_000)
     put(log, (b"k", b"sent early"), now_ms=T0)
@@ -75,9 +77,9 @@ def test_records_inside_of_a_batch_go_and_the_batch_keeps_its_offsets_and_times(
     assert second[0].base_offset == 5
 
 
+@pytest.mark.claim(16)
 @pytest.mark.parametrize("codec", CODECS)
 def test_claim_16_compaction_drops_records_and_leaves_the_codec(path: Path, engine: Engine, codec: str) -> None:
-    # claim 16
     log = open_log(path)
     for number in range(20):
         put(log, *((b"key%d" % (n % 7), b"value" * 9 + b"%d" % n) for n in range(number, number + 10)),
@@ -109,7 +111,8 @@ def test_a_record_without_a_key_goes(path: Path, engine: Engine) -> None:
     assert pairs(log) == [(1, b"a", b"2"), (3, b"b", b"4")]
 
 
-def test_the_active_segment_is_spared(path: Path, engine: Engine) -> None:  # claim 15
+@pytest.mark.claim(15)
+def test_the_active_segment_is_spared(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"k", b"1"))
     put(log, (b"k", b"2"))
@@ -185,7 +188,8 @@ def test_a_horizon_is_given_once(path: Path, engine: Engine) -> None:
 # producers and transactions
 
 
-def test_the_last_batch_of_an_active_producer_stays(path: Path, engine: Engine) -> None:  # behaviour 55
+@pytest.mark.behaviour(55)
+def test_the_last_batch_of_an_active_producer_stays(path: Path, engine: Engine) -> None:
     log = open_log(path)
     for number in range(3):
         put(log, (b"k", b"%d" % number), producer_id=5, producer_epoch=1, base_sequence=number)
@@ -204,8 +208,8 @@ def test_the_last_batch_of_an_active_producer_stays(path: Path, engine: Engine) 
     assert (state.last_sequence, state.epoch) == (2, 1)
 
 
+@pytest.mark.behaviour(39)
 def test_data_of_an_aborted_transaction_goes_and_does_not_shadow_older_data(path: Path, engine: Engine) -> None:
-    # behaviour 39
     log = open_log(path)
     put(log, (b"k", b"committed"))
     put(log, (b"k", b"aborted"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
@@ -216,10 +220,11 @@ def test_data_of_an_aborted_transaction_goes_and_does_not_shadow_older_data(path
     assert pairs(log) == [(0, b"k", b"committed"), (3, b"z", b"z")]
 
 
+@pytest.mark.behaviour(39)
 @pytest.mark.parametrize("kind", [0, 1], ids=["abort", "commit"])
 def test_behaviour_39_a_marker_stays_while_its_data_survives_then_until_the_horizon(
     path: Path, engine: Engine, kind: int
-) -> None:  # behaviour 39
+) -> None:
     log = open_log(path, delete_retention_ms=1_000)
     put(log, (b"k", b"1"), (b"l", b"1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     log.roll(T0)
@@ -253,7 +258,8 @@ def test_behaviour_39_a_marker_stays_while_its_data_survives_then_until_the_hori
         assert bool(markers()) is stays
 
 
-def test_behaviour_39_an_abort_found_behind_the_cleaned_section(path: Path, engine: Engine) -> None:  # behaviour 39
+@pytest.mark.behaviour(39)
+def test_behaviour_39_an_abort_found_behind_the_cleaned_section(path: Path, engine: Engine) -> None:
     """Data in a closed segment, the marker in the active one, below the last stable offset."""
     log = open_log(path)
     put(log, (b"k", b"old"))

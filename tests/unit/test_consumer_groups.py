@@ -216,7 +216,8 @@ def test_a_clock_that_jumps_ends_no_session(rig: ConsumerRig) -> None:
 # --- static members -----------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_keeps_its_place_while_it_is_away(rig: ConsumerRig) -> None:  # behaviour 43
+@pytest.mark.behaviour(43)
+def test_a_static_member_keeps_its_place_while_it_is_away(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t", instance="i")
     assert rig.enter("g", "b", "t", instance="i").error is ErrorCode.unreleased_instance_id
     assert rig.beat("g", "b", 2, instance="i").error is ErrorCode.fenced_instance_id
@@ -351,7 +352,8 @@ def kinds(rig: ConsumerRig) -> list[tuple[int, bool]]:
     return [(record.kind.number, record.value is None) for record in found]
 
 
-def test_records_come_as_in_kafka(rig: ConsumerRig) -> None:  # claim 86
+@pytest.mark.claim(86)
+def test_records_come_as_in_kafka(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     assert kinds(rig) == [(5, False), (3, False), (7, False), (6, False), (8, False)]
     rig.beat("g", "a", -1)
@@ -361,7 +363,8 @@ def test_records_come_as_in_kafka(rig: ConsumerRig) -> None:  # claim 86
     assert rig.described("g").error_code is ErrorCode.group_id_not_found
 
 
-def test_a_restart_keeps_groups_epochs_and_assignments(rig: ConsumerRig) -> None:  # behaviour 36
+@pytest.mark.behaviour(36)
+def test_a_restart_keeps_groups_epochs_and_assignments(rig: ConsumerRig) -> None:
     clients = [Client(rig, "g", name, ("t",)) for name in "abc"]
     clients.append(Client(rig, "g", "d", pattern="t.*", instance="i", assignor="range"))
     settle(rig, *clients[:3])
@@ -412,7 +415,8 @@ def test_what_no_batch_can_take_is_refused_and_nobody_else_notices(rig: Consumer
     assert rig.epochs("g") == ("Stable", 2, 2)
 
 
-def test_what_a_cleaned_log_has_lost_does_not_stop_a_load(rig: ConsumerRig) -> None:  # behaviour 37
+@pytest.mark.behaviour(37)
+def test_what_a_cleaned_log_has_lost_does_not_stop_a_load(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     rig.beat("g", "a", -1)
     rig.enter("g", "b", "t")
@@ -429,7 +433,8 @@ def test_what_a_cleaned_log_has_lost_does_not_stop_a_load(rig: ConsumerRig) -> N
 # --- offsets and administration -----------------------------------------------------------------------------------
 
 
-def test_who_may_commit(rig: ConsumerRig) -> None:  # behaviour 28, behaviour 30
+@pytest.mark.behaviour(28, 30)
+def test_who_may_commit(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     assert rig.commit("g", "t", {0: 1}, member="a", generation=2) == {0: OK}
     assert rig.commit("g", "t", {0: 1}, member="a", generation=3) == {0: ErrorCode.stale_member_epoch}
@@ -441,7 +446,8 @@ def test_who_may_commit(rig: ConsumerRig) -> None:  # behaviour 28, behaviour 30
     assert rig.commit("g", "t", {0: 7}) == {0: OK}  # nobody is there: tools may
 
 
-def test_an_older_epoch_may_commit_what_it_had(rig: ConsumerRig) -> None:  # behaviour 31
+@pytest.mark.behaviour(31)
+def test_an_older_epoch_may_commit_what_it_had(rig: ConsumerRig) -> None:
     first, second = Client(rig, "g", "a", ("t",)), Client(rig, "g", "b", ("t",))
     settle(rig, first)
     settle(rig, first, second)
@@ -453,7 +459,8 @@ def test_an_older_epoch_may_commit_what_it_had(rig: ConsumerRig) -> None:  # beh
     assert rig.commit("g", "t", {2: 5}, member="b", generation=2) == {2: stale}  # it got it in epoch 3
 
 
-def test_who_may_fetch(rig: ConsumerRig) -> None:  # behaviour 28
+@pytest.mark.behaviour(28)
+def test_who_may_fetch(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     rig.commit("g", "t", {0: 1}, member="a", generation=2)
 
@@ -468,7 +475,8 @@ def test_who_may_fetch(rig: ConsumerRig) -> None:  # behaviour 28
     assert fetch("b", 2) is fetch("", -1) is ErrorCode.unknown_member_id
 
 
-def test_offsets_of_topics_that_are_read_stay(rig: ConsumerRig) -> None:  # behaviour 15, behaviour 21
+@pytest.mark.behaviour(15, 18, 21)
+def test_offsets_of_topics_that_are_read_stay(rig: ConsumerRig) -> None:
     rig.config = GroupConfig(offsets_retention_ms=20_000, offsets_retention_check_interval_ms=1_000)
     rig.restart()
     rig.catalog.add("u")
@@ -487,7 +495,7 @@ def test_offsets_of_topics_that_are_read_stay(rig: ConsumerRig) -> None:  # beha
     assert rig.offset("g", "u", 0) == -1
     client.leave()
     rig.advance(30_000)
-    assert rig.described("g").error_code is ErrorCode.group_id_not_found  # behaviour 18
+    assert rig.described("g").error_code is ErrorCode.group_id_not_found
     assert kinds(rig)[-1] == (3, True)
 
 

@@ -70,7 +70,8 @@ def types(rig: ConsumerRig) -> dict[str, str]:
 # --- up -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_classic_group_comes_along_with_its_first_new_member(rig: ConsumerRig) -> None:  # behaviour 38
+@pytest.mark.behaviour(38)
+def test_a_classic_group_comes_along_with_its_first_new_member(rig: ConsumerRig) -> None:
     old = classic(rig)
     rig.commit("g", "t", {0: 5}, member=old, generation=1)
     new = rig.enter("g", "new", "t")
@@ -100,7 +101,8 @@ def test_members_that_wait_in_a_classic_group_join_again(rig: ConsumerRig) -> No
     assert rig.heartbeat("g", old, 1) is REJOIN
 
 
-def test_commits_of_classic_members_keep_the_classic_errors(rig: ConsumerRig) -> None:  # behaviour 29
+@pytest.mark.behaviour(29)
+def test_commits_of_classic_members_keep_the_classic_errors(rig: ConsumerRig) -> None:
     old = classic(rig)
     rig.enter("g", "new", "t")
     assert rig.commit("g", "t", {0: 1}, member=old, generation=1) == {0: OK}
@@ -170,8 +172,9 @@ def mixed(rig: ConsumerRig) -> str:
     return old
 
 
+@pytest.mark.behaviour(38)
 @pytest.mark.parametrize("how", ["leaves", "dies", "is removed"])
-def test_a_group_is_classic_again_when_its_last_new_member_goes(rig: ConsumerRig, how: str) -> None:  # behaviour 38
+def test_a_group_is_classic_again_when_its_last_new_member_goes(rig: ConsumerRig, how: str) -> None:
     old = mixed(rig)
     if how == "leaves":
         assert rig.beat("g", "new", -1).error is OK
@@ -201,7 +204,8 @@ def test_a_group_may_be_told_to_stay_new(rig: ConsumerRig) -> None:
     assert assigned(rig, old, 3) == [0, 1, 2, 3]
 
 
-def test_a_static_member_turns_classic_and_takes_the_group_along(rig: ConsumerRig) -> None:  # behaviour 43
+@pytest.mark.behaviour(43)
+def test_a_static_member_turns_classic_and_takes_the_group_along(rig: ConsumerRig) -> None:
     rig.enter("g", "new", "t", instance="i")
     rig.advance(1_000)
     old = rig.member("g", metadata=said("t"))
@@ -245,8 +249,9 @@ def test_a_static_classic_member_turns_new(rig: ConsumerRig) -> None:
     assert types(rig) == {"g": "consumer"}
 
 
+@pytest.mark.behaviour(36, 38)
 @pytest.mark.parametrize("up_only", [True, False])
-def test_changing_sides_survives_replay(rig: ConsumerRig, up_only: bool) -> None:  # behaviour 38, behaviour 36
+def test_changing_sides_survives_replay(rig: ConsumerRig, up_only: bool) -> None:
     old = mixed(rig)
     if not up_only:
         rig.beat("g", "new", -1)
@@ -302,7 +307,8 @@ def test_classic_members_join_a_new_group(rig: ConsumerRig) -> None:
     assert rig.join("g", metadata=said("t"), session_ms=1).reply.error_code is ErrorCode.invalid_session_timeout
 
 
-def test_static_classic_members_of_a_new_group(rig: ConsumerRig) -> None:  # behaviour 43
+@pytest.mark.behaviour(43)
+def test_static_classic_members_of_a_new_group(rig: ConsumerRig) -> None:
     rig.enter("g", "new", "t")
     first = rejoin(rig, "", [], instance="i")
     assert first.error_code is OK
@@ -316,8 +322,9 @@ def test_static_classic_members_of_a_new_group(rig: ConsumerRig) -> None:  # beh
     assert rig.leave("g", "", instance="i") == [ErrorCode.unknown_member_id]
 
 
+@pytest.mark.behaviour(44)
 @pytest.mark.parametrize("missed", ["join", "sync", "session"])
-def test_classic_members_that_do_not_come_are_dropped(rig: ConsumerRig, missed: str) -> None:  # behaviour 44
+def test_classic_members_that_do_not_come_are_dropped(rig: ConsumerRig, missed: str) -> None:
     client = Client(rig, "g", "new", ("t",))
     settle(rig, client)
     member = rig.member("g", metadata=said("t"))

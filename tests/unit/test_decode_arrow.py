@@ -80,7 +80,9 @@ def test_headers_are_null_where_there_are_none() -> None:
     ]
 
 
-def test_a_fetch_in_mid_batch_starts_at_its_offset() -> None:  # claim 5, behaviour 51
+@pytest.mark.claim(5)
+@pytest.mark.behaviour(51)
+def test_a_fetch_in_mid_batch_starts_at_its_offset() -> None:
     data = batch(*[b"v"] * 10, base_offset=0)
     assert offsets(data, start=5) == [5, 6, 7, 8, 9]
     assert offsets(data, start=5, end=7) == [5, 6]
@@ -118,7 +120,8 @@ def test_control_batches_are_passed_over() -> None:
     assert only_control.next_offset == 8
 
 
-def test_aborted_transactions_are_left_out() -> None:  # behaviour 54
+@pytest.mark.behaviour(54)
+def test_aborted_transactions_are_left_out() -> None:
     data = b"".join(
         [
             batch(b"p1", b"p1", base_offset=0, producer_id=1, transactional=True),

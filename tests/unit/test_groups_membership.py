@@ -33,7 +33,8 @@ def _members(rig: Rig, group: str) -> Any:
 # --- joining ----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_join_is_told_an_id_to_come_back_with(rig: Rig) -> None:  # behaviour 42
+@pytest.mark.behaviour(42)
+def test_the_first_join_is_told_an_id_to_come_back_with(rig: Rig) -> None:
     reply = rig.join("g", client_id="app").reply
     assert reply.error_code is ErrorCode.member_id_required
     assert reply.member_id.startswith("app-")
@@ -42,8 +43,9 @@ def test_the_first_join_is_told_an_id_to_come_back_with(rig: Rig) -> None:  # be
     assert (joined.error_code, joined.generation_id, joined.leader) == (OK, 1, reply.member_id)
 
 
+@pytest.mark.behaviour(42)
 @pytest.mark.parametrize("version", range(4))
-def test_old_clients_join_at_once(rig: Rig, version: int) -> None:  # behaviour 42
+def test_old_clients_join_at_once(rig: Rig, version: int) -> None:
     reply = rig.join("g", version=version).reply
     assert (reply.error_code, reply.generation_id) == (OK, 1)
     assert reply.protocol_name == "range"
@@ -51,8 +53,9 @@ def test_old_clients_join_at_once(rig: Rig, version: int) -> None:  # behaviour 
     assert member.rebalance_timeout_ms == (10_000 if version == 0 else 60_000)
 
 
+@pytest.mark.behaviour(42)
 @pytest.mark.parametrize("version", range(4, 10))
-def test_every_newer_version_joins_in_two_steps(rig: Rig, version: int) -> None:  # behaviour 42
+def test_every_newer_version_joins_in_two_steps(rig: Rig, version: int) -> None:
     member = rig.member("g", version=version)
     reply = rig.join("g", member, version=version).reply
     assert (reply.error_code, reply.leader, reply.member_id) == (OK, member, member)
@@ -66,6 +69,7 @@ def test_an_unknown_id_must_start_anew(rig: Rig) -> None:
     assert rig.join("g", "bogus").reply.error_code is ErrorCode.unknown_member_id
 
 
+@pytest.mark.claim(70)
 @pytest.mark.parametrize(
     ("group", "session_ms", "error"),
     [
@@ -74,12 +78,13 @@ def test_an_unknown_id_must_start_anew(rig: Rig) -> None:
         ("g", 1_800_001, "invalid_session_timeout"),
     ],
 )
-def test_joins_that_are_refused_outright(rig: Rig, group: str, session_ms: int, error: str) -> None:  # claim 70
+def test_joins_that_are_refused_outright(rig: Rig, group: str, session_ms: int, error: str) -> None:
     assert rig.join(group, session_ms=session_ms).reply.error_code is ErrorCode[error]
     assert rig.join("g", session_ms=6_000).reply.error_code is ErrorCode.member_id_required
 
 
-def test_only_the_leader_learns_who_is_in(rig: Rig) -> None:  # claim 61
+@pytest.mark.claim(61)
+def test_only_the_leader_learns_who_is_in(rig: Rig) -> None:
     first, second = rig.member("g"), rig.member("g", topics=("u",))
     leading = rig.join("g", first)
     following = rig.join("g", second, topics=("u",))
@@ -92,7 +97,8 @@ def test_only_the_leader_learns_who_is_in(rig: Rig) -> None:  # claim 61
     assert following.reply.members == ()
 
 
-def test_the_leader_hands_in_the_plan_and_each_gets_its_share(rig: Rig) -> None:  # claim 62, claim 59
+@pytest.mark.claim(59, 62)
+def test_the_leader_hands_in_the_plan_and_each_gets_its_share(rig: Rig) -> None:
     first, second = rig.stable("g", 2)
     joins = [rig.join("g", first), rig.join("g", second)]
     generation = joins[0].reply.generation_id
@@ -103,7 +109,8 @@ def test_the_leader_hands_in_the_plan_and_each_gets_its_share(rig: Rig) -> None:
     assert {m.member_id: m.member_assignment for m in _members(rig, "g")} == {first: b"0-1", second: b"2-3"}
 
 
-def test_a_generation_is_written_once_its_plan_is_there(rig: Rig) -> None:  # claim 84
+@pytest.mark.claim(84)
+def test_a_generation_is_written_once_its_plan_is_there(rig: Rig) -> None:
     member = rig.member("g")
     log = rig.partition_of("g")
     (empty,) = log.records()
@@ -126,8 +133,9 @@ def test_a_generation_is_written_once_its_plan_is_there(rig: Rig) -> None:  # cl
     assert (key[:2], value[:2]) == (b"\0\2", b"\0\3")
 
 
+@pytest.mark.claim(84)
 @pytest.mark.parametrize("how", [{"version": 3}, {"instance": "i"}])
-def test_a_new_group_is_written_down_without_its_first_member(rig: Rig, how: dict[str, Any]) -> None:  # claim 84
+def test_a_new_group_is_written_down_without_its_first_member(rig: Rig, how: dict[str, Any]) -> None:
     """Who joins at once, as old clients and static members do, is not a member for the log before it has synced."""
     member = rig.join("g", **how).reply.member_id
     (empty,) = rig.partition_of("g").records()
@@ -144,20 +152,23 @@ def test_a_new_group_is_written_down_without_its_first_member(rig: Rig, how: dic
     assert rig.heartbeat("g", member, 1) is ErrorCode.unknown_member_id
 
 
-def test_no_member_exists_before_a_join(rig: Rig) -> None:  # claim 63
+@pytest.mark.claim(63)
+def test_no_member_exists_before_a_join(rig: Rig) -> None:
     rig.call(10, 4, key_type=0, coordinator_keys=["g"])
     assert rig.state("g") == "Dead"
     assert rig.call(16, 5, states_filter=[], types_filter=[]).groups == ()
 
 
-def test_oversized_groups_refuse_newcomers() -> None:  # behaviour 46
+@pytest.mark.behaviour(46)
+def test_oversized_groups_refuse_newcomers() -> None:
     rig = Rig(GroupConfig(group_max_size=2))
     rig.stable("g", 2)
     assert rig.join("g").reply.error_code is ErrorCode.group_max_size_reached
     assert rig.state("g") == "Stable"
 
 
-def test_a_group_that_became_oversized_drops_the_last_to_rejoin() -> None:  # behaviour 46
+@pytest.mark.behaviour(46)
+def test_a_group_that_became_oversized_drops_the_last_to_rejoin() -> None:
     rig = Rig()
     first, second, third = rig.stable("g", 3)
     rig.config = GroupConfig(group_max_size=2)
@@ -171,21 +182,24 @@ def test_a_group_that_became_oversized_drops_the_last_to_rejoin() -> None:  # be
     assert {m.member_id for m in _members(rig, "g")} == {third, first}
 
 
+@pytest.mark.behaviour(46)
 @pytest.mark.parametrize(
     "how", [{"protocol_type": "connect"}, {"protocols": ("sticky",)}, {"protocols": ()}, {"protocol_type": ""}]
 )
-def test_incompatible_protocols_are_rejected(rig: Rig, how: dict[str, Any]) -> None:  # behaviour 46
+def test_incompatible_protocols_are_rejected(rig: Rig, how: dict[str, Any]) -> None:
     (member,) = rig.stable("g")
     assert rig.join("g", **how).reply.error_code is ErrorCode.inconsistent_group_protocol
     assert rig.join("g", member, **how).reply.error_code is ErrorCode.inconsistent_group_protocol
     assert rig.state("g") == "Stable"
 
 
-def test_an_empty_group_needs_a_protocol_too(rig: Rig) -> None:  # behaviour 46
+@pytest.mark.behaviour(46)
+def test_an_empty_group_needs_a_protocol_too(rig: Rig) -> None:
     assert rig.join("new", protocols=()).reply.error_code is ErrorCode.inconsistent_group_protocol
     assert rig.join("new", protocol_type="").reply.error_code is ErrorCode.inconsistent_group_protocol
 
 
+@pytest.mark.claim(65)
 @pytest.mark.parametrize(
     ("votes", "chosen"),
     [
@@ -197,7 +211,7 @@ def test_an_empty_group_needs_a_protocol_too(rig: Rig) -> None:  # behaviour 46
         ([("roundrobin", "range"), ("range", "roundrobin")], "range"),
         ([("zeta", "alpha"), ("alpha", "zeta")], "zeta"),
     ],
-)  # claim 65
+)
 def test_members_vote_for_the_protocol(rig: Rig, votes: list[tuple[str, ...]], chosen: str) -> None:
     members = [rig.member("g", protocols=votes[0])]
     rig.join("g", members[0], protocols=votes[0])
@@ -210,7 +224,8 @@ def test_members_vote_for_the_protocol(rig: Rig, votes: list[tuple[str, ...]], c
 # --- rebalances -------------------------------------------------------------------------------------------------
 
 
-def test_joining_leaving_dying_and_resubscribing_rebalance(rig: Rig) -> None:  # claim 64
+@pytest.mark.claim(64)
+def test_joining_leaving_dying_and_resubscribing_rebalance(rig: Rig) -> None:
     first, second = rig.stable("g", 2, session_ms=10_000)
     seen = [rig.generation("g")]
 
@@ -239,14 +254,16 @@ def test_joining_leaving_dying_and_resubscribing_rebalance(rig: Rig) -> None:  #
     assert seen == sorted(set(seen))
 
 
-def test_a_member_that_joins_again_unchanged_disturbs_nobody(rig: Rig) -> None:  # claim 71
+@pytest.mark.claim(71)
+def test_a_member_that_joins_again_unchanged_disturbs_nobody(rig: Rig) -> None:
     _, follower = rig.stable("g", 2)
     reply = rig.join("g", follower).reply
     assert (reply.error_code, reply.generation_id, rig.state("g")) == (OK, rig.generation("g"), "Stable")
     assert rig.sync("g", follower, reply.generation_id).reply.assignment == follower.encode()
 
 
-def test_silence_ends_a_session_and_others_take_over(rig: Rig) -> None:  # claim 70
+@pytest.mark.claim(70)
+def test_silence_ends_a_session_and_others_take_over(rig: Rig) -> None:
     first, second = rig.stable("g", 2, session_ms=10_000)
     generation = rig.generation("g")
     rig.advance(9_999)
@@ -257,7 +274,8 @@ def test_silence_ends_a_session_and_others_take_over(rig: Rig) -> None:  # claim
     assert rig.join("g", first).reply.leader == first
 
 
-def test_short_stalls_rebalance_nothing(rig: Rig) -> None:  # claim 71
+@pytest.mark.claim(71)
+def test_short_stalls_rebalance_nothing(rig: Rig) -> None:
     (member,) = rig.stable("g", session_ms=10_000)
     for stall in (3_000, 9_999, 3_000, 9_000):
         rig.advance(stall)
@@ -265,7 +283,8 @@ def test_short_stalls_rebalance_nothing(rig: Rig) -> None:  # claim 71
     assert rig.state("g") == "Stable"
 
 
-def test_who_does_not_rejoin_is_dropped_and_the_rest_goes_on(rig: Rig) -> None:  # behaviour 44
+@pytest.mark.behaviour(44)
+def test_who_does_not_rejoin_is_dropped_and_the_rest_goes_on(rig: Rig) -> None:
     slow, quick = rig.stable("g", 2, rebalance_ms=5_000, session_ms=30_000)
     generation = rig.generation("g")
     waiting = rig.join("g", quick, topics=("t", "u"), rebalance_ms=5_000)
@@ -280,7 +299,8 @@ def test_who_does_not_rejoin_is_dropped_and_the_rest_goes_on(rig: Rig) -> None: 
     assert rig.heartbeat("g", quick, generation + 1) is OK
 
 
-def test_who_does_not_sync_is_dropped_in_one_rebalance(rig: Rig) -> None:  # behaviour 44
+@pytest.mark.behaviour(44)
+def test_who_does_not_sync_is_dropped_in_one_rebalance(rig: Rig) -> None:
     first, second = rig.stable("g", 2, rebalance_ms=5_000, session_ms=30_000)
     joins = [rig.join("g", member, rebalance_ms=5_000) for member in (first, second)]
     generation = joins[0].reply.generation_id
@@ -294,7 +314,8 @@ def test_who_does_not_sync_is_dropped_in_one_rebalance(rig: Rig) -> None:  # beh
     assert rig.heartbeat("g", first, generation + 1) is OK
 
 
-def test_a_leader_that_never_syncs_holds_nobody_up_for_ever(rig: Rig) -> None:  # behaviour 44
+@pytest.mark.behaviour(44)
+def test_a_leader_that_never_syncs_holds_nobody_up_for_ever(rig: Rig) -> None:
     leader, follower = rig.stable("g", 2, rebalance_ms=5_000, session_ms=30_000)
     joins = [rig.join("g", member, rebalance_ms=5_000) for member in (leader, follower)]
     generation = joins[0].reply.generation_id
@@ -305,7 +326,8 @@ def test_a_leader_that_never_syncs_holds_nobody_up_for_ever(rig: Rig) -> None:  
     assert (reply.generation_id, reply.leader) == (generation + 1, follower)
 
 
-def test_chained_rebalances_lose_nobody(rig: Rig) -> None:  # behaviour 45
+@pytest.mark.behaviour(45)
+def test_chained_rebalances_lose_nobody(rig: Rig) -> None:
     """While a generation waits for its plan another member comes, again and again."""
     members = rig.stable("g", 1)
     for _ in range(5):
@@ -330,7 +352,8 @@ def test_chained_rebalances_lose_nobody(rig: Rig) -> None:  # behaviour 45
     assert {member: sync.reply.assignment for member, sync in syncs.items()} == plan
 
 
-def test_a_pending_id_that_never_joins_does_not_hold_up_a_rebalance_for_ever(rig: Rig) -> None:  # behaviour 45
+@pytest.mark.behaviour(45)
+def test_a_pending_id_that_never_joins_does_not_hold_up_a_rebalance_for_ever(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.member("g", session_ms=10_000)
     waiting = rig.join("g", member)
@@ -390,7 +413,8 @@ def test_a_join_lost_on_the_way_back_is_repeated(rig: Rig) -> None:
 # --- SyncGroup, Heartbeat, LeaveGroup: who is refused ------------------------------------------------------------
 
 
-def test_syncs_that_are_refused(rig: Rig) -> None:  # behaviour 3
+@pytest.mark.behaviour(3)
+def test_syncs_that_are_refused(rig: Rig) -> None:
     (member,) = rig.stable("g")
     assert rig.sync("g", member, 9).reply.error_code is ErrorCode.illegal_generation
     assert rig.sync("g", "other", 1).reply.error_code is ErrorCode.unknown_member_id
@@ -405,7 +429,8 @@ def test_syncs_that_are_refused(rig: Rig) -> None:  # behaviour 3
         assert (reply.error_code, reply.assignment) == (OK, member.encode())
 
 
-def test_heartbeats_in_each_state(rig: Rig) -> None:  # behaviour 3, behaviour 5
+@pytest.mark.behaviour(3, 5)
+def test_heartbeats_in_each_state(rig: Rig) -> None:
     assert rig.heartbeat("g", "m", 1) is ErrorCode.unknown_member_id
     assert rig.heartbeat("", "m", 1) is ErrorCode.invalid_group_id
     member = rig.member("g")
@@ -456,8 +481,9 @@ def _static(rig: Rig, instance: str = "i", **how: Any) -> str:
     return str(reply.member_id)
 
 
+@pytest.mark.behaviour(43)
 @pytest.mark.parametrize("version", [5, 8, 9])
-def test_a_static_member_comes_back_without_a_rebalance(rig: Rig, version: int) -> None:  # behaviour 43
+def test_a_static_member_comes_back_without_a_rebalance(rig: Rig, version: int) -> None:
     old = _static(rig)
     reply = rig.join("g", instance="i", version=version).reply
     new = reply.member_id
@@ -477,7 +503,8 @@ def test_a_static_member_comes_back_without_a_rebalance(rig: Rig, version: int) 
     assert rig.heartbeat("g", new, 1, "i") is OK
 
 
-def test_the_old_id_of_a_static_member_is_fenced(rig: Rig) -> None:  # behaviour 43
+@pytest.mark.behaviour(43)
+def test_the_old_id_of_a_static_member_is_fenced(rig: Rig) -> None:
     old = _static(rig)
     new = rig.join("g", instance="i").reply.member_id
     fenced = ErrorCode.fenced_instance_id
@@ -489,7 +516,8 @@ def test_the_old_id_of_a_static_member_is_fenced(rig: Rig) -> None:  # behaviour
     assert rig.commit("g", "t", {0: 1}, member=new, generation=1, instance="i") == {0: OK}
 
 
-def test_a_duplicate_instance_fences_the_one_that_waits(rig: Rig) -> None:  # behaviour 43
+@pytest.mark.behaviour(43)
+def test_a_duplicate_instance_fences_the_one_that_waits(rig: Rig) -> None:
     old = _static(rig)
     rig.member("g")  # keeps the rebalance open
     waiting = rig.join("g", old, instance="i")
@@ -501,13 +529,15 @@ def test_a_duplicate_instance_fences_the_one_that_waits(rig: Rig) -> None:  # be
     assert twin.reply.error_code is OK
 
 
-def test_a_static_member_that_votes_otherwise_rebalances(rig: Rig) -> None:  # behaviour 43
+@pytest.mark.behaviour(43)
+def test_a_static_member_that_votes_otherwise_rebalances(rig: Rig) -> None:
     _static(rig, protocols=("range", "sticky"))
     reply = rig.join("g", instance="i", protocols=("sticky", "range")).reply
     assert (reply.generation_id, reply.protocol_name, rig.state("g")) == (2, "sticky", "CompletingRebalance")
 
 
-def test_a_static_member_away_keeps_its_place_until_its_session_ends(rig: Rig) -> None:  # behaviour 43
+@pytest.mark.behaviour(43)
+def test_a_static_member_away_keeps_its_place_until_its_session_ends(rig: Rig) -> None:
     _static(rig, session_ms=30_000, rebalance_ms=5_000)
     newcomer = rig.member("g", rebalance_ms=5_000)
     waiting = rig.join("g", newcomer, rebalance_ms=5_000, session_ms=60_000)
@@ -518,7 +548,8 @@ def test_a_static_member_away_keeps_its_place_until_its_session_ends(rig: Rig) -
     assert len(_members(rig, "g")) == 2
 
 
-def test_an_administrator_removes_static_members_by_instance(rig: Rig) -> None:  # behaviour 43
+@pytest.mark.behaviour(43)
+def test_an_administrator_removes_static_members_by_instance(rig: Rig) -> None:
     _static(rig)
     assert rig.leave("g", "", instance="other") == [ErrorCode.unknown_member_id]
     assert rig.leave("g", "", instance="i") == [OK]
@@ -539,7 +570,9 @@ def test_only_static_members_that_are_all_away_wait_for_their_sessions(rig: Rig)
 # --- restarts ---------------------------------------------------------------------------------------------------
 
 
-def test_members_survive_a_restart_of_their_coordinator(rig: Rig) -> None:  # behaviour 36, claim 91
+@pytest.mark.claim(91)
+@pytest.mark.behaviour(36)
+def test_members_survive_a_restart_of_their_coordinator(rig: Rig) -> None:
     first, second = rig.stable("g", 2, session_ms=10_000)
     generation = rig.generation("g")
     rig.advance(8_000)
@@ -551,7 +584,8 @@ def test_members_survive_a_restart_of_their_coordinator(rig: Rig) -> None:  # be
     assert rig.state("g") == "Empty"
 
 
-def test_a_generation_that_was_not_synced_is_forgotten(rig: Rig) -> None:  # behaviour 36
+@pytest.mark.behaviour(36)
+def test_a_generation_that_was_not_synced_is_forgotten(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.join("g", member)
     assert rig.generation("g") == 2
@@ -561,7 +595,8 @@ def test_a_generation_that_was_not_synced_is_forgotten(rig: Rig) -> None:  # beh
     assert rig.join("g", member).reply.generation_id == 2
 
 
-def test_an_empty_generation_is_written(rig: Rig) -> None:  # claim 84
+@pytest.mark.claim(84)
+def test_an_empty_generation_is_written(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.leave("g", member)
     written = rig.partition_of("g").records()[-1]

@@ -36,7 +36,9 @@ def _fetch(rig: Rig, version: int, group: str, topics: Any) -> Any:
 # --- who may commit ---------------------------------------------------------------------------------------------
 
 
-def test_a_commit_without_generation_makes_a_simple_group(rig: Rig) -> None:  # behaviour 1, claim 46
+@pytest.mark.claim(46)
+@pytest.mark.behaviour(1)
+def test_a_commit_without_generation_makes_a_simple_group(rig: Rig) -> None:
     assert rig.commit("g", "t", {0: 5}) == {0: OK}
     assert rig.offset("g", "t", 0) == 5
     (listed,) = rig.call(16, 5, states_filter=[], types_filter=[]).groups
@@ -48,13 +50,15 @@ def test_a_commit_without_generation_makes_a_simple_group(rig: Rig) -> None:  # 
     )
 
 
+@pytest.mark.behaviour(2)
 @pytest.mark.parametrize(("version", "error"), [(8, "illegal_generation"), (9, "group_id_not_found")])
-def test_a_generation_of_an_unknown_group(rig: Rig, version: int, error: str) -> None:  # behaviour 2
+def test_a_generation_of_an_unknown_group(rig: Rig, version: int, error: str) -> None:
     assert rig.commit("g", "t", {0: 5}, member="m", generation=0, version=version) == {0: ErrorCode[error]}
     assert rig.offset("g", "t", 0) == -1
 
 
-def test_members_are_checked(rig: Rig) -> None:  # behaviour 3
+@pytest.mark.behaviour(3)
+def test_members_are_checked(rig: Rig) -> None:
     (member,) = rig.stable("g")
     assert rig.commit("g", "t", {0: 1}, member=member, generation=2) == {0: ErrorCode.illegal_generation}
     assert rig.commit("g", "t", {0: 1}, member="other", generation=1) == {0: ErrorCode.unknown_member_id}
@@ -62,7 +66,9 @@ def test_members_are_checked(rig: Rig) -> None:  # behaviour 3
     assert rig.commit("g", "t", {0: 1}, member=member, generation=1) == {0: OK}
 
 
-def test_strangers_commit_only_to_an_empty_group(rig: Rig) -> None:  # behaviour 4, claim 69 (part)
+@pytest.mark.claim(69, part=True)
+@pytest.mark.behaviour(4)
+def test_strangers_commit_only_to_an_empty_group(rig: Rig) -> None:
     (member,) = rig.stable("g")
     assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.unknown_member_id}
     rig.leave("g", member)
@@ -70,7 +76,8 @@ def test_strangers_commit_only_to_an_empty_group(rig: Rig) -> None:  # behaviour
     assert rig.commit("g", "t", {0: 1}) == {0: OK}
 
 
-def test_a_generation_being_formed_takes_no_commits_a_rebalance_does(rig: Rig) -> None:  # behaviour 5
+@pytest.mark.behaviour(5)
+def test_a_generation_being_formed_takes_no_commits_a_rebalance_does(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.join("g", rig.member("g"))
     assert rig.state("g") == "PreparingRebalance"
@@ -81,7 +88,8 @@ def test_a_generation_being_formed_takes_no_commits_a_rebalance_does(rig: Rig) -
     assert rig.offset("g", "t", 0) == 1
 
 
-def test_a_commit_renews_the_members_session(rig: Rig) -> None:  # behaviour 6
+@pytest.mark.behaviour(6)
+def test_a_commit_renews_the_members_session(rig: Rig) -> None:
     (member,) = rig.stable("g", session_ms=10_000)
     for _ in range(5):
         rig.advance(9_000)
@@ -93,7 +101,8 @@ def test_a_commit_renews_the_members_session(rig: Rig) -> None:  # behaviour 6
 # --- what is kept -----------------------------------------------------------------------------------------------
 
 
-def test_long_metadata_fails_its_partition_alone(rig: Rig) -> None:  # behaviour 7
+@pytest.mark.behaviour(7)
+def test_long_metadata_fails_its_partition_alone(rig: Rig) -> None:
     rows = [(0, "x" * 4096), (1, "x" * 4097), (2, None)]
     topics = [
         {
@@ -112,7 +121,9 @@ def test_long_metadata_fails_its_partition_alone(rig: Rig) -> None:  # behaviour
     assert [rig.offset("g", "t", i) for i in range(3)] == [7, -1, 7]
 
 
-def test_metadata_and_leader_epoch_come_back(rig: Rig) -> None:  # behaviour 8, claim 83
+@pytest.mark.claim(83)
+@pytest.mark.behaviour(8)
+def test_metadata_and_leader_epoch_come_back(rig: Rig) -> None:
     rig.commit("g", "t", {1: 41}, metadata="naïve ✓", leader_epoch=6)
     for topics in ([{"name": "t", "partition_indexes": [1]}], None):
         (topic,) = _fetch(rig, 7, "g", topics).topics
@@ -120,7 +131,9 @@ def test_metadata_and_leader_epoch_come_back(rig: Rig) -> None:  # behaviour 8, 
         assert (topic.name, row.committed_offset, row.committed_leader_epoch, row.metadata) == ("t", 41, 6, "naïve ✓")
 
 
-def test_unknown_partitions_are_refused_and_any_offset_is_taken(rig: Rig) -> None:  # behaviour 9, claim 43
+@pytest.mark.claim(43)
+@pytest.mark.behaviour(9)
+def test_unknown_partitions_are_refused_and_any_offset_is_taken(rig: Rig) -> None:
     """The coordinator never looks at the log: 20 where it ends at 10, or 9 then 3, are all the same to it."""
     assert rig.commit("g", "t", {0: 20, 4: 1}) == {0: OK, 4: ErrorCode.unknown_topic_or_partition}
     assert rig.offset("g", "t", 0) == 20
@@ -132,7 +145,9 @@ def test_unknown_partitions_are_refused_and_any_offset_is_taken(rig: Rig) -> Non
     assert rig.commit("g", "nope", {0: 1}) == {0: ErrorCode.unknown_topic_or_partition}
 
 
-def test_a_commit_is_one_record_a_partition_in_kafkas_form(rig: Rig) -> None:  # behaviour 11, claim 82, claim 83
+@pytest.mark.claim(82, 83)
+@pytest.mark.behaviour(11)
+def test_a_commit_is_one_record_a_partition_in_kafkas_form(rig: Rig) -> None:
     log = rig.partition_of("g")
     before = log.log_end_offset
     rig.commit("g", "t", {0: 1, 1: 2, 3: 4}, metadata="m", leader_epoch=2)
@@ -145,7 +160,8 @@ def test_a_commit_is_one_record_a_partition_in_kafkas_form(rig: Rig) -> None:  #
     assert all(value is not None and value[:2] == b"\0\4" for _, value in log.raw())
 
 
-def test_committing_far_is_as_cheap_as_committing_near(rig: Rig) -> None:  # claim 13
+@pytest.mark.claim(13)
+def test_committing_far_is_as_cheap_as_committing_near(rig: Rig) -> None:
     rig.commit("g", "t", {0: 1})
     rig.commit("g", "t", {0: 1_000_000})
     (_, near), (_, far) = rig.partition_of("g").raw()
@@ -154,7 +170,8 @@ def test_committing_far_is_as_cheap_as_committing_near(rig: Rig) -> None:  # cla
     assert len(near) == len(far)
 
 
-def test_an_idle_committer_rewrites_one_key_for_ever(rig: Rig) -> None:  # claim 88 (part)
+@pytest.mark.claim(88, part=True)
+def test_an_idle_committer_rewrites_one_key_for_ever(rig: Rig) -> None:
     for _ in range(10):
         rig.commit("g", "t", {0: 100})
         rig.advance(1_000)
@@ -163,15 +180,17 @@ def test_an_idle_committer_rewrites_one_key_for_ever(rig: Rig) -> None:  # claim
     assert len({key for key, _ in written}) == 1  # compaction leaves one
 
 
+@pytest.mark.claim(115, part=True)
 @pytest.mark.parametrize("version", range(2, 11))
-def test_every_version_commits(rig: Rig, version: int) -> None:  # claim 115 (part)
+def test_every_version_commits(rig: Rig, version: int) -> None:
     assert rig.commit("g", "t", {0: version, 3: 1}, version=version, leader_epoch=4) == {0: OK, 3: OK}
     (topic,) = _fetch(rig, 9, "g", None).topics
     assert {row.partition_index: row.committed_offset for row in topic.partitions} == {0: version, 3: 1}
     assert topic.partitions[0].committed_leader_epoch == (4 if version >= 6 else -1)
 
 
-def test_version_10_speaks_topic_ids_and_refuses_stale_ones(rig: Rig) -> None:  # behaviour 24
+@pytest.mark.behaviour(24)
+def test_version_10_speaks_topic_ids_and_refuses_stale_ones(rig: Rig) -> None:
     stale = rig.catalog.topic("t").id  # type: ignore[union-attr]
     assert rig.commit("g", "t", {0: 5}, version=10) == {0: OK}
     rig.catalog.remove("t")
@@ -195,8 +214,9 @@ def test_version_10_speaks_topic_ids_and_refuses_stale_ones(rig: Rig) -> None:  
 # --- what is given back -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(25)
 @pytest.mark.parametrize("version", range(1, 8))
-def test_an_unknown_group_has_committed_nothing(rig: Rig, version: int) -> None:  # behaviour 25
+def test_an_unknown_group_has_committed_nothing(rig: Rig, version: int) -> None:
     reply = _fetch(
         rig, version, "g", [{"name": "t", "partition_indexes": [0, 9]}, {"name": "no", "partition_indexes": [0]}]
     )
@@ -206,7 +226,8 @@ def test_an_unknown_group_has_committed_nothing(rig: Rig, version: int) -> None:
     assert rig.call(16, 0).groups == ()  # asking makes no group
 
 
-def test_null_topics_mean_all_and_version_8_takes_many_groups(rig: Rig) -> None:  # behaviour 26
+@pytest.mark.behaviour(26)
+def test_null_topics_mean_all_and_version_8_takes_many_groups(rig: Rig) -> None:
     rig.commit("a", "t", {0: 1, 2: 3})
     rig.commit("a", "u", {1: 5})
     rig.commit("b", "t", {0: 7})
@@ -225,7 +246,8 @@ def test_null_topics_mean_all_and_version_8_takes_many_groups(rig: Rig) -> None:
     assert [sum(len(topic.partitions) for topic in group.topics) for group in reply.groups] == [3, 1, 0]
 
 
-def test_version_10_fetches_by_topic_id(rig: Rig) -> None:  # behaviour 24
+@pytest.mark.behaviour(24)
+def test_version_10_fetches_by_topic_id(rig: Rig) -> None:
     rig.commit("g", "t", {0: 1})
     topic_id = rig.catalog.topic("t").id  # type: ignore[union-attr]
     stranger = UUID(int=99)
@@ -238,7 +260,8 @@ def test_version_10_fetches_by_topic_id(rig: Rig) -> None:  # behaviour 24
     assert [t.topic_id for t in _fetch(rig, 10, "g", None).topics] == [topic_id]
 
 
-def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig) -> None:  # behaviour 27 (part)
+@pytest.mark.behaviour(27, part=True)
+def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig) -> None:
     rig.commit("g", "t", {0: 3})
     asked = [{"name": "t", "partition_indexes": [0]}]
     reply = rig.call(9, 7, group_id="g", topics=asked, require_stable=True)
@@ -246,7 +269,8 @@ def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig)
     assert (row.committed_offset, row.error_code) == (3, OK)
 
 
-def test_a_commit_is_there_for_whoever_comes_later(rig: Rig) -> None:  # claim 49, claim 17
+@pytest.mark.claim(17, 49)
+def test_a_commit_is_there_for_whoever_comes_later(rig: Rig) -> None:
     """A reset policy is the client's affair: the broker gives the commit, so clients start there whatever it says."""
     (member,) = rig.stable("g")
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
@@ -260,8 +284,9 @@ def test_a_commit_is_there_for_whoever_comes_later(rig: Rig) -> None:  # claim 4
 # --- when it goes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(13)
 @pytest.mark.parametrize("version", range(2, 10))
-def test_a_retention_time_of_its_own_counts_in_versions_2_to_4(rig: Rig, version: int) -> None:  # behaviour 13
+def test_a_retention_time_of_its_own_counts_in_versions_2_to_4(rig: Rig, version: int) -> None:
     packed_version = b"\0\1" if version <= 4 else b"\0\4"
     rig.commit("g", "t", {0: 5}, version=version, retention_ms=3_600_000)
     ((_, value),) = rig.partition_of("g").raw()
@@ -273,8 +298,9 @@ def test_a_retention_time_of_its_own_counts_in_versions_2_to_4(rig: Rig, version
     assert rig.offset("g", "t", 0) == -1
 
 
+@pytest.mark.behaviour(13)
 @pytest.mark.parametrize("version", [2, 4])
-def test_minus_one_means_the_brokers_retention(rig: Rig, version: int) -> None:  # behaviour 13
+def test_minus_one_means_the_brokers_retention(rig: Rig, version: int) -> None:
     rig.commit("g", "t", {0: 5}, version=version, retention_ms=-1)
     rig.advance(7 * DAY_MS - 1)
     assert rig.offset("g", "t", 0) == 5
@@ -282,7 +308,9 @@ def test_minus_one_means_the_brokers_retention(rig: Rig, version: int) -> None: 
     assert rig.offset("g", "t", 0) == -1
 
 
-def test_a_group_that_had_members_expires_from_when_it_became_empty(rig: Rig) -> None:  # behaviour 14, claim 54
+@pytest.mark.claim(54)
+@pytest.mark.behaviour(14)
+def test_a_group_that_had_members_expires_from_when_it_became_empty(rig: Rig) -> None:
     (member,) = rig.stable("g", session_ms=1_800_000)
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     for _ in range(10 * 48):  # ten days of half hours: alive, never committing again
@@ -297,7 +325,8 @@ def test_a_group_that_had_members_expires_from_when_it_became_empty(rig: Rig) ->
     assert rig.state("g") == "Dead"
 
 
-def test_eight_days_end_empty_and_standalone_groups_but_not_live_ones(rig: Rig) -> None:  # claim 54
+@pytest.mark.claim(54)
+def test_eight_days_end_empty_and_standalone_groups_but_not_live_ones(rig: Rig) -> None:
     (gone,) = rig.stable("empty")
     rig.commit("empty", "t", {0: 1}, member=gone, generation=1)
     rig.leave("empty", gone)
@@ -310,7 +339,8 @@ def test_eight_days_end_empty_and_standalone_groups_but_not_live_ones(rig: Rig) 
     assert [rig.offset(g, "t", 0) for g in ("empty", "standalone", "alive")] == [-1, -1, 3]
 
 
-def test_a_stable_group_loses_only_topics_it_reads_no_more(rig: Rig) -> None:  # behaviour 15
+@pytest.mark.behaviour(15)
+def test_a_stable_group_loses_only_topics_it_reads_no_more(rig: Rig) -> None:
     (member,) = rig.stable("g", topics=("t",), session_ms=1_800_000)
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     rig.commit("g", "u", {0: 6}, member=member, generation=1)
@@ -321,7 +351,8 @@ def test_a_stable_group_loses_only_topics_it_reads_no_more(rig: Rig) -> None:  #
     assert rig.offset("g", "u", 0) == -1
 
 
-def test_a_stable_group_whose_topics_cannot_be_told_keeps_everything(rig: Rig) -> None:  # behaviour 15
+@pytest.mark.behaviour(15)
+def test_a_stable_group_whose_topics_cannot_be_told_keeps_everything(rig: Rig) -> None:
     (member,) = rig.stable("g", metadata=b"\0\1\xff", session_ms=1_800_000)
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     for _ in range(8 * 48):
@@ -330,7 +361,8 @@ def test_a_stable_group_whose_topics_cannot_be_told_keeps_everything(rig: Rig) -
     assert rig.offset("g", "t", 0) == 5
 
 
-def test_a_simple_group_expires_from_its_last_commit(rig: Rig) -> None:  # behaviour 16
+@pytest.mark.behaviour(16)
+def test_a_simple_group_expires_from_its_last_commit(rig: Rig) -> None:
     rig.commit("g", "t", {0: 5, 1: 5})
     rig.advance(6 * DAY_MS)
     rig.commit("g", "t", {1: 6})
@@ -340,7 +372,8 @@ def test_a_simple_group_expires_from_its_last_commit(rig: Rig) -> None:  # behav
     assert rig.offset("g", "t", 1) == -1
 
 
-def test_nothing_expires_while_a_group_rebalances() -> None:  # behaviour 17
+@pytest.mark.behaviour(17)
+def test_nothing_expires_while_a_group_rebalances() -> None:
     rig = Rig(GroupConfig(offsets_retention_ms=3_600_000))
     rig.catalog.add("t")
     rig.catalog.add("u")
@@ -360,8 +393,9 @@ def test_nothing_expires_while_a_group_rebalances() -> None:  # behaviour 17
     assert rig.offset("g", "u", 0) == 6
 
 
+@pytest.mark.claim(85)
+@pytest.mark.behaviour(18)
 def test_expiry_writes_tombstones_and_the_group_goes_with_its_last_offset(rig: Rig) -> None:
-    # behaviour 18, claim 85
     rig.commit("g", "t", {0: 5, 1: 6})
     rig.advance(8 * DAY_MS)
     *commits, first, second, last = rig.partition_of("g").records()
@@ -378,7 +412,9 @@ def test_expiry_writes_tombstones_and_the_group_goes_with_its_last_offset(rig: R
     assert rig.partition_of("g").log_end_offset == written  # said once
 
 
-def test_a_deleted_group_stays_deleted(rig: Rig) -> None:  # behaviour 20, claim 85
+@pytest.mark.claim(85)
+@pytest.mark.behaviour(20)
+def test_a_deleted_group_stays_deleted(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     rig.leave("g", member)
@@ -391,7 +427,8 @@ def test_a_deleted_group_stays_deleted(rig: Rig) -> None:  # behaviour 20, claim
         rig.restart()
 
 
-def test_offset_delete_spares_topics_that_are_read(rig: Rig) -> None:  # behaviour 21
+@pytest.mark.behaviour(21)
+def test_offset_delete_spares_topics_that_are_read(rig: Rig) -> None:
     (member,) = rig.stable("g", topics=("t",))
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     rig.commit("g", "u", {0: 6, 1: 7}, member=member, generation=1)
@@ -411,7 +448,8 @@ def test_offset_delete_spares_topics_that_are_read(rig: Rig) -> None:  # behavio
     assert rig.partition_of("g").records()[-1] == OffsetCommitRecord(OffsetKey("g", "u", 0), None)
 
 
-def test_offset_delete_needs_a_group_of_consumers_or_an_empty_one(rig: Rig) -> None:  # behaviour 21
+@pytest.mark.behaviour(21)
+def test_offset_delete_needs_a_group_of_consumers_or_an_empty_one(rig: Rig) -> None:
     asked = [{"name": "t", "partitions": [{"partition_index": 0}]}]
     assert rig.call(47, 0, group_id="none", topics=asked).error_code is ErrorCode.group_id_not_found
     joined = rig.join("g", protocol_type="connect", version=3)
@@ -419,7 +457,8 @@ def test_offset_delete_needs_a_group_of_consumers_or_an_empty_one(rig: Rig) -> N
     assert rig.call(47, 0, group_id="g", topics=asked).error_code is ErrorCode.non_empty_group
 
 
-def test_groups_with_members_are_not_deleted(rig: Rig) -> None:  # behaviour 22
+@pytest.mark.behaviour(22)
+def test_groups_with_members_are_not_deleted(rig: Rig) -> None:
     rig.stable("busy")
     rig.commit("idle", "t", {0: 1})
     reply = rig.call(42, 2, groups_names=["busy", "idle", "none", ""])
@@ -432,7 +471,9 @@ def test_groups_with_members_are_not_deleted(rig: Rig) -> None:  # behaviour 22
     assert rig.state("busy") == "Stable"
 
 
-def test_a_deleted_topic_takes_every_groups_offsets_with_it(rig: Rig) -> None:  # behaviour 23, claim 55
+@pytest.mark.claim(55)
+@pytest.mark.behaviour(23)
+def test_a_deleted_topic_takes_every_groups_offsets_with_it(rig: Rig) -> None:
     groups = [f"g{n}" for n in range(20)]
     for group in groups:
         rig.commit(group, "t", {0: 1, 2: 2})
@@ -448,7 +489,8 @@ def test_a_deleted_topic_takes_every_groups_offsets_with_it(rig: Rig) -> None:  
     assert rig.offset("g0", "t", 0) == -1
 
 
-def test_orphans_and_repeats_that_compaction_leaves_load(rig: Rig) -> None:  # behaviour 37
+@pytest.mark.behaviour(37)
+def test_orphans_and_repeats_that_compaction_leaves_load(rig: Rig) -> None:
     log = rig.partition_of("g")
     rig.commit("g", "t", {0: 5})
     log.put((records.offset_key("g", "t", 3), None), (records.group_key("unheard"), None))
@@ -458,7 +500,9 @@ def test_orphans_and_repeats_that_compaction_leaves_load(rig: Rig) -> None:  # b
     assert rig.runtime.skipped_records == 0
 
 
-def test_offsets_of_topics_that_are_gone_go_when_the_log_is_read(rig: Rig) -> None:  # claim 55, behaviour 18
+@pytest.mark.claim(55)
+@pytest.mark.behaviour(18)
+def test_offsets_of_topics_that_are_gone_go_when_the_log_is_read(rig: Rig) -> None:
     """Killed after the catalogue forgot a topic, and before its tombstones were written."""
     for topic in ("gone", "again", "kept"):
         rig.catalog.add(topic)

@@ -28,8 +28,9 @@ from odradek.groups.config import GroupConfig
 OK = ErrorCode.none
 
 
+@pytest.mark.behaviour(36)
 def test_a_load_goes_to_the_end_of_the_log_however_far_replicas_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what they lack is not shown before they have it."""  # behaviour 36
+    """And what they lack is not shown before they have it."""
     monkeypatch.setattr(driver_module, "LOAD_STEP_BYTES", 100)
     rig = Rig(partition_count=1)
     rig.catalog.add("t")
@@ -73,7 +74,8 @@ def test_a_clock_that_jumps_while_nobody_asks_sets_no_alarm_going_for_ever(
     assert rig.offset("h", "t", 0) == 1
 
 
-def test_a_refused_upgrade_leaves_nobody_waiting_for_ever() -> None:  # behaviour 38, behaviour 46
+@pytest.mark.behaviour(38, 46)
+def test_a_refused_upgrade_leaves_nobody_waiting_for_ever() -> None:
     rig = ConsumerRig(GroupConfig(consumer_max_size=2))
     rig.catalog.add("t")
     old = rig.member("g")
@@ -92,8 +94,10 @@ def test_a_refused_upgrade_leaves_nobody_waiting_for_ever() -> None:  # behaviou
     assert rig.state("g") == "Empty"
 
 
+@pytest.mark.claim(55)
+@pytest.mark.behaviour(23)
 def test_offsets_of_a_deleted_topic_go_though_writing_that_failed(caplog: pytest.LogCaptureFixture) -> None:
-    rig = Rig(partition_count=1)  # claim 55, behaviour 23
+    rig = Rig(partition_count=1)
     rig.catalog.add("t")
     rig.commit("g", "t", {0: 1, 1: 2})
     log: WorldLog = rig.partition_of("g")
@@ -109,7 +113,8 @@ def test_offsets_of_a_deleted_topic_go_though_writing_that_failed(caplog: pytest
     assert rig.shard("g").durable_state().offsets == {}
 
 
-def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None:  # claim 64
+@pytest.mark.claim(64)
+def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None:
     member = ClassicMembership("g", make_assignors("range"), session_timeout_ms=1, rebalance_timeout_ms=1)
     member.join_request(["old"], ())
     member.request_rejoin("reads other topics")
@@ -127,7 +132,8 @@ def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None
     assert member.state is ClassicState.STABLE
 
 
-def test_an_upgrade_after_a_topic_came_back_smaller_plans_for_what_there_is() -> None:  # behaviour 38
+@pytest.mark.behaviour(38)
+def test_an_upgrade_after_a_topic_came_back_smaller_plans_for_what_there_is() -> None:
     rig = ConsumerRig()
     rig.catalog.add("t", 5)
     rig.catalog.add("u", 1)

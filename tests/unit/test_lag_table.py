@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from odradek.client.model import GroupDescription, GroupListing, ListedOffset, MemberDescription, Node
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import LagRow, format_groups, format_table, lag_rows, notice
@@ -37,7 +39,8 @@ def group(name: str, *members: MemberDescription) -> GroupDescription:
     return GroupDescription(name, "Stable" if members else "Empty", "consumer", "range", "Classic", NODE, members)
 
 
-def test_live_group_as_kafkas_tool_prints_it() -> None:  # claims 19 and 99
+@pytest.mark.claim(19, 99)
+def test_live_group_as_kafkas_tool_prints_it() -> None:
     other = MemberDescription(
         "other-client-5e67094b-912a-4c37-b415-a556c5a5b69b", "other-client", "/127.0.0.1",
         assignment=(TopicPartition("client-lag-longer-topic-name-here", 0),),
@@ -48,7 +51,8 @@ def test_live_group_as_kafkas_tool_prints_it() -> None:  # claims 19 and 99
     assert format_table(rows) == LIVE
 
 
-def test_group_without_members_as_kafkas_tool_prints_it() -> None:  # claim 19: also a lag below zero
+@pytest.mark.claim(19)
+def test_group_without_members_as_kafkas_tool_prints_it() -> None:  # also a lag below zero
     committed = {
         TopicPartition("client-lag-gone", 0): OffsetAndMetadata(3),
         a(1): OffsetAndMetadata(20),

@@ -140,8 +140,10 @@ def _bytes(name: str) -> tuple[bytes, bytes | None]:
     return bytes.fromhex(key), None if value is None else bytes.fromhex(value)
 
 
+@pytest.mark.claim(83, 84)
+@pytest.mark.behaviour(11)
 @pytest.mark.parametrize("name", GOLDEN)
-def test_real_records_decode_and_encode_to_the_same_bytes(name: str) -> None:  # behaviour 11, claim 83, claim 84
+def test_real_records_decode_and_encode_to_the_same_bytes(name: str) -> None:
     key, value = _bytes(name)
     kind = RECORD_TYPES[int.from_bytes(key[:2], "big")]
     assert encode_key(kind, decode_key(kind, key)) == key
@@ -159,15 +161,18 @@ def test_real_records_decode_and_encode_to_the_same_bytes(name: str) -> None:  #
         assert isinstance(decoded, CoordinatorRecord)
 
 
+@pytest.mark.behaviour(11)
 @pytest.mark.parametrize(("number", "version", "value"), CODED)
-def test_every_value_version_is_read(number: int, version: int, value: str) -> None:  # behaviour 11
+def test_every_value_version_is_read(number: int, version: int, value: str) -> None:
     kind = RECORD_TYPES[number]
     read_version, fields = decode_value(kind, bytes.fromhex(value))
     assert read_version == version
     assert encode_value(kind, version, fields).hex() == value
 
 
-def test_commits_are_written_as_v4_and_with_an_expiry_as_v1() -> None:  # behaviour 11, claim 83
+@pytest.mark.claim(83)
+@pytest.mark.behaviour(11)
+def test_commits_are_written_as_v4_and_with_an_expiry_as_v1() -> None:
     key, value = _bytes("commit with metadata")
     topic_id = bytes.fromhex("de56613f83c7498fbba6baae75298c3e")
     assert decode(key, value) == (
@@ -182,7 +187,9 @@ def test_commits_are_written_as_v4_and_with_an_expiry_as_v1() -> None:  # behavi
     assert decoded.value == OffsetCommitValue(2, -1, "m2", 1795217447941, 1795217447941 + 60_000, None)
 
 
-def test_group_metadata_is_written_as_v3_and_read_in_every_version() -> None:  # behaviour 11, claim 84
+@pytest.mark.claim(84)
+@pytest.mark.behaviour(11)
+def test_group_metadata_is_written_as_v3_and_read_in_every_version() -> None:
     full = GroupMetadata("consumer", 7, "range", "l", 9, (MEMBER,))
     assert records.group_value(full).hex() == CODED[7][2]
     key = records.group_key("g")
@@ -200,7 +207,8 @@ def test_group_metadata_is_written_as_v3_and_read_in_every_version() -> None:  #
     assert read[0] == full._replace(members=(dynamic._replace(rebalance_timeout_ms=6),), current_state_timestamp_ms=-1)
 
 
-def test_a_legacy_offset_key_is_read() -> None:  # behaviour 11
+@pytest.mark.behaviour(11)
+def test_a_legacy_offset_key_is_read() -> None:
     key = bytes.fromhex(GOLDEN["commit with metadata"][0])
     legacy = b"\0\0" + key[2:]
     assert decode(legacy, bytes.fromhex(CODED[0][2])) == (
@@ -209,13 +217,17 @@ def test_a_legacy_offset_key_is_read() -> None:  # behaviour 11
     )
 
 
-def test_kafka_43_has_22_key_types_and_all_are_known() -> None:  # claim 86, behaviour 12
+@pytest.mark.claim(86)
+@pytest.mark.behaviour(12)
+def test_kafka_43_has_22_key_types_and_all_are_known() -> None:
     assert sorted(RECORD_TYPES) == [*range(9), *range(10, 18), *range(19, 24)]
     assert len(RECORD_TYPES) == 22
 
 
+@pytest.mark.claim(86)
+@pytest.mark.behaviour(12)
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("848")])
-def test_848_records_are_read_by_field(name: str) -> None:  # claim 86, behaviour 12
+def test_848_records_are_read_by_field(name: str) -> None:
     decoded = decode(*_bytes(name))
     assert isinstance(decoded, CoordinatorRecord)
     assert decoded.key["group_id"] == "groups-gold-848"
@@ -227,6 +239,8 @@ def test_848_records_are_read_by_field(name: str) -> None:  # claim 86, behaviou
         assert decoded.value is None
 
 
+@pytest.mark.claim(87)
+@pytest.mark.behaviour(12)
 @pytest.mark.parametrize(
     ("key", "value", "number", "reason"),
     [
@@ -251,14 +265,15 @@ def test_848_records_are_read_by_field(name: str) -> None:  # claim 86, behaviou
 )
 def test_what_cannot_be_read_is_kept_as_bytes_with_the_reason(
     key: bytes | None, value: bytes | None, number: int, reason: str
-) -> None:  # behaviour 12, claim 87
+) -> None:
     decoded = decode(key, value)
     assert isinstance(decoded, UnknownRecord)
     assert (decoded.key_type, decoded.key, decoded.value) == (number, key, value)
     assert reason in decoded.reason
 
 
-def test_unknown_tagged_fields_of_newer_brokers_are_passed_over() -> None:  # behaviour 12
+@pytest.mark.behaviour(12)
+def test_unknown_tagged_fields_of_newer_brokers_are_passed_over() -> None:
     key, value = _bytes("commit of a member")
     assert value is not None
     assert value.endswith(bytes.fromhex("010010de56613f83c7498fbba6baae75298c3e"))
@@ -291,13 +306,15 @@ GROUP_JSON = {
 }
 
 
+@pytest.mark.claim(100)
 @pytest.mark.parametrize("name", JSON)
-def test_json_is_that_of_kafkas_formatter(name: str) -> None:  # claim 100
+def test_json_is_that_of_kafkas_formatter(name: str) -> None:
     assert records.format_json(*_bytes(name)) == JSON[name]
 
 
+@pytest.mark.claim(100)
 @pytest.mark.parametrize("name", GROUP_JSON)
-def test_group_json_is_that_of_kafkas_formatter(name: str) -> None:  # claim 100
+def test_group_json_is_that_of_kafkas_formatter(name: str) -> None:
     assert records.format_json(*_bytes(name)) is None
     assert records.format_json(*_bytes(name), types=(2,)) == GROUP_JSON[name]
 
@@ -311,7 +328,8 @@ def test_json_leaves_out_a_topic_id_that_was_not_written() -> None:
     assert records.format_json(None, None) is None
 
 
-def test_the_line_is_that_of_the_formatter_before_kafka_4() -> None:  # claim 100
+@pytest.mark.claim(100)
+def test_the_line_is_that_of_the_formatter_before_kafka_4() -> None:
     assert records.format_line(*_bytes("commit with metadata")) == (
         "[groups-gold-simple,groups-gold,1]::OffsetAndMetadata(offset=2, leaderEpoch=Optional[0], metadata=hello ü,"
         " commitTimestamp=1795217431000, expireTimestamp=None)"

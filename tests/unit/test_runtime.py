@@ -56,6 +56,8 @@ def _code(pending: Pending) -> ErrorCode:
 # --- where a group lives ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(79, 80)
+@pytest.mark.behaviour(10)
 @pytest.mark.parametrize(
     ("group", "count", "partition"),
     [
@@ -68,11 +70,11 @@ def _code(pending: Pending) -> ErrorCode:
     ],
 )
 def test_a_groups_partition_is_that_of_kafka(group: str, count: int, partition: int) -> None:
-    # behaviour 10, claim 79, claim 80
     assert Rig(partition_count=count).runtime.group_partition(group) == partition
 
 
-def test_the_coordinator_is_who_leads_that_partition(rig: Rig) -> None:  # claim 60
+@pytest.mark.claim(60)
+def test_the_coordinator_is_who_leads_that_partition(rig: Rig) -> None:
     for version in range(7):
         reply = rig.call(10, version, key="g", key_type=0, coordinator_keys=["g"])
         found = reply.coordinators[0] if version >= 4 else reply
@@ -94,7 +96,8 @@ def test_other_kinds_of_coordinators_are_refused(rig: Rig, version: int, key_typ
     assert (found.error_code, found.node_id, found.port) == (ErrorCode.invalid_request, -1, -1)
 
 
-def test_before_the_offsets_topic_exists_there_is_no_coordinator(rig: Rig) -> None:  # claim 77
+@pytest.mark.claim(77)
+def test_before_the_offsets_topic_exists_there_is_no_coordinator(rig: Rig) -> None:
     rig.runtime.stop()
     rig.runtime.partition_count = None
     assert rig.runtime.group_partition("g") == -1
@@ -105,7 +108,8 @@ def test_before_the_offsets_topic_exists_there_is_no_coordinator(rig: Rig) -> No
 # --- appending --------------------------------------------------------------------------------------------------
 
 
-def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(rig: Rig) -> None:  # claim 82
+@pytest.mark.claim(82)
+def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(rig: Rig) -> None:
     log = rig.partition_of("g")
     waiting = [_commit(rig, "g", offset, partition=offset % 4) for offset in range(100)]
     assert not any(commit.answered for commit in waiting)
@@ -164,7 +168,8 @@ def test_a_failed_append_is_told_as_kafka_tells_it(rig: Rig, failure: Any, told:
     assert rig.offset("g", "t", 0) == 4
 
 
-def test_a_failed_append_of_a_plan_takes_the_generation_back(rig: Rig) -> None:  # behaviour 36
+@pytest.mark.behaviour(36)
+def test_a_failed_append_of_a_plan_takes_the_generation_back(rig: Rig) -> None:
     first, second = rig.stable("g", 2)
     before = rig.generation("g")
     joins = [rig.join("g", member) for member in (first, second)]
@@ -300,7 +305,8 @@ def test_a_record_that_cannot_be_taken_in_fails_its_batch_and_restarts_the_shard
     assert "cannot be taken in" in caplog.text
 
 
-def test_what_nobody_asked_for_is_spread_over_batches() -> None:  # behaviour 18, behaviour 23
+@pytest.mark.behaviour(18, 23)
+def test_what_nobody_asked_for_is_spread_over_batches() -> None:
     rig = Rig()
     rig.catalog.add("t", 200)
     rig.commit("g", "t", {index: index for index in range(200)})
@@ -346,7 +352,8 @@ def test_a_machine_that_fails_answers_and_lives_on(rig: Rig, caplog: pytest.LogC
 # --- loading ----------------------------------------------------------------------------------------------------
 
 
-def test_everything_committed_is_there_after_a_crash(rig: Rig) -> None:  # claim 92, claim 91
+@pytest.mark.claim(91, 92)
+def test_everything_committed_is_there_after_a_crash(rig: Rig) -> None:
     for number in range(50):
         rig.commit(f"g{number % 7}", "t", {number % 4: number}, metadata=str(number))
     before = [machine.durable_state() for machine in _machines(rig)]
@@ -361,7 +368,8 @@ def _machines(rig: Rig) -> list[Any]:
     return [rig.runtime.machine(index) for index in range(len(rig.partitions))]
 
 
-def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:  # claim 91
+@pytest.mark.claim(91)
+def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:
     for _ in range(20):
         rig.commit("g", "t", {0: 1}, metadata="m" * 4_000)
         waiting = [_commit(rig, "g", n, metadata="m" * 4_000) for n in range(40)]
@@ -382,9 +390,9 @@ def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:  # cla
     assert rig.offset("g", "t", 0) == 39
 
 
-def test_what_cannot_be_read_is_skipped_counted_and_told(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:  # behaviour 12, claim 86, claim 87
+@pytest.mark.claim(86, 87)
+@pytest.mark.behaviour(12)
+def test_what_cannot_be_read_is_skipped_counted_and_told(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     log = rig.partition_of("g")
     rig.commit("g", "t", {0: 1})
     good = records.offset_value(OffsetCommitValue(5, -1, "", START_MS))
@@ -399,7 +407,8 @@ def test_what_cannot_be_read_is_skipped_counted_and_told(
     assert rig.commit("g", "t", {1: 3}) == {1: OK}
 
 
-def test_a_broken_log_blocks_its_own_groups_alone(caplog: pytest.LogCaptureFixture) -> None:  # claim 87
+@pytest.mark.claim(87)
+def test_a_broken_log_blocks_its_own_groups_alone(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(WorldLog):
         def read_bytes(self, offset: int, max_bytes: int) -> bytes:
             raise CorruptRecord("no batch")
@@ -415,7 +424,8 @@ def test_a_broken_log_blocks_its_own_groups_alone(caplog: pytest.LogCaptureFixtu
     assert rig.commit(groups[1], "t", {0: 1}) == {0: OK}
 
 
-def test_control_batches_and_gaps_of_compaction_are_passed_over(rig: Rig) -> None:  # behaviour 37
+@pytest.mark.behaviour(37)
+def test_control_batches_and_gaps_of_compaction_are_passed_over(rig: Rig) -> None:
     log = rig.partition_of("g")
     for offset in range(4):
         rig.commit("g", "t", {offset: offset + 10})
@@ -452,7 +462,8 @@ def test_stopping_writes_what_waits(rig: Rig) -> None:
     assert rig.offset("g", "t", 0) == 1
 
 
-def test_a_moved_clock_fires_timers(rig: Rig) -> None:  # claim 54
+@pytest.mark.claim(54)
+def test_a_moved_clock_fires_timers(rig: Rig) -> None:
     rig.commit("g", "t", {0: 1})
     rig.stable("members")
     rig.world.now_ms += 8 * 86_400_000
@@ -462,8 +473,9 @@ def test_a_moved_clock_fires_timers(rig: Rig) -> None:  # claim 54
     assert rig.state("members") == "Dead"  # emptied, and with no offset to keep it
 
 
+@pytest.mark.claim(54)
 @pytest.mark.parametrize("jump_ms", [7_200_000, -7_200_000])
-def test_sessions_do_not_care_that_the_systems_time_is_set(rig: Rig, jump_ms: int) -> None:  # claim 54
+def test_sessions_do_not_care_that_the_systems_time_is_set(rig: Rig, jump_ms: int) -> None:
     """A laptop that slept, a clock that was corrected: members keep what is left to them, not more, not less."""
     (member,) = rig.stable("g", session_ms=10_000)
     rig.advance(9_000)

@@ -55,6 +55,7 @@ def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> Non
     assert "epochs" not in untold.end.to_json().get("$odradek", {}), "a broker that tells none"
 
 
+@pytest.mark.behaviour(52)
 @pytest.mark.parametrize(
     ("position", "reach", "begins", "others"),
     [
@@ -65,7 +66,6 @@ def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> Non
     ],
 )
 def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: int, begins: int, others: str) -> None:
-    # behaviour 52
     start = at(positions={P0: position, P1: 20}, epochs={P0: 3, P1: 3})
     with pytest.raises(DataLoss) as caught:
         plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: reach, P1: 20}))

@@ -81,16 +81,18 @@ def test_settings_of_sasl_and_tls_are_never_passed_over(name: str, strict: str) 
         parse_options(BASE | {f"kafka.{name}": "x", "strictOptions": strict}, streaming=True)
 
 
+@pytest.mark.claim(101, part=True)
 @pytest.mark.parametrize(
     "name", ["enable.auto.commit", "key.deserializer", "value.deserializer", "interceptor.classes"]
 )
 def test_what_spark_refuses_is_refused(name: str) -> None:
-    # claim 101 (part): not Flink
+    # not Flink
     for strict in ("true", "false"):
         with pytest.raises(ConfigError, match=f"option kafka.{name} is not supported"):
             parse_options(BASE | {f"kafka.{name}": "true", "strictOptions": strict}, streaming=True)
 
 
+@pytest.mark.claim(53)
 def test_auto_offset_reset_is_for_committed_starts_only() -> None:
     assert stream(**GROUP, startingOffsets="committed").auto_offset_reset == "earliest"
     chosen = stream(**GROUP, startingOffsets="committed", kafka__auto__offset__reset="none")
@@ -98,7 +100,7 @@ def test_auto_offset_reset_is_for_committed_starts_only() -> None:
     with pytest.raises(ConfigError, match="say with startingOffsets where to start"):
         stream(kafka__auto__offset__reset="earliest")
     with pytest.raises(ConfigError, match="expected earliest, latest, none, not 'newest'"):
-        stream(**GROUP, startingOffsets="committed", kafka__auto__offset__reset="newest")  # claim 53
+        stream(**GROUP, startingOffsets="committed", kafka__auto__offset__reset="newest")
 
 
 def test_kafka_settings_reach_the_client_and_idle_ones_are_taken() -> None:

@@ -475,6 +475,7 @@ def test_time_after_the_last_record_is_an_error_or_latest() -> None:
     assert plan.ending_offsets(position, LOG, found={P0: 3, P1: -1}) == {P0: 3, P1: 20}
 
 
+@pytest.mark.claim(49, 50, 51)
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [("earliest", {P0: 50, P1: 10}), ("latest", {P0: 50, P1: 20})],
@@ -482,14 +483,13 @@ def test_time_after_the_last_record_is_an_error_or_latest() -> None:
 def test_committed_start_falls_back_where_nothing_is_committed(
     policy: str, expected: dict[TopicPartition, int]
 ) -> None:
-    # claims 49, 50, 51
     found = plan.starting_offsets(Position(Start.COMMITTED), LOG, committed={P0: foreign(50)}, auto_offset_reset=policy)
     assert found == expected
 
 
+@pytest.mark.claim(43, 57)
 @pytest.mark.parametrize("commit", [5, 21])
 def test_committed_outside_of_the_log_falls_back_too(commit: int) -> None:
-    # claims 43, 57
     position, committed = Position(Start.COMMITTED), {P0: foreign(0), P1: foreign(commit)}
     assert plan.starting_offsets(position, LOG, committed=committed)[P1] == 10
     assert plan.starting_offsets(position, LOG, committed=committed, auto_offset_reset="latest")[P1] == 20
@@ -497,8 +497,8 @@ def test_committed_outside_of_the_log_falls_back_too(commit: int) -> None:
         plan.starting_offsets(position, LOG, committed=committed, auto_offset_reset="none")
 
 
+@pytest.mark.claim(52)
 def test_committed_start_without_a_fallback_names_the_partition() -> None:
-    # claim 52
     with pytest.raises(plan.NoCommittedOffset, match="flights-1 has no committed offset"):
         plan.starting_offsets(Position(Start.COMMITTED), LOG, committed={P0: foreign(1)}, auto_offset_reset="none")
 
@@ -644,11 +644,11 @@ steps = st.lists(
 )
 
 
+@pytest.mark.claim(102, 103)
 @given(st.one_of(st.none(), st.integers(0, 30)), steps)
 def test_resets_are_followed_once_and_nothing_is_skipped_whatever_is_killed(
     committed: int | None, actions: list[tuple[str, int]]
 ) -> None:
-    # claims 102, 103
     query = Query(end=30)
     if committed is not None:
         query.reset(committed)
@@ -783,8 +783,8 @@ def test_every_loss_has_its_range_and_its_cause() -> None:
         plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
 
 
+@pytest.mark.claim(57, part=True)
 def test_what_a_group_committed_and_nobody_holds_any_more_is_a_loss() -> None:
-    # claim 57 (part)
     assert plan.lost_of_committed({P0: foreign(50), P1: foreign(10)}, LOG) == []
     assert plan.lost_of_committed({}, LOG) == []
     (removed,) = plan.lost_of_committed({P1: foreign(5)}, LOG)

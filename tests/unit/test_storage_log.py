@@ -27,7 +27,8 @@ def path(tmp_path: Path) -> Path:
 # offsets
 
 
-def test_claim_1_offsets_begin_at_0_in_each_partition_and_have_no_gaps(tmp_path: Path) -> None:  # claim 1
+@pytest.mark.claim(1)
+def test_claim_1_offsets_begin_at_0_in_each_partition_and_have_no_gaps(tmp_path: Path) -> None:
     for partition in range(2):
         log = open_log(tmp_path / f"flights-{partition}")
         infos = [put(log, batch(count)) for count in (3, 1, 5)]
@@ -35,7 +36,8 @@ def test_claim_1_offsets_begin_at_0_in_each_partition_and_have_no_gaps(tmp_path:
         assert [row.offset for row in rows_from(log, 0)] == list(range(9))
 
 
-def test_claim_3_log_end_is_the_offset_the_next_record_gets(path: Path) -> None:  # claim 3
+@pytest.mark.claim(3)
+def test_claim_3_log_end_is_the_offset_the_next_record_gets(path: Path) -> None:
     log = open_log(path)
     assert log.log_end_offset == 0
     for _ in range(10):
@@ -44,7 +46,8 @@ def test_claim_3_log_end_is_the_offset_the_next_record_gets(path: Path) -> None:
     assert put(log, batch()).base_offset == 10
 
 
-def test_claim_2_log_start_rises_and_reads_below_it_fail(path: Path) -> None:  # claim 2
+@pytest.mark.claim(2)
+def test_claim_2_log_start_rises_and_reads_below_it_fail(path: Path) -> None:
     log = open_log(path)
     put(log, batch(10))
     log.delete_before(4)
@@ -53,21 +56,24 @@ def test_claim_2_log_start_rises_and_reads_below_it_fail(path: Path) -> None:  #
     assert next(iter_records(log.read(4, 100).bytes())).offset == 0  # the whole batch that holds 4
 
 
-def test_claim_5_a_read_names_an_offset_and_gets_the_log_from_there(path: Path) -> None:  # claim 5
+@pytest.mark.claim(5)
+def test_claim_5_a_read_names_an_offset_and_gets_the_log_from_there(path: Path) -> None:
     log = open_log(path)
     for number in range(10):
         put(log, batch(1, number))
     assert [row.key for row in rows_from(log, 5)] == [b"k5", b"k6", b"k7", b"k8", b"k9"]
 
 
-def test_claim_6_reading_deletes_nothing(path: Path) -> None:  # claim 6
+@pytest.mark.claim(6)
+def test_claim_6_reading_deletes_nothing(path: Path) -> None:
     log = open_log(path)
     put(log, batch(10))
     assert rows_from(log, 0) == rows_from(log, 0)
     assert log.size == path.joinpath("00000000000000000000.log").stat().st_size
 
 
-def test_claim_13_progress_is_one_number_however_far(path: Path) -> None:  # claim 13
+@pytest.mark.claim(13)
+def test_claim_13_progress_is_one_number_however_far(path: Path) -> None:
     """The log needs nothing but the offset: no cursor is kept, and asking costs the same bytes at 1 and at 1 M."""
     log = open_log(path, log_start_offset=1_000_000)
     put(log, batch(2))
@@ -75,7 +81,8 @@ def test_claim_13_progress_is_one_number_however_far(path: Path) -> None:  # cla
     assert not [name for name in OsFiles().list(path) if "consumer" in name or "offset" in name]
 
 
-def test_claim_10_batches_are_stored_and_read_as_they_were_sent(path: Path) -> None:  # claim 10
+@pytest.mark.claim(10)
+def test_claim_10_batches_are_stored_and_read_as_they_were_sent(path: Path) -> None:
     log = open_log(path)
     for codec in CODECS:
         data = batch(40, compression=codec)
@@ -85,7 +92,8 @@ def test_claim_10_batches_are_stored_and_read_as_they_were_sent(path: Path) -> N
         assert struct.unpack_from(">qii", stored) == (info.base_offset, len(data) - 12, 3)
 
 
-def test_claim_7_a_log_grows_only_at_its_end(path: Path) -> None:  # claim 7 (part)
+@pytest.mark.claim(7, part=True)
+def test_claim_7_a_log_grows_only_at_its_end(path: Path) -> None:
     files = MemoryFiles()
     log = open_log(path, files=files)
     before = b""
@@ -96,7 +104,8 @@ def test_claim_7_a_log_grows_only_at_its_end(path: Path) -> None:  # claim 7 (pa
         before = now
 
 
-def test_one_append_is_one_write_however_many_records(path: Path) -> None:  # claim 9 (part)
+@pytest.mark.claim(9, part=True)
+def test_one_append_is_one_write_however_many_records(path: Path) -> None:
     files = MemoryFiles()
     log = open_log(path, files=files)
     log.assign_epoch(0)
@@ -108,7 +117,8 @@ def test_one_append_is_one_write_however_many_records(path: Path) -> None:  # cl
 # reading
 
 
-def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path) -> None:  # claim 8
+@pytest.mark.claim(8)
+def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path) -> None:
     class Counting(OsFiles):
         read_bytes = 0
 
@@ -141,7 +151,8 @@ def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path) -
         assert files.read_bytes <= 3 * 8192
 
 
-def test_behaviour_51_a_fetch_inside_a_batch_gets_the_whole_batch(path: Path) -> None:  # behaviour 51
+@pytest.mark.behaviour(51)
+def test_behaviour_51_a_fetch_inside_a_batch_gets_the_whole_batch(path: Path) -> None:
     log = open_log(path)
     put(log, batch(5))
     put(log, batch(5))
@@ -159,7 +170,8 @@ def test_first_batch_comes_whole_unless_told_otherwise(path: Path) -> None:
     assert log.read(0, size, min_one=False).size == size
 
 
-def test_reads_stop_at_the_high_watermark_and_at_the_bound(path: Path) -> None:  # claim 4 (part)
+@pytest.mark.claim(4, part=True)
+def test_reads_stop_at_the_high_watermark_and_at_the_bound(path: Path) -> None:
     log = open_log(path)
     for _ in range(4):
         put(log, batch(5))
@@ -203,8 +215,9 @@ def test_a_slice_outlives_its_segment(path: Path) -> None:
 # time
 
 
+@pytest.mark.behaviour(48)
 @pytest.mark.parametrize("codec", CODECS)
-def test_behaviour_48_lookup_finds_the_first_record_at_or_after_a_time(path: Path, codec: str) -> None:  # behaviour 48
+def test_behaviour_48_lookup_finds_the_first_record_at_or_after_a_time(path: Path, codec: str) -> None:
     log = open_log(path, segment_bytes=3000, index_interval_bytes=256)
     for number in range(40):
         put(log, batch(10, number * 10, at_ms=T0 + number * 1000, compression=codec))
@@ -219,7 +232,8 @@ def test_behaviour_48_lookup_finds_the_first_record_at_or_after_a_time(path: Pat
     assert first.offset == 0
 
 
-def test_timestamps_out_of_order_still_find_the_first_by_offset(path: Path) -> None:  # behaviour 48
+@pytest.mark.behaviour(48)
+def test_timestamps_out_of_order_still_find_the_first_by_offset(path: Path) -> None:
     log = open_log(path, index_interval_bytes=64)
     times = [50, 10, 90, 20, 90, 70, 100, 95]
     for at_ms in times:
@@ -232,7 +246,8 @@ def test_timestamps_out_of_order_still_find_the_first_by_offset(path: Path) -> N
     assert log.find_timestamp(T0 + 101) is None
 
 
-def test_lookup_leaves_out_what_is_below_the_log_start(path: Path) -> None:  # behaviour 53
+@pytest.mark.behaviour(53)
+def test_lookup_leaves_out_what_is_below_the_log_start(path: Path) -> None:
     log = open_log(path)
     put(log, batch(10))
     log.delete_before(4)
@@ -241,7 +256,8 @@ def test_lookup_leaves_out_what_is_below_the_log_start(path: Path) -> None:  # b
     assert found.offset == 4
 
 
-def test_behaviour_49_of_equal_largest_timestamps_the_earliest_wins(path: Path) -> None:  # behaviour 49
+@pytest.mark.behaviour(49)
+def test_behaviour_49_of_equal_largest_timestamps_the_earliest_wins(path: Path) -> None:
     log = open_log(path, segment_bytes=300)
     assert log.max_timestamp() is None
     for at_ms in (5, 9, 9, 3, 9):
@@ -250,14 +266,16 @@ def test_behaviour_49_of_equal_largest_timestamps_the_earliest_wins(path: Path) 
     assert log.max_timestamp() == (1, T0 + 9, 0)
 
 
-def test_behaviour_49_without_any_timestamp_the_first_record_has_the_largest(path: Path) -> None:  # behaviour 49
+@pytest.mark.behaviour(49)
+def test_behaviour_49_without_any_timestamp_the_first_record_has_the_largest(path: Path) -> None:
     log = open_log(path)
     for _ in range(2):
         put(log, batch(1, at_ms=-1))
     assert log.max_timestamp() == (0, -1, 0)
 
 
-def test_behaviour_50_lookups_are_bounded_for_read_committed(path: Path) -> None:  # behaviour 50
+@pytest.mark.behaviour(50)
+def test_behaviour_50_lookups_are_bounded_for_read_committed(path: Path) -> None:
     log = open_log(path)
     put(log, batch(3))
     put(log, sequenced(0, 3, at_ms=T0 + 100, transactional=True))
@@ -269,7 +287,8 @@ def test_behaviour_50_lookups_are_bounded_for_read_committed(path: Path) -> None
     assert found.offset == 3
 
 
-def test_a_marker_ends_the_transaction(path: Path) -> None:  # behaviour 50
+@pytest.mark.behaviour(50)
+def test_a_marker_ends_the_transaction(path: Path) -> None:
     log = open_log(path)
     put(log, sequenced(0, 3, transactional=True))
     assert log.last_stable_offset == 0
@@ -312,7 +331,8 @@ def test_timestamps_too_far_off_are_refused(path: Path) -> None:
 # what is refused
 
 
-def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:  # behaviour 56 (part)
+@pytest.mark.behaviour(56, part=True)
+def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:
     log = open_log(path, cleanup_policy=frozenset({"compact"}))
     keyless = encode_batch([Record(None, b"v")], now_ms=T0, compression="gzip")  # type: ignore[arg-type]
     assert code_of(put, log, keyless) is ErrorCode.invalid_record
@@ -320,7 +340,8 @@ def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None: 
     assert log.log_end_offset == 1
 
 
-def test_behaviour_56_max_message_bytes(path: Path) -> None:  # behaviour 56 (part)
+@pytest.mark.behaviour(56, part=True)
+def test_behaviour_56_max_message_bytes(path: Path) -> None:
     log = open_log(path, max_message_bytes=200)
     assert code_of(put, log, batch(size=200)) is ErrorCode.message_too_large
     put(log, batch(size=100))
@@ -366,7 +387,8 @@ def test_segments_roll_when_their_index_is_full(path: Path) -> None:
     assert [row.offset for row in rows_from(log, 0)] == list(range(60))
 
 
-def test_retention_by_time(path: Path) -> None:  # claim 2
+@pytest.mark.claim(2)
+def test_retention_by_time(path: Path) -> None:
     log = open_log(path, segment_bytes=1000, retention_ms=10_000)
     for number in range(50):
         put(log, batch(1, number, at_ms=T0 + number * 1000, size=100))
@@ -402,7 +424,8 @@ def test_retention_spares_compacted_topics_and_what_is_not_replicated(path: Path
     assert other.log_start_offset <= 20
 
 
-def test_behaviour_53_delete_records_moves_the_start_and_the_producer_goes_on(path: Path) -> None:  # behaviour 53
+@pytest.mark.behaviour(53)
+def test_behaviour_53_delete_records_moves_the_start_and_the_producer_goes_on(path: Path) -> None:
     log = open_log(path, segment_bytes=1000)
     for number in range(20):
         put(log, sequenced(number * 5, at_ms=T0))
@@ -446,7 +469,8 @@ def test_truncate_below_everything(path: Path) -> None:
 # producers
 
 
-def test_behaviour_55_the_last_five_batches_are_known_again(path: Path) -> None:  # behaviour 55
+@pytest.mark.behaviour(55)
+def test_behaviour_55_the_last_five_batches_are_known_again(path: Path) -> None:
     log = open_log(path)
     for number in range(6):
         put(log, sequenced(number * 5))
@@ -457,8 +481,9 @@ def test_behaviour_55_the_last_five_batches_are_known_again(path: Path) -> None:
     assert log.log_end_offset == 30
 
 
+@pytest.mark.behaviour(55)
 @pytest.mark.parametrize("clean", [True, False])
-def test_behaviour_55_also_after_a_restart(path: Path, clean: bool) -> None:  # behaviour 55
+def test_behaviour_55_also_after_a_restart(path: Path, clean: bool) -> None:
     log = open_log(path, segment_bytes=700)
     for number in range(8):
         put(log, sequenced(number * 5))
@@ -472,7 +497,8 @@ def test_behaviour_55_also_after_a_restart(path: Path, clean: bool) -> None:  # 
     assert put(again, sequenced(40)).base_offset == 40
 
 
-def test_behaviour_55_gaps_and_old_epochs_are_refused(path: Path) -> None:  # behaviour 55
+@pytest.mark.behaviour(55)
+def test_behaviour_55_gaps_and_old_epochs_are_refused(path: Path) -> None:
     log = open_log(path)
     put(log, sequenced(0))
     assert code_of(put, log, sequenced(6)) is ErrorCode.out_of_order_sequence_number
@@ -778,7 +804,8 @@ def test_segments_that_began_together_roll_one_after_another(path: Path) -> None
     assert rolled_after(700, 600, reopened=True) == some
 
 
-def test_claim_9_batches_cut_writes_and_bytes(path: Path) -> None:  # claim 9
+@pytest.mark.claim(9)
+def test_claim_9_batches_cut_writes_and_bytes(path: Path) -> None:
     """The same thousand records, one a batch and a hundred a batch: a produce request carries one batch a partition."""
     costs = {}
     for per_batch in (1, 100):

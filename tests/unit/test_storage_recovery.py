@@ -78,9 +78,10 @@ def test_recovery_begins_at_the_recovery_point(path: Path, monkeypatch: pytest.M
     assert checked in ([], [point])  # not closed, so its time index may lack the last entry
 
 
+@pytest.mark.claim(8)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "zeros"])
-def test_claim_8_damaged_indexes_are_rebuilt(path: Path, suffix: str, damage: str) -> None:  # claim 8
+def test_claim_8_damaged_indexes_are_rebuilt(path: Path, suffix: str, damage: str) -> None:
     log = open_log(path, segment_bytes=2000, index_interval_bytes=64)
     for number in range(60):
         put(log, batch(1, number, at_ms=T0 + number * 10))
@@ -133,7 +134,8 @@ def test_leftovers_of_an_interrupted_compaction(path: Path) -> None:
     assert not [name for name in names if name.endswith(leftovers) or name.startswith("00000000000000000077")]
 
 
-def test_a_noted_start_beyond_the_end_costs_no_records(path: Path) -> None:  # claim 92
+@pytest.mark.claim(92)
+def test_a_noted_start_beyond_the_end_costs_no_records(path: Path) -> None:
     """A checkpoint that is about another log: what is in the files is worth more."""
     log = open_log(path)
     put(log, batch(5))
