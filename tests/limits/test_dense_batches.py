@@ -24,8 +24,8 @@ import cramjam
 import pytest
 import uvloop
 from crc32c import crc32c
-from peers import Client, until
 from support.cleaning import T0, job_of, keyed, open_log
+from support.peers import Client, until
 
 from odradek.batches import compression, record_validation
 from odradek.batches.compression import CODES, compress, decompress

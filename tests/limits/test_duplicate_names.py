@@ -11,7 +11,7 @@ from types import GeneratorType
 from typing import Any
 
 import pytest
-from peers import Peer, serving
+from support.peers import Peer, serving
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import reply_memory

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 import uvloop
 from counting import bytes_kept
-from peers import until
+from support.peers import until
 from test_turns import connect, serving
 
 from odradek.broker import fetch_sessions

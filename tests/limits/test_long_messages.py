@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peers import Peer, serving, until
+from support.peers import Peer, serving, until
 
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames, schemas

@@ -14,8 +14,8 @@ from kio.schema.index import api_key_map
 from kio.serial._implicit_defaults import get_tagged_field_default
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.serial._serialize import get_field_writer
-from peers import Peer, serving
 from support.instances import Instances
+from support.peers import Peer, serving
 
 from odradek.broker.scheduler import finish
 from odradek.core.varints import read_uvarint, uvarint

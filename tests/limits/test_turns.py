@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
-from peers import Client, Peer, until
+from support.peers import Client, Peer, until
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import HELD_S, MAX_PARKED_PARTITIONS, SHARE_BYTES, Connection

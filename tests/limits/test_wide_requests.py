@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hostile import Generator, Known, Request, Scale, packed, places_of, versions_of
-from peers import Peer, serving, until
+from support.peers import Peer, serving, until
 
 from odradek.broker.handlers import served
 from odradek.broker.scheduler import Task

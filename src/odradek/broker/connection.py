@@ -37,7 +37,7 @@ MAX_IN_FLIGHT = 1000
 MAX_IN_FLIGHT_BYTES = 64 << 20
 MAX_READY_BYTES = 64 << 20
 MAX_PARKED_PARTITIONS = 10_000
-"""In all fetches of one connection that wait for bytes."""
+"""In all requests of one connection that wait for partitions (broker/purgatory)."""
 MAX_WAITING_BYTES = 64 << 10
 """Of requests that have arrived and wait for a share: reading stops there."""
 SHARE_BYTES = 1 << 20

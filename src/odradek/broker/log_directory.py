@@ -345,7 +345,7 @@ class LogDirectory:
             except (OSError, KafkaError) as error:
                 log.error("%s could not be removed: %s", path, error)
             partition.failure = "the topic was deleted"
-            partition.wake_all()
+            partition.end_waits(ErrorCode.unknown_topic_or_partition)
             yield None
         return doomed
 

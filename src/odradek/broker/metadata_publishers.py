@@ -252,6 +252,7 @@ class GroupCoordinator:
         for described in topic.partitions:
             partition = self._directory.partitions.get((topic.name, described.index))
             if partition is not None and not partition.failure:
+                partition.on_high_watermark = runtime.on_high_watermark
                 runtime.load(described.index, partition)
 
 

@@ -1,12 +1,19 @@
-"""One partition as the broker serves it: its log, its leader epoch, and who waits for its next bytes."""
+"""One partition as the broker serves it: its log, its leader epoch, and who waits for its high watermark.
+
+The high watermark is the log's end while there is one replica: an append moves it. ``move_high_watermark`` holds it
+back, for the time of several replicas. Either way ``_on_high_watermark`` is the one place that wakes who waits: fetches
+(broker/purgatory), producers that want all replicas to have their records, and the partition's coordinator.
+"""
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.batches.steps import Steps
+from odradek.broker.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.log import Log
@@ -24,9 +31,15 @@ class Partition:
 
     ``log`` is ``None`` where its files could not be opened: then everything asked of it answers
     KAFKA_STORAGE_ERROR, and other partitions go on.
+
+    ``watermark_waits`` is ``None`` while the high watermark is the log's end. ``on_high_watermark`` is called with the
+    partition's index when it has moved.
     """
 
-    __slots__ = ("_log", "_now_ms", "_waiters", "failure", "index", "leader_epoch", "replica_count", "topic")
+    __slots__ = (
+        "_log", "_now_ms", "_waiters", "failure", "index", "leader_epoch", "on_high_watermark", "replica_count",
+        "topic", "watermark_waits",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -45,6 +58,8 @@ class Partition:
         self.replica_count = replica_count
         self.failure = failure
         self._waiters: set[ParkedFetch] | None = None
+        self.watermark_waits: WatermarkWaits | None = None
+        self.on_high_watermark: Callable[[int], object] | None = None
         self._log = log
         self._now_ms = now_ms
 
@@ -90,31 +105,77 @@ class Partition:
         info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch)
         if not isinstance(info, AppendInfo):
             return self._produce_later(info, len(data))
-        if self._waiters and not info.duplicate:
-            self._tell(len(data))
+        if self._waiters and self.watermark_waits is None and not info.duplicate:
+            self._on_high_watermark(len(data))
         return info
 
     def _produce_later(self, steps: Steps[AppendInfo], size: int) -> Steps[AppendInfo]:
         info = yield from steps
-        if self._waiters and not info.duplicate:
-            self._tell(size)
+        if self._waiters and self.watermark_waits is None and not info.duplicate:
+            self._on_high_watermark(size)
         return info
 
     def append(self, data: bytes) -> AppendInfo:
         """Appends a coordinator's batch. Raises KafkaError; nothing was written then."""
         info = self.log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
-        if self._waiters:
-            self._tell(len(data))
+        if self._waiters and self.watermark_waits is None:
+            self._on_high_watermark(len(data))
         return info
 
-    def _tell(self, size: int) -> None:
-        for waiter in tuple(self.waiters):
-            waiter.arrived(size)
+    def move_high_watermark(self, offset: int | None) -> None:
+        """Readers see the log below ``offset`` from now on; ``None``: all of it, and what is appended at once."""
+        log = self.log
+        before = log.high_watermark
+        log.high_watermark = None if offset is None else min(offset, log.log_end_offset)
+        waits = self.watermark_waits
+        if waits is None:
+            waits = self.watermark_waits = WatermarkWaits()
+        self._on_high_watermark(self._bytes_between(before, log.high_watermark))
+        if offset is None:
+            waits.end_all(ErrorCode.not_leader_or_follower)  # for records that the log has lost
+            self.watermark_waits = None
 
-    def wake_all(self) -> None:
+    def _bytes_between(self, start: int, end: int) -> int:
+        if start >= end:
+            return 0
+        log = self.log
+        if start < max(log.active.base_offset, log.log_start_offset):
+            return sys.maxsize  # a fetch that is not at the last segment does not wait
+        return log.read(start, sys.maxsize, max_offset=end).size
+
+    def _on_high_watermark(self, readable_bytes: int) -> None:
+        """The high watermark has moved, over so many bytes: wakes who waits for that."""
+        if self.watermark_waits is not None:
+            self.watermark_waits.pass_offset(self.high_watermark)
+        if self.on_high_watermark is not None:
+            self.on_high_watermark(self.index)
+        for waiter in tuple(self._waiters or ()) if readable_bytes else ():
+            waiter.arrived(readable_bytes)
+
+    def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
+        """Calls ``end`` when the high watermark has reached ``offset``, or with the error that prevents it.
+
+        ``None``: it has been called already.
+        """
+        if self.failure:
+            end(ErrorCode.unknown_topic_or_partition)
+            return None
+        reached = self.high_watermark >= offset
+        if reached or self.watermark_waits is None:
+            end(ErrorCode.none if reached else ErrorCode.not_leader_or_follower)
+            return None
+        return self.watermark_waits.add(offset, end)
+
+    def wake_fetches(self) -> None:
         """Sends every waiting fetch to look again: the partition is gone or changed under it."""
         for waiter in tuple(self._waiters or ()):
             waiter.wake()
+
+    def end_waits(self, error: ErrorCode) -> None:
+        """The partition is served no more: producers that wait get ``error``, fetches look again."""
+        if self.watermark_waits is not None:
+            self.watermark_waits.end_all(error)
+        self.wake_fetches()
 
     def check_online(self) -> None:
         """Raises KAFKA_STORAGE_ERROR where the log is offline, which its offsets would not tell."""

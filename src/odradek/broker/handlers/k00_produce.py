@@ -3,24 +3,27 @@
 Versions: 5 log start in the reply, 7 zstd, 8 record errors and a message, 9 flexible, 10 a hint at the new leader,
 13 topic ids. Version 0 is advertised though not served: old librdkafka looks for it, as Kafka 4 knows.
 acks=0 gets no reply; where such a request fails, the connection is closed, which is all the client can notice.
+acks=1 is answered when the records are in the log, acks=-1 when the high watermark has passed them. That is the same
+moment while there is one replica; otherwise the request is parked (broker/purgatory) for ``timeout_ms`` at most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.long_lists import keyed
 from odradek.broker.partition import Partition
 from odradek.broker.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.workers import OUTLIVING_BYTES
-from odradek.core.deferred import Hangup
+from odradek.core.deferred import Deferred, Hangup
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.client_batch import time_bounds
 from odradek.wire.produce_fetch_replies import Chunk, ProducedPartition, produce_response, produce_response_in_steps
+from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
     from odradek.batches import steps as batch_steps
@@ -50,6 +53,7 @@ _TOLD_WITH_LOG_START = frozenset(
 )
 _TOLD_WITH_RECORDS = frozenset({ErrorCode.invalid_record, ErrorCode.invalid_timestamp})
 _NO_ID = bytes(16)
+_ALL_REPLICAS = -1
 RECORD_ERRORS = 10_000
 """So many refused records are named in one reply: as many as librdkafka puts into a batch."""
 AT_ONCE_BYTES = 128 << 10
@@ -61,11 +65,19 @@ STEP_PARTITIONS = 200
 """Partitions that are looked at in one step where nothing is appended to them."""
 
 _Topic = tuple[str, KafkaError | None, Iterator[Any], list[ProducedPartition]]
+_Reply = list[Chunk] | Deferred[Any] | None
 
 
-def handle(
-    broker: BrokerServices, context: Context, message: Any
-) -> bytes | list[Chunk] | Steps[list[Chunk] | None] | None:
+class _Awaited(NamedTuple):
+    """Records that are in a log; ``done[place]`` is their result, if the high watermark reaches ``offset``."""
+
+    partition: Partition
+    offset: int
+    done: list[ProducedPartition]
+    place: int
+
+
+def handle(broker: BrokerServices, context: Context, message: Any) -> bytes | Deferred[Any] | Steps[_Reply] | None:
     request = _Produce(broker, context, message)
     left = AT_ONCE_BYTES
     topics = iter(message.topic_data)
@@ -90,14 +102,14 @@ def _later(
     topics: Iterable[Any],
     begun: _Topic | None = None,
     produced: Steps[ProducedPartition] | None = None,
-) -> Steps[list[Chunk] | None]:
+) -> Steps[_Reply]:
     steps = _in_steps(request, topics, begun, produced)
     return steps if request.wants_reply else _outliving(request, steps)
 
 
 def _in_steps(
     request: _Produce, topics: Iterable[Any], begun: _Topic | None, produced: Steps[ProducedPartition] | None
-) -> Steps[list[Chunk] | None]:
+) -> Steps[_Reply]:
     """Serves what is left of a request: a partition, a topic, and further ones."""
     if begun is not None:
         if produced is not None:
@@ -123,7 +135,7 @@ def _finish_topic(request: _Produce, topic: _Topic) -> Steps[None]:
         done.append(one if isinstance(one, ProducedPartition) else (yield from one))
 
 
-def _outliving(request: _Produce, steps: Steps[list[Chunk] | None]) -> Steps[list[Chunk] | None]:
+def _outliving(request: _Produce, steps: Steps[_Reply]) -> Steps[_Reply]:
     """Records without acks are stored though their connection ends, as long as few bytes of such requests are left."""
     context, workers = request.context, request.broker.workers
     size = context.request_bytes
@@ -138,19 +150,24 @@ def _outliving(request: _Produce, steps: Steps[list[Chunk] | None]) -> Steps[lis
 class _Produce:
     """One request, and what is known of its reply."""
 
-    __slots__ = ("_errors_left", "_long", "_message", "_topics", "broker", "context")
+    __slots__ = (
+        "_acks", "_awaited", "_errors_left", "_long", "_timeout", "_topics", "_transactional_id", "broker", "context"
+    )  # fmt: skip
 
     def __init__(self, broker: BrokerServices, context: Context, message: Any) -> None:
         self.broker = broker
         self.context = context
-        self._message = message
+        self._acks: int = message.acks
+        self._transactional_id = message.transactional_id
+        self._timeout = message.timeout
+        self._awaited: list[_Awaited] | None = None
         self._errors_left = RECORD_ERRORS
         self._topics: list[tuple[str | bytes, list[ProducedPartition]]] = []
         self._long: list[list[ProducedPartition]] = []  # those of topics with many partitions
 
     @property
     def wants_reply(self) -> bool:
-        return bool(self._message.acks)
+        return self._acks != 0
 
     def begin_topic(self, asked: Any, parts: Iterable[Any] | None = None) -> _Topic:
         """The topic's name, what is wrong with it as a whole, its partitions, and where their results go.
@@ -163,7 +180,7 @@ class _Produce:
             key: str | bytes = asked.topic_id.bytes if asked.topic_id is not None else _NO_ID
         else:
             name = key = asked.name
-        refused = _refused(self.context, name, self._message.acks, self._message.transactional_id)
+        refused = _refused(self.context, name, self._acks, self._transactional_id)
         done: list[ProducedPartition] = []
         if parts is not None:
             self._long.append(done)
@@ -174,14 +191,35 @@ class _Produce:
         self._topics.append((key, done))
         return name or "", refused, iter(parts), done
 
-    def reply(self) -> bytes | None:
+    def reply(self) -> bytes | Deferred[Any] | None:
+        if self._awaited is not None:
+            return self._park(self._awaited, lambda promise: promise.resolve(self.reply()))
         self._count_bytes()
         if self.wants_reply:
             return produce_response(self.context.version, self._topics)
         self._hang_up_for({part.error_code for _, parts in self._topics for part in parts})
         return None
 
-    def reply_in_steps(self) -> Steps[list[Chunk] | None]:
+    def _park(self, awaited: list[_Awaited], resolve: Callable[[Deferred[Any]], None]) -> Deferred[Any]:
+        """The promise of a reply, which ``resolve`` makes when the replicas have the records, or will not have them."""
+        promise: Deferred[Any] = Deferred()
+
+        def complete(errors: list[ErrorCode]) -> None:
+            self._awaited = None
+            for (_, _, done, place), error in zip(awaited, errors, strict=True):
+                if error:
+                    done[place] = done[place]._replace(error_code=error)
+            resolve(promise)
+
+        offsets = [(row.partition, row.offset) for row in awaited]
+        timeout_ms = milliseconds(self._timeout)
+        self.broker.purgatory.park_produce(self.context.connection, offsets, timeout_ms, complete)
+        return promise
+
+    def reply_in_steps(self) -> Steps[_Reply]:
+        if self._awaited is not None:
+            start = self.broker.scheduler.start
+            return self._park(self._awaited, lambda promise: start(self.reply_in_steps()).then(promise.resolve))
         self._count_bytes()
         try:
             if self.wants_reply:
@@ -229,8 +267,16 @@ class _Produce:
         except KafkaError as error:
             return self._refusal(partition, part.index, data, error)
         if isinstance(info, AppendInfo):
+            if partition.watermark_waits is not None and self._acks == _ALL_REPLICAS:
+                self._await_replicas(partition, info.last_offset)
             return ProducedPartition(part.index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
         return self._produce_later(partition, part.index, data, info)
+
+    def _await_replicas(self, partition: Partition, last_offset: int) -> None:
+        if self._awaited is None:
+            self._awaited = []
+        done = self._topics[-1][1]
+        self._awaited.append(_Awaited(partition, last_offset + 1, done, len(done)))
 
     def _produce_later(
         self, partition: Partition, index: int, data: bytes, steps: batch_steps.Steps[AppendInfo]
@@ -242,6 +288,8 @@ class _Produce:
                 return ProducedPartition(index, ErrorCode.unknown_topic_or_partition)
             refused = self._refusal(partition, index, data, error)
             return refused if isinstance(refused, ProducedPartition) else (yield from refused)
+        if partition.watermark_waits is not None and self._acks == _ALL_REPLICAS:
+            self._await_replicas(partition, info.last_offset)
         return ProducedPartition(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 
     def _refusal(

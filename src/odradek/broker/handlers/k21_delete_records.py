@@ -55,7 +55,7 @@ def _delete(broker: BrokerServices, topic: str, part: Any) -> dict[str, Any]:
         if "delete" not in partition.log.config.cleanup_policy and partition.log.config.is_compacted:
             raise KafkaError(ErrorCode.policy_violation)
         low_watermark = partition.log.delete_before(part.offset)
-        partition.wake_all()
+        partition.wake_fetches()
     except KafkaError as error:
         code = error.code
     return {"partition_index": part.partition_index, "low_watermark": low_watermark, "error_code": code}
