@@ -78,7 +78,6 @@ class FastPath:
             catalog=SimpleNamespace(topic=lambda name: topic, topic_by_id=lambda topic_id: topic),
             runtime=runtime,
             intercepts_requests=False,
-            quotas=SimpleNamespace(limited=lambda key: False),
             scheduler=SimpleNamespace(clock=lambda: 0.0),
         )
         self.broker = broker

@@ -15,13 +15,14 @@ from support.peers import Peer, serving
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import reply_memory
+from odradek.broker.api import Hangup
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.handlers import k32_describe_configs, k61_describe_producers
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.server import BrokerServer
 from odradek.coordinator import runtime
 from odradek.core import records
-from odradek.core.deferred import Deferred, Hangup
+from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.groups.shard import GroupShard

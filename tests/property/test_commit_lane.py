@@ -212,7 +212,6 @@ class Line:
         self.rig.catalog.add("t", 4)
         self.rig.catalog.add("topic-two", 3)
         self.rig.intercepts_requests = False  # type: ignore[attr-defined]
-        self.rig.quotas = SimpleNamespace(limited=lambda key: False)  # type: ignore[attr-defined]
         self.lane = CommitLane(self.rig) if short else None  # type: ignore[arg-type]
         self.slots: list[list[bytes]] = []
         self.taken = 0
@@ -222,7 +221,7 @@ class Line:
         while backlog:
             slot: list[bytes] = []
             self.slots.append(slot)
-            assert frames.is_commit(backlog[0])
+            assert backlog[0][:2] == (8).to_bytes(2, "big")
             found = None if self.lane is None else self.lane.take(backlog, 1000, sys.maxsize)
             if found is not None and self.lane is not None:
                 for _ in found[1]:

@@ -23,7 +23,7 @@ from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
 from odradek.groups.metadata_hash import TopicFacts
 from odradek.wire import schemas
-from odradek.wire.produce_fetch_replies import joined
+from odradek.wire.chunks import joined
 from odradek.wire.schemas import Kind
 from support.world import Process, World
 from support.world_log import WorldLog

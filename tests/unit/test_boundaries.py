@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 from kio.serial._introspect import classify_field
 
 from odradek.broker.handlers import served
-from odradek.wire import schemas
+from odradek.wire import api_keys, schemas
 from odradek.wire.schemas import Kind
 
 HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
@@ -264,3 +265,29 @@ def test_each_service_is_used() -> None:
     }
     assert {"catalog", "controller", "scheduler"} <= SERVICES
     assert SERVICES - used == set()
+
+
+# --- what knows no single API -----------------------------------------------------------------------------------
+
+GENERAL = ["broker/connection.py", "broker/router.py", "broker/middleware.py", "wire/frames.py"]
+"""They serve all APIs alike: what is special about one stands in its handler's file, or in a module of its own."""
+
+
+def api_names() -> set[str]:
+    """``OFFSET_COMMIT`` and ``OffsetCommit``, and so on. A name of one word is a word of other texts, too."""
+    constants = {name for name, value in vars(api_keys).items() if isinstance(value, int)}
+    return constants | {"".join(map(str.capitalize, name.split("_"))) for name in constants if "_" in name}
+
+
+@pytest.mark.parametrize("name", GENERAL)
+def test_the_way_of_all_requests_knows_no_single_api(name: str) -> None:
+    source = HANDLERS.parent.parent.joinpath(name).read_text()
+    words = set(re.findall(r"\w+", source))
+    assert words & api_names() == set()
+    imported = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
+    assert not {module for module in imported if module and re.search(r"handlers\.k\d|api_keys", module)}
+    assert not [word for word in words if re.fullmatch(r"k\d\d_\w+", word)]
+
+
+def test_an_api_in_the_way_of_all_requests_is_found() -> None:
+    assert {"OFFSET_COMMIT", "OffsetCommit", "FETCH", "ApiVersions"} <= api_names()

@@ -17,8 +17,9 @@ from odradek.catalog.shard import Entity
 from odradek.core.errors import KafkaError
 from odradek.wire import schemas
 from odradek.wire.offset_replies import CommittedTopic, offset_commit_response
-from odradek.wire.produce_fetch_replies import ProducedPartition, fetch_response, produce_response, throttled
+from odradek.wire.produce_fetch_replies import ProducedPartition, fetch_response, produce_response
 from odradek.wire.schemas import Kind, milliseconds
+from odradek.wire.throttle_time import throttled
 
 
 class Clock:

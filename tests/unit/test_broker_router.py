@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from odradek.broker import connection as connection_module
+from odradek.broker.api import Hangup
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
 from odradek.broker.handlers import served
 from odradek.broker.quotas import Quotas
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
-from odradek.broker.router import Api, Router
+from odradek.broker.router import Api, Router, served_apis
 from odradek.broker.scheduler import Scheduler
-from odradek.core.deferred import Deferred, Hangup
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
 
@@ -72,10 +73,8 @@ class Server:
     def __init__(self, **handlers: Any) -> None:
         self.config = SimpleNamespace(socket_request_max_bytes=1000, connections_max_idle_ms=600_000)
         self.quotas = Quotas(BrokerConfig(), lambda: 0)
-        self.router = Router.__new__(Router)
-        self.router._broker = self  # type: ignore[assignment]
-        self.router.middleware = None
-        self.router.apis = {int(name[1:]): Api(int(name[1:]), (0, 3), handle) for name, handle in handlers.items()}
+        apis = {int(name[1:]): Api(int(name[1:]), (0, 3), handle) for name, handle in handlers.items()}
+        self.router = Router(self, apis)  # type: ignore[arg-type]
 
     def use(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = lambda: 0.0) -> None:
         """Serves on this loop; by this clock no share ever ends."""
@@ -138,7 +137,7 @@ def raising(error: Exception) -> Any:
 
 
 def test_handlers_are_listed_by_number_and_offer_versions_that_exist() -> None:
-    router = Router(SimpleNamespace())  # type: ignore[arg-type]
+    router = Router(SimpleNamespace(), served_apis())  # type: ignore[arg-type]
     assert [api.key for api in served()] == list(router.apis)
     for key, api in router.apis.items():
         oldest, newest = schemas.known_versions(key)

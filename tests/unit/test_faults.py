@@ -11,12 +11,14 @@ from uuid import UUID
 import pytest
 from support.instances import Instances
 
-from odradek.broker.error_replies import refusal
-from odradek.broker.faults import Faults, find_api, find_code, kafka_name, names_topics
+from odradek.broker.api import Hangup
+from odradek.broker.fault_injection.error_replies import refusal
+from odradek.broker.fault_injection.middleware import FaultInjection
+from odradek.broker.fault_injection.rules import find_api, find_code, kafka_name, names_topics
 from odradek.broker.fetch_sessions import FetchSessions, Wanted
 from odradek.broker.handlers import served
-from odradek.broker.router import Api
-from odradek.core.deferred import Deferred, Hangup
+from odradek.broker.router import Api, Router
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
 from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_response
@@ -120,12 +122,11 @@ def test_a_place_at_the_top_is_taken_alone() -> None:
 
 
 def test_names_are_found_or_the_nearest_is_named() -> None:
-    router: Any = SimpleNamespace(apis=APIS)
-    assert [find_api(router, name) for name in ("OffsetCommit", "offset_commit", 8)] == [8, 8, 8]
+    assert [find_api(APIS, name) for name in ("OffsetCommit", "offset_commit", 8)] == [8, 8, 8]
     with pytest.raises(ValueError, match="no API 'OfsetCommit' is served; did you mean 'OffsetCommit'"):
-        find_api(router, "OfsetCommit")
+        find_api(APIS, "OfsetCommit")
     with pytest.raises(ValueError, match="no API 'Vote' is served"):
-        find_api(router, "Vote")
+        find_api(APIS, "Vote")
     assert [find_code(name) for name in ("NOT_COORDINATOR", "not_coordinator", 16)] == [CODE] * 3
     with pytest.raises(ValueError, match="did you mean 'NOT_COORDINATOR'"):
         find_code("NOT_COORDINATR")
@@ -150,18 +151,16 @@ class Rig:
             self.done.append(message)
             return reply(message)
 
-        apis = {key: SimpleNamespace(key=key, newest=APIS[key].newest, handle=handle) for key in APIS}
         topics = {T_ID: SimpleNamespace(name="by-id")}
         self.broker: Any = SimpleNamespace(
-            router=SimpleNamespace(
-                apis=apis, middleware=None, call=lambda handle, context, message: handle(self.broker, context, message)
-            ),
             loop=SimpleNamespace(call_later=self._call_later),
             now_ms=lambda: 77,
             catalog=SimpleNamespace(topic_by_id=topics.get),
             fetch_sessions=FetchSessions(10),
         )
-        self.faults = Faults(self.broker)
+        self.broker.apis = {key: Api(key, (APIS[key].oldest, APIS[key].newest), handle) for key in APIS}
+        self.broker.router = Router(self.broker, self.broker.apis)
+        self.faults = FaultInjection(self.broker)
         self.connections: dict[str, Any] = {}
 
     def _call_later(self, delay: float, callback: Callable[[], None]) -> Any:
@@ -190,10 +189,7 @@ class Rig:
         context: Any = SimpleNamespace(
             api_key=key, client_id=client, connection=self.connection(on), version=version or APIS[key].newest
         )
-        faults = self.broker.router.middleware
-        if faults is None:
-            return self.broker.router.apis[key].handle(self.broker, context, message)
-        return faults.serve(self.broker.router.apis[key], context, message)
+        return self.broker.router.serve(self.broker.apis[key], context, message)
 
 
 class _Connection:
@@ -217,13 +213,13 @@ def produce(*topics: str, acks: int = -1) -> Any:
 
 def test_nothing_is_asked_while_nothing_is_set() -> None:
     rig = Rig()
-    assert rig.broker.router.middleware is None
+    assert not rig.broker.router.has_middleware
     rig.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", times=2)
-    assert rig.broker.router.middleware is rig.faults
+    assert rig.broker.router.has_middleware
     assert rig.ask(12, beat())["error_code"] is CODE
-    assert rig.broker.router.middleware is rig.faults
+    assert rig.broker.router.has_middleware
     assert rig.ask(12, beat())["error_code"] is CODE
-    assert rig.broker.router.middleware is None
+    assert not rig.broker.router.has_middleware
     assert rig.done == []
     assert rig.ask(12, beat()) == {"served": beat()}
 
@@ -242,7 +238,7 @@ def test_a_fault_strikes_its_api_topic_and_client_only() -> None:
     ] * 3
     assert rig.faults.pending() == [1]
     rig.faults.clear()
-    assert (rig.faults.pending(), list(rig.faults.fired), rig.broker.router.middleware) == ([], [], None)
+    assert (rig.faults.pending(), list(rig.faults.fired), rig.broker.router.has_middleware) == ([], [], False)
 
 
 def test_topics_are_told_by_name_by_id_and_through_a_session() -> None:
@@ -300,7 +296,7 @@ def test_a_fault_that_cannot_be_is_refused_at_once() -> None:
     ]:
         with pytest.raises(ValueError, match=r"\w"):
             rig.faults.add(**wrong)
-    assert rig.broker.router.middleware is None
+    assert not rig.broker.router.has_middleware
 
 
 # --- what becomes of the request ----------------------------------------------------------------------------------
@@ -330,7 +326,7 @@ def test_a_delayed_request_holds_up_its_connection_and_no_other() -> None:
     rig.pass_time()
     assert [message.generation_id for message in rig.done] == [4, 1, 2, 3]
     assert [reply.value for reply in replies] == [{"served": beat(n)} for n in (1, 2, 3)]
-    assert rig.broker.router.middleware is None
+    assert not rig.broker.router.has_middleware
 
 
 def test_a_delayed_request_is_done_though_its_client_has_gone() -> None:
@@ -341,7 +337,7 @@ def test_a_delayed_request_is_done_though_its_client_has_gone() -> None:
     rig.connection("one").abort()
     rig.pass_time()
     assert [message.generation_id for message in rig.done] == [1]
-    assert rig.broker.router.middleware is None
+    assert not rig.broker.router.has_middleware
 
 
 def test_requests_behind_a_delayed_one_can_be_delayed_again() -> None:
@@ -381,7 +377,7 @@ def test_a_dropped_request_gets_no_reply_and_neither_does_what_follows() -> None
     for parked in tuple(rig.connection("one").parked):
         parked.wake()
     assert rig.aborted == ["one"]
-    assert rig.broker.router.middleware is None
+    assert not rig.broker.router.has_middleware
 
 
 def test_a_disconnect_of_what_is_answered_later_closes_then() -> None:

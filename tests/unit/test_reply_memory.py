@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.broker.api import Hangup
 from odradek.broker.reply_memory import STALL_S, ReplyMemory
-from odradek.core.deferred import Hangup
 
 LIMIT = 1000
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.core.errors import Refusal
+
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Protocol
@@ -23,13 +25,17 @@ if TYPE_CHECKING:
     from odradek.broker.scheduler import Scheduler, Steps, Task
     from odradek.broker.workers import Workers
     from odradek.core.deferred import Deferred
+    from odradek.wire.chunks import Chunk
     from odradek.wire.frames import RequestHead
-    from odradek.wire.produce_fetch_replies import Chunk
 
 Reply = Mapping[str, Any] | bytes | list["Chunk"] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
 ANONYMOUS = "ANONYMOUS"
 """The user of a client that has not said who it is, as Kafka calls it."""
+
+
+class Hangup(Refusal):
+    """Raised by a handler where Kafka answers by closing the connection; the message says why."""
 
 
 class Context:
@@ -115,11 +121,12 @@ if TYPE_CHECKING:
             """Closes the connection at once."""
 
     class ServedApi(Protocol):
-        """An API as ApiVersions lists it."""
+        """An API as ApiVersions lists it, and what serves it."""
 
         key: int
         advertised_oldest: int
         newest: int
+        handle: Handle
 
     class BrokerServices(Protocol):
         """What handlers may use of a broker. Using it any other way is a change of this list first.
@@ -162,7 +169,7 @@ if TYPE_CHECKING:
 
         @property
         def intercepts_requests(self) -> bool:
-            """Whether a middleware sees each request before its handler: then none may be served another way."""
+            """Whether there is a middleware: then each request goes through the router."""
 
         @property
         def node_id(self) -> int: ...

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.handlers import k08_offset_commit
-from odradek.broker.quotas import REQUEST_PERCENTAGE
 from odradek.core.ids import is_longer
 from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
@@ -114,7 +113,7 @@ class CommitLane:
             self._learn(frame)
             return None
         broker = self._broker
-        if broker.intercepts_requests or broker.quotas.limited(REQUEST_PERCENTAGE):
+        if broker.intercepts_requests:
             return None
         if not planned.commit.is_current(broker):  # to be learnt anew
             if self._plans.pop(key, None) is not None:

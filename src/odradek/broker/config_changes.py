@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
-    from odradek.wire.produce_fetch_replies import Chunk
+    from odradek.wire.chunks import Chunk
 
 MAX_SETTINGS = 10_000
 """In a request, of one resource: they are checked in one step. No resource has a thousand; Kafka's controller writes

@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from odradek.broker.api import Hangup
 from odradek.broker.request_memory import SMALL_REQUEST_BYTES
 from odradek.broker.transport import FILE_FROM_BYTES, FileSender, takes_spare
-from odradek.core.deferred import Deferred, Hangup
+from odradek.core.deferred import Deferred
 from odradek.storage.segment import Slice
+from odradek.wire.chunks import Chunk, joined
 from odradek.wire.frames import FrameError, FrameReader
-from odradek.wire.produce_fetch_replies import Chunk, joined
 
 if TYPE_CHECKING:
     from odradek.broker.api import Abandonable, Client
@@ -76,7 +77,7 @@ class Host(Protocol):
         """A connection has ended."""
 
     def fast_path(self, frame: bytes) -> FastPath | None:
-        """What may serve a request together with those behind it."""
+        """What may serve a request together with those behind it, if there is such a thing for requests of its API."""
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         """Serves a request. Raises FrameError, Hangup."""
@@ -102,7 +103,7 @@ class Connection(asyncio.Protocol):
         "_host", "_idle_timer", "_in_flight", "_in_flight_bytes", "_is_read_on", "_last_active_s", "_loop",
         "_may_receive", "_mute_timer", "_muted_until_s", "_queued", "_reader", "_reading", "_ready_bytes",
         "_share_bytes", "_share_ends_s", "_slots", "_task", "_transport", "_unsent_bytes", "_waiting_bytes",
-        "_writable", "client_host", "local_host", "parked", "parked_partitions", "sends_files", "session"
+        "_writable", "client_host", "local_host", "parked", "parked_partitions", "sends_files",
     )  # fmt: skip
 
     def __init__(self, host: Host) -> None:
@@ -141,7 +142,6 @@ class Connection(asyncio.Protocol):
         self.parked_partitions = 0
         self.client_host = ""
         self.local_host = ""
-        self.session: Any = None
 
     # --- what asyncio calls -------------------------------------------------------------------------------------
 
@@ -316,7 +316,8 @@ class Connection(asyncio.Protocol):
         self.parked.add(task)
 
     def release(self, task: Task[Any]) -> None:
-        self._task = None
+        if self._task is task:  # it may have begun another one, which a middleware has put in its place
+            self._task = None
         self.parked.discard(task)
 
     def _serve_together(self, fast_path: FastPath, until_s: float) -> bool:

@@ -8,7 +8,7 @@ reach it, and its end says that the other side has died. A broker in a thread ge
 |---|---|---|
 | ``advance`` | ``by_ms`` | the clock afterwards, once all that was due has been done |
 | ``now_ms`` | | the clock |
-| ``fault`` | ``kind``, ``api`` and what ``Faults.add`` takes | the fault's number |
+| ``fault`` | ``kind``, ``api`` and what ``Rules.add`` takes | the fault's number |
 | ``faults`` | | ``fired`` (rows in the order of ``Fired``) and ``pending`` (numbers) |
 | ``clear_faults`` | | |
 | ``cleaner`` | | how the log cleaner fares: the fields of ``testing.broker.CleanerHealth`` |
@@ -33,7 +33,7 @@ from odradek.broker.heap import bytes_in_use
 from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
-    from odradek.broker.faults import Faults
+    from odradek.broker.fault_injection.middleware import FaultInjection
     from odradek.broker.server import BrokerServer
     from odradek.catalog.shard import Topic
 
@@ -45,14 +45,14 @@ class Control:
 
     def __init__(self, broker: BrokerServer) -> None:
         self._broker = broker
-        self._found: Faults | None = None
+        self._found: FaultInjection | None = None
 
     @property
-    def _faults(self) -> Faults:
+    def _faults(self) -> FaultInjection:
         if self._found is None:
-            from odradek.broker.faults import Faults
+            from odradek.broker.fault_injection.middleware import FaultInjection
 
-            self._found = Faults(self._broker)
+            self._found = FaultInjection(self._broker)
         return self._found
 
     async def execute(self, command: Mapping[str, Any]) -> Any:

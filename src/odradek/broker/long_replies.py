@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from odradek.broker.long_lists import counted
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import schemas
+from odradek.wire.chunks import Chunk
 from odradek.wire.elements import PIECE_BYTES, Elements
-from odradek.wire.produce_fetch_replies import Chunk
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:

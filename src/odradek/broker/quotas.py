@@ -131,12 +131,15 @@ class Quotas:
         self._rates: UseTable[Rate] = UseTable()
         self._permits: UseTable[TokenBucket] = UseTable()
         self._bindings: OrderedDict[tuple[str, Name, Name], Binding | None] = OrderedDict()
+        self.on_taken: Callable[[], None] = lambda: None
+        """Called when others hold."""
 
     def take(self, limits: Mapping[Entity, Mapping[str, float]]) -> None:
         """The quotas that hold from now on; what was used under others still counts."""
         self._limits = limits
         self._keys = {key for quotas in limits.values() for key in quotas}
         self._bindings.clear()
+        self.on_taken()
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
         """Quotas that were changed bind from now on."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from odradek.core.deferred import Hangup
+from odradek.broker.api import Hangup
 
 log = logging.getLogger("odradek.broker")
 

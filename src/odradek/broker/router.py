@@ -1,4 +1,4 @@
-"""From a frame to its handler and from a handler's answer to bytes.
+"""From a frame to its handler, through the middlewares, and from a handler's answer to bytes.
 
 What is advertised is what the files of ``handlers`` say and nothing else: an API without a handler does not exist.
 """
@@ -6,29 +6,30 @@ What is advertised is what the files of ``handlers`` say and nothing else: an AP
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from importlib import import_module
 from time import perf_counter
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from odradek.broker.api import Context, Handle, Reply
+from odradek.broker.api import Context, Handle, Hangup, Reply
 from odradek.broker.handlers import Served, served
-from odradek.broker.quotas import REQUEST_PERCENTAGE
+from odradek.broker.middleware import CountTime, Middleware, Serve, chain, time_counter
 from odradek.broker.scheduler import SHARE_S, Steps, Task
-from odradek.core.deferred import Deferred, Hangup
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire import schemas
-from odradek.wire.api_keys import API_VERSIONS, OFFSET_FETCH
+from odradek.wire.chunks import Chunk
 from odradek.wire.frames import FrameError, RequestHead, read_request_head, response_head
-from odradek.wire.produce_fetch_replies import Chunk, throttled
 from odradek.wire.request_limits import TooManyElements
 from odradek.wire.schemas import Kind
+from odradek.wire.throttle_time import throttled
 
 if TYPE_CHECKING:
-    from odradek.broker.api import BrokerServices, Client
+    from odradek.broker.api import BrokerServices, Client, ServedApi
 
 log = logging.getLogger("odradek.broker")
 
@@ -43,16 +44,17 @@ _LONG = object()
 
 
 class Api:
-    """One API this broker serves: versions ``oldest`` to ``newest`` of API ``key``."""
+    """One API this broker serves: versions ``oldest`` to ``newest`` of API ``key``. See ``handlers`` for the rest."""
 
-    __slots__ = ("advertised_oldest", "handle", "key", "load", "newest", "oldest")
+    __slots__ = (
+        "advertised_oldest", "answers_any_version", "handle", "keeps_requests", "key", "load", "newest", "oldest"
+    )  # fmt: skip
 
-    def __init__(
-        self, key: int, versions: tuple[int, int], handle: Handle, *, advertised_oldest: int | None = None
-    ) -> None:
+    def __init__(self, key: int, versions: tuple[int, int], handle: Handle) -> None:
         self.key = key
         self.oldest, self.newest = versions
-        self.advertised_oldest = self.oldest if advertised_oldest is None else advertised_oldest
+        self.advertised_oldest = self.oldest
+        self.answers_any_version = self.keeps_requests = False
         self.handle = handle
         self.load: Callable[[], None] = lambda: None
 
@@ -67,34 +69,58 @@ class Api:
         def load() -> None:
             api.handle = import_module(f"odradek.broker.handlers.{file.name}").handle
 
-        api = cls(file.key, file.versions, first, advertised_oldest=file.advertised_oldest)
+        api = cls(file.key, file.versions, first)
+        api.advertised_oldest = file.advertised_oldest
+        api.answers_any_version, api.keeps_requests = file.answers_any_version, file.keeps_requests
         api.load = load
         return api
 
 
-class Middleware(Protocol):
-    """What may stand between the router and the handlers, such as the injection of faults."""
-
-    def serve(self, api: Api, context: Context, message: Any) -> Reply | Deferred[Reply]:
-        """Serves a request; ``Router.call`` passes it on to its handler. Raises what the handler raises."""
+def served_apis() -> dict[int, Api]:
+    """The APIs of all handler files, by key."""
+    return {file.key: Api.of(file) for file in served()}
 
 
 class Router:
-    """Dispatches the frames of all connections."""
+    """Dispatches the frames of all connections to ``apis``."""
 
-    def __init__(self, broker: BrokerServices) -> None:
+    def __init__(self, broker: BrokerServices, apis: Mapping[int, Api]) -> None:
         self._broker = broker
-        self.apis: dict[int, Api] = {}
+        self.apis = apis
         self._questions: dict[bytes, Any] = {}
-        self.middleware: Middleware | None = None
-        """Serves each request in the place of its handler, while it is set."""
-        for file in served():
-            api = Api.of(file)
-            self.apis[api.key] = api
+        self._middlewares: tuple[Middleware, ...] = ()
+        self.serve: Serve = self._call
+        """Serves a request by way of the middlewares. Raises what the handler raises."""
+        self._is_wrapped = False  # a middleware serves in a handler's place
+        self._count_time: CountTime | None = None
 
     def loaders(self) -> Iterator[Callable[[], None]]:
         """Each loads the handler of an API that clients use all the time, unless a request has loaded it."""
         return (self.apis[file.key].load for file in served() if file.is_frequent)
+
+    # --- middlewares --------------------------------------------------------------------------------------------
+
+    @property
+    def has_middleware(self) -> bool:
+        return bool(self._middlewares)
+
+    def install(self, middleware: Middleware) -> None:
+        """Puts it in front of the others, unless it is there. Only then do requests pay for it."""
+        if middleware not in self._middlewares:
+            self._apply((middleware, *self._middlewares))
+
+    def remove(self, middleware: Middleware) -> None:
+        """Takes it out, if it is there."""
+        if middleware in self._middlewares:
+            self._apply(tuple(one for one in self._middlewares if one is not middleware))
+
+    def _apply(self, middlewares: tuple[Middleware, ...]) -> None:
+        self._middlewares = middlewares
+        self.serve = chain(middlewares, self._call)
+        self._is_wrapped = self.serve != self._call
+        self._count_time = time_counter(middlewares)
+
+    # --- serving ------------------------------------------------------------------------------------------------
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         """Serves one request. The chunks are a whole reply with its length; an empty list sends nothing.
@@ -106,20 +132,17 @@ class Router:
         if api is None:
             raise FrameError(f"request for API {head.api_key}, which is not served")
         if not api.oldest <= head.version <= api.newest:
-            if head.api_key != API_VERSIONS:
+            if not api.answers_any_version:
                 raise FrameError(f"version {head.version} of {schemas.api_name(head.api_key)} is not served")
-            head, message = head._replace(version=0), None
+            head, message = head._replace(version=api.oldest), None
         else:
-            message = self._decode(head, frame)
+            message = self._decode(api, head, frame)
         try:
             context = Context(head, connection, len(frame))
             if message is _LONG:
-                timed = self._broker.quotas.limited(REQUEST_PERCENTAGE)
-                reply = self._run(self._serve_in_steps(api, context, head, frame), context, timed=timed)
-            elif self.middleware is not None:
-                reply = self.middleware.serve(api, context, message)
+                reply = self._run(self._serve_in_steps(api, context, head, frame), context)
             else:
-                reply = self.call(api.handle, context, message)
+                reply = self.serve(api, context, message)
         except Hangup:
             raise
         except Exception as error:
@@ -132,13 +155,13 @@ class Router:
             return packed
         return self._pack(head, context, reply)
 
-    def _decode(self, head: RequestHead, frame: bytes) -> Any:
+    def _decode(self, api: Api, head: RequestHead, frame: bytes) -> Any:
         """The message of a frame; ``_LONG`` for one that is to be read in steps. Raises ValueError.
 
-        Who watches the offsets of thousands of partitions asks the same again and again: the last such questions are
-        kept as they were understood (messages cannot be changed).
+        Where the same long question is asked again and again, the last ones are kept as they were understood (messages
+        cannot be changed).
         """
-        question = _question(head, frame) if head.api_key == OFFSET_FETCH else b""
+        question = _question(head, frame) if api.keeps_requests else b""
         if question and (known := self._questions.get(question)) is not None:
             return known
         if len(frame) > BYTES_AT_ONCE:
@@ -176,41 +199,41 @@ class Router:
             reason = str(error)
         if reason is not None:  # the error holds what was read so far
             raise Hangup(reason)
-        if question := _question(head, frame):
+        if api.keeps_requests and (question := _question(head, frame)):
             self._keep(question, message)
-        if self.middleware is not None:
-            return self.middleware.serve(api, context, message)
+        if self._is_wrapped:
+            return self.serve(api, context, message)
         reply = api.handle(self._broker, context, message)
         if isinstance(reply, GeneratorType):
             reply = yield from reply
         return (yield from _packed_if_long(context, reply))
 
-    def call(self, handle: Handle, context: Context, message: Any) -> Reply | Deferred[Reply]:
-        """Serves a request, and counts the time it took towards its client's quota. Raises what the handler raises.
+    def _call(self, api: ServedApi, context: Context, message: Any) -> Reply | Deferred[Reply]:
+        """Serves a request by its handler. Raises what the handler raises.
 
         A handler that returns a generator gets its first share at once. If work is left, the promise is returned, and
         the connection serves nothing else until it is resolved.
         """
-        timed = self._broker.quotas.limited(REQUEST_PERCENTAGE)
-        started_s = perf_counter() if timed else 0.0
+        count_time = self._count_time
+        started_s = perf_counter() if count_time is not None else 0.0
         try:
-            reply = handle(self._broker, context, message)
+            reply = api.handle(self._broker, context, message)
         finally:
-            if timed:
-                self._count_time(context, perf_counter() - started_s)
+            if count_time is not None:
+                count_time(context, perf_counter() - started_s)
         if isinstance(reply, GeneratorType):
-            return self._run(_with_reply_packed(context, reply), context, timed=timed)
+            return self._run(_with_reply_packed(context, reply), context)
         if _is_long(context, reply):
-            return self._run(_packed_if_long(context, reply), context, timed=timed)
+            return self._run(_packed_if_long(context, reply), context)
         return cast("Reply | Deferred[Reply]", reply)
 
-    def _run(self, steps: Steps[Any], context: Context, *, timed: bool) -> Reply | Deferred[Reply]:
-        scheduler, connection = self._broker.scheduler, context.connection
+    def _run(self, steps: Steps[Any], context: Context) -> Reply | Deferred[Reply]:
+        scheduler, connection, count_time = self._broker.scheduler, context.connection, self._count_time
         task = Task(
             scheduler,
             steps,
             must_finish=lambda: context.must_finish,
-            on_share=(lambda seconds: self._count_time(context, seconds)) if timed else None,
+            on_share=None if count_time is None else partial(count_time, context),
         )
         has_more = task.run_share(scheduler.clock() + SHARE_S)
         if not task.promise.resolved:
@@ -227,10 +250,6 @@ class Router:
             finally:
                 del value, task  # else they and this frame hold each other, and the request with them
         return cast("Reply | Deferred[Reply]", value)
-
-    def _count_time(self, context: Context, seconds: float) -> None:
-        quotas = self._broker.quotas
-        context.throttle(quotas.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
 
     def _keep_promise(
         self, head: RequestHead, context: Context, value: Any, packed: Deferred[list[Chunk] | None]
@@ -309,8 +328,8 @@ class Router:
 
 
 def _question(head: RequestHead, frame: bytes) -> bytes:
-    """What an OffsetFetch asks, if it is worth keeping; empty if not."""
-    if head.api_key == OFFSET_FETCH and KEPT_FROM_BYTES <= len(frame) <= KEPT_BYTES_AT_MOST:
+    """What a request asks, if it is worth keeping; empty if not."""
+    if KEPT_FROM_BYTES <= len(frame) <= KEPT_BYTES_AT_MOST:
         return frame[:4] + frame[head.body :]
     return b""
 

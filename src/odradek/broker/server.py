@@ -29,17 +29,17 @@ from odradek.broker.metadata_publishers import in_order
 from odradek.broker.partition import Partition
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.purgatory import Purgatory
-from odradek.broker.quotas import Quotas
+from odradek.broker.quotas import REQUEST_PERCENTAGE, Quotas
 from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
-from odradek.broker.router import Api, Router
+from odradek.broker.router import Api, Router, served_apis
 from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.catalog.shard import BROKER, BeginEpochs, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError, StorageError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.storage.descriptors import SHARED
-from odradek.wire.frames import is_commit
+from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from odradek.batches.steps import Steps as BatchSteps
@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
     from odradek.broker.log_cleaner import Cleaning
+    from odradek.broker.request_quota import RequestQuota
     from odradek.broker.workers import Workers
-    from odradek.wire.produce_fetch_replies import Chunk
+    from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")
 
@@ -59,7 +60,7 @@ UNUSED_FILES_MS = 60_000
 SNAPSHOT_CHECK_MS = 60_000
 LOAD_REST_S, LOAD_REST_PAUSE_S = 2.0, 0.02
 _TICKS_TO_REPLAY = 3  # a timer makes records, the next tick appends and replays them, replies follow
-_MAX_LONG = (1 << 63) - 1
+_COMMIT = OFFSET_COMMIT.to_bytes(2, "big")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -103,6 +104,7 @@ class BrokerServer:
         self.packed_api_versions: dict[int, tuple[int, bytes]] = {}
         self._addresses: Counter[str] = Counter()
         self._delete_configs = delete_configs
+        self._request_quota: RequestQuota | None = None
         self.loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
         self._alarms: Alarms
@@ -179,12 +181,12 @@ class BrokerServer:
         return self.directory.node_id
 
     @property
-    def apis(self) -> dict[int, Api]:
+    def apis(self) -> Mapping[int, Api]:
         return self.router.apis
 
     @property
     def intercepts_requests(self) -> bool:
-        return self.router.middleware is not None
+        return self.router.has_middleware
 
     @property
     def cluster_id(self) -> str:
@@ -229,6 +231,17 @@ class BrokerServer:
     ) -> Topic:
         """Creates a topic at once, for the program that runs this broker. Raises KafkaError or ConfigError."""
         return finish(self.controller.create_topic(NewTopic(name, partition_count, configs=configs or {})))
+
+    def _on_quotas_taken(self) -> None:
+        """The quota on time is the router's business only while there is one."""
+        if self._request_quota is not None:
+            self.router.remove(self._request_quota)
+            self._request_quota = None
+        if self.quotas.limited(REQUEST_PERCENTAGE):
+            from odradek.broker.request_quota import RequestQuota
+
+            self._request_quota = RequestQuota(self.quotas)
+            self.router.install(self._request_quota)
 
     def ensure_offsets_topic(self) -> None:
         """Creates ``__consumer_offsets`` at once unless it is there."""
@@ -295,8 +308,9 @@ class BrokerServer:
             self.directory.defer_removal = self._remove_later
             self._open_catalog()
             self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
+            self.router = Router(self, served_apis())
+            self.quotas.on_taken = self._on_quotas_taken
             self._follow_catalog()
-            self.router = Router(self)
         except BaseException:
             listening.close()
             if self.made_cleaning is not None:
@@ -388,7 +402,7 @@ class BrokerServer:
         return promise
 
     def fast_path(self, frame: bytes) -> CommitLane | None:
-        return self.commit_lane if is_commit(frame) else None
+        return self.commit_lane if frame[:2] == _COMMIT else None
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         return self.router.dispatch(frame, connection)

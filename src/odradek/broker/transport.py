@@ -18,7 +18,7 @@ from typing import cast
 
 from odradek.storage.descriptors import SHARED, is_spare
 from odradek.storage.segment import Slice
-from odradek.wire.produce_fetch_replies import Chunk
+from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")
 

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Self, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
-from odradek.core.errors import KafkaError
+from odradek.core.errors import Refusal
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 _PENDING = object()
-
-
-class Hangup(Exception):
-    """Raised by a handler where Kafka answers by closing the connection; the message says why."""
-
-    def kept(self) -> Self:
-        """As ``KafkaError.kept``."""
-        return self.with_traceback(None)
 
 
 class Deferred(Generic[T]):
@@ -94,11 +86,11 @@ def without_frame(error: Exception) -> Exception:
     """The exception that was caught in the calling function, without that function's frame in its traceback.
 
     A function that keeps an exception it caught makes a cycle: exception, traceback, frame, exception. All that the
-    frames hold, such as a request of megabytes, would stay until the next full garbage collection. KafkaError and
-    Hangup are answers, and nothing logs their frames, so they keep none: CPython links the frame of a plain function to
+    frames hold, such as a request of megabytes, would stay until the next full garbage collection. A Refusal
+    is an answer, and nothing logs its frames, so it keeps none: CPython links the frame of a plain function to
     its caller's.
     """
-    if isinstance(error, KafkaError | Hangup):
+    if isinstance(error, Refusal):
         return error.kept()
     traceback = error.__traceback__
     return error.with_traceback(None if traceback is None else traceback.tb_next)

@@ -50,7 +50,19 @@ class StorageError(OdradekError):
     """The disk refused, or holds what cannot be read; the message names the file."""
 
 
-class KafkaError(OdradekError):
+class Refusal(Exception):
+    """An exception that is the answer to a request: it may be kept, and nothing logs its frames."""
+
+    def kept(self) -> Self:
+        """This exception without its traceback, to be kept as an answer.
+
+        A frame that keeps an exception which it caught is held by its traceback: a cycle, which holds all that the
+        frame holds, such as a request of megabytes, until the next full garbage collection.
+        """
+        return self.with_traceback(None)
+
+
+class KafkaError(OdradekError, Refusal):
     """An error that has a code on the wire: ``code``."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
@@ -65,14 +77,6 @@ class KafkaError(OdradekError):
     @property
     def fatal(self) -> bool:
         return self.code.name in _FATAL
-
-    def kept(self) -> Self:
-        """This error without its traceback, to be kept as an answer.
-
-        A frame that keeps an error which it caught is held by that error's traceback: a cycle, which holds all that the
-        frame holds, such as a request of megabytes, until the next full garbage collection.
-        """
-        return self.with_traceback(None)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions are otherwise pickled as their text, which is not what the constructors here take.

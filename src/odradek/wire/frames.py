@@ -10,12 +10,9 @@ from typing import Any, NamedTuple
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import read_uvarint
 from odradek.wire import schemas
-from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS
 from odradek.wire.schemas import Kind
 
-CONTROLLED_SHUTDOWN = 7
-_OFFSET_COMMIT = b"\0\x08"
 LONG_FRAME_BYTES = 1 << 20
 """Longer frames are gathered in the memory that they are given away in. To copy one of 100 MB takes 60 ms."""
 
@@ -93,11 +90,6 @@ class FrameReader:
         return long.getvalue()
 
 
-def is_commit(frame: bytes) -> bool:
-    """Whether a request's frame holds an OffsetCommit."""
-    return frame[:2] == _OFFSET_COMMIT
-
-
 class RequestHead(NamedTuple):
     """A request's header; ``body`` is where the message starts in its frame."""
 
@@ -158,11 +150,9 @@ def _behind_reply_tags(data: bytes | memoryview) -> int:
 
 
 def response_head(api_key: int, version: int, correlation_id: int) -> bytes:
-    """The header of a reply. ApiVersions keeps header v0 for ever, so that any client can read it."""
+    """The header of a reply, with no tagged fields where it may have some."""
     packed = correlation_id.to_bytes(4, "big", signed=True)
-    if api_key != API_VERSIONS and schemas.is_flexible(api_key, version):
-        return packed + b"\0"
-    return packed
+    return packed + b"\0" if schemas.has_flexible_reply_header(api_key, version) else packed
 
 
 def frame(*chunks: bytes) -> bytes:

@@ -12,29 +12,11 @@ speaks topic ids, 16 can name endpoints.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import fields
-from functools import cache
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple
 
 from odradek.core.varints import uvarint
-from odradek.wire.api_keys import OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
-
-
-class FilePart(Protocol):
-    """Bytes of an open file that are not read before they are sent, perhaps never into this process."""
-
-    def __len__(self) -> int: ...
-    def bytes(self) -> bytes:
-        """The bytes, read now. Raises OSError."""
-
-
-Chunk = bytes | bytearray | memoryview | FilePart
-
-
-def joined(chunks: Iterable[Chunk]) -> bytes:
-    """A reply's bytes, those of files read now. Raises OSError."""
-    return b"".join(chunk if isinstance(chunk, bytes | bytearray | memoryview) else chunk.bytes() for chunk in chunks)
+from odradek.wire.chunks import Chunk
 
 
 class ProducedPartition(NamedTuple):
@@ -107,7 +89,7 @@ def produce_response(version: int, topics: ProducedTopics, throttle_ms: int = 0)
         _pack_all_produced(out, version, partitions)
         if version >= 9:
             out.append(b"\0")
-    out.append(_produced_end(version, throttle_ms))
+    out.append(produced_end(version, throttle_ms))
     return b"".join(out)
 
 
@@ -129,7 +111,7 @@ def produce_response_in_steps(version: int, topics: ProducedTopics) -> Generator
                 yield
         if version >= 9:
             packed.append(b"\0")
-    pieces += (b"".join(packed), _produced_end(version, 0))
+    pieces += (b"".join(packed), produced_end(version, 0))
     return pieces
 
 
@@ -144,7 +126,8 @@ def _produced_topic(version: int, topic: str | bytes, partition_count: int) -> b
     return name + _count(flexible, partition_count)
 
 
-def _produced_end(version: int, throttle_ms: int) -> bytes:
+def produced_end(version: int, throttle_ms: int) -> bytes:
+    """What follows the last topic."""
     return _I32(throttle_ms) + (b"\0" if version >= 9 else b"")
 
 
@@ -281,40 +264,3 @@ def _fetched_tags(partition: FetchedPartition) -> bytes:
     if partition.diverging is None:
         return b"\0"
     return b"\x01\x00\x0d" + _DIVERGING(*partition.diverging) + b"\0"
-
-
-# --- throttling -------------------------------------------------------------------------------------------------
-
-
-def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
-    """A reply that says for how long its client rests: a mapping, one in pieces, or one of those packed by hand.
-
-    Other packed replies (errors alone) go as they are.
-    """
-    if isinstance(reply, Mapping):
-        return {**reply, "throttle_time": throttle_ms}
-    told = _I32(throttle_ms)
-    if isinstance(reply, list) and api_key == PRODUCE:
-        return [*reply[:-1], _produced_end(version, throttle_ms)]
-    if isinstance(reply, list):
-        at = _throttle_time_at(api_key, version)
-        start = joined(reply[:1])
-        return reply if at is None else [start[:at] + told + start[at + 4 :], *reply[1:]]
-    if isinstance(reply, bytes) and api_key == PRODUCE:
-        end = len(reply) - (1 if version >= 9 else 0)
-        return reply[: end - 4] + told + reply[end:]
-    if isinstance(reply, bytes) and api_key in {OFFSET_COMMIT, OFFSET_FETCH} and version >= 3:
-        return told + reply[4:]
-    return reply
-
-
-@cache
-def _throttle_time_at(api_key: int, version: int) -> int | None:
-    """Where it stands in a reply in pieces: it is the first field, or the second after an error code."""
-    from odradek.wire import schemas
-    from odradek.wire.schemas import Kind
-
-    names = [field.name for field in fields(schemas.message_type(api_key, version, Kind.RESPONSE))[:2]]
-    if names[0] == "throttle_time":
-        return 0
-    return 2 if names == ["error_code", "throttle_time"] else None

@@ -26,6 +26,7 @@ from kio.static.constants import EntityType
 
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
+from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.elements import Elements, Pack, in_pieces
 from odradek.wire.request_limits import ELEMENTS_AT_ONCE, TooManyElements, length_check, without_unknown_tags
 
@@ -55,6 +56,12 @@ def message_type(api_key: int, version: int, kind: Kind) -> Any:
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
     return bool(message_type(api_key, version, Kind.REQUEST).__flexible__)
+
+
+@cache
+def has_flexible_reply_header(api_key: int, version: int) -> bool:
+    """Whether a reply's header has tagged fields. That of ApiVersions never has, so that any client can read it."""
+    return api_key != API_VERSIONS and is_flexible(api_key, version)
 
 
 @cache

@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odradek.broker.api import Hangup
 from odradek.broker.long_lists import keyed
 from odradek.broker.partition import Partition
 from odradek.broker.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.workers import OUTLIVING_BYTES
-from odradek.core.deferred import Deferred, Hangup
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.client_batch import time_bounds
-from odradek.wire.produce_fetch_replies import Chunk, ProducedPartition, produce_response, produce_response_in_steps
+from odradek.wire.chunks import Chunk
+from odradek.wire.produce_fetch_replies import ProducedPartition, produce_response, produce_response_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from odradek.broker.transport import FILE_FROM_BYTES
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
-from odradek.wire.produce_fetch_replies import Chunk, FetchedPartition, fetch_response, fetch_response_in_steps
+from odradek.wire.chunks import Chunk
+from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_response, fetch_response_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:

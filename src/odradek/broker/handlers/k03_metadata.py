@@ -20,8 +20,8 @@ from odradek.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
+    from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
-    from odradek.wire.produce_fetch_replies import Chunk
 
 VERSIONS = (0, 13)
 IS_FREQUENT = True

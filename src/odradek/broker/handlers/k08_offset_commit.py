@@ -21,7 +21,7 @@ from odradek.wire.schemas import milliseconds
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.catalog.shard import Topic
-    from odradek.wire.produce_fetch_replies import Chunk
+    from odradek.wire.chunks import Chunk
 
 VERSIONS = (2, 10)
 IS_FREQUENT = True

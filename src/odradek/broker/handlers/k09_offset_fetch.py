@@ -34,10 +34,11 @@ from odradek.wire.offset_replies import (
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.wire.produce_fetch_replies import Chunk
+    from odradek.wire.chunks import Chunk
 
 VERSIONS = (1, 10)
 IS_FREQUENT = True
+KEEPS_REQUESTS = True  # who watches the offsets of thousands of partitions sends the same names each time
 FIRST_FLEXIBLE = 6
 AT_ONCE = 500
 """So many partitions of so many topics are answered without a break; all that a group has, never."""

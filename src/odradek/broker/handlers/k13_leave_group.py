@@ -12,7 +12,7 @@ from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.wire.produce_fetch_replies import Chunk
+    from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 5)
 IS_FREQUENT = True

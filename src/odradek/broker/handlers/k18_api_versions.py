@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 4)
 IS_FREQUENT = True
+ANSWERS_ANY_VERSION = True
 API_KEY = 18
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

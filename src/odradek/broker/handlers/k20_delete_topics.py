@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
+    from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
-    from odradek.wire.produce_fetch_replies import Chunk
 
 VERSIONS = (1, 6)
 AT_ONCE = 500

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.core.deferred import Hangup
+from odradek.broker.api import Hangup
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.wire.produce_fetch_replies import Chunk
+    from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 1)
 

@@ -13,7 +13,7 @@ from odradek.storage.producers import ProducerState
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.wire.produce_fetch_replies import Chunk
+    from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)
 

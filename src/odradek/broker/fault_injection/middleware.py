@@ -1,0 +1,175 @@
+"""What happens to a request that a fault strikes, and to those behind it on its connection."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.api import Context, Hangup
+from odradek.broker.fault_injection.replies import TEXT, FaultyReplies
+from odradek.broker.fault_injection.rules import Fault, Fired, Rules
+from odradek.broker.middleware import Middleware, Serve
+from odradek.core.deferred import Deferred
+
+if TYPE_CHECKING:
+    from odradek.broker.api import Client, ServedApi
+    from odradek.broker.server import BrokerServer
+
+
+class _Hold:
+    """A connection whose requests stand still, the first of them at ``run``; in ``Client.parked``."""
+
+    def __init__(self, faults: FaultInjection, connection: Client, run: Callable[[], None] | None) -> None:
+        self._faults = faults
+        self._connection = connection
+        self._run = run
+        self._timer: Any = None
+        self.behind: deque[Callable[[], None]] = deque()
+
+    def release_after(self, seconds: float) -> None:
+        self._timer = self._faults.broker.loop.call_later(seconds, self.wake)
+
+    def wake(self) -> None:
+        """The time is up, or the broker stops: a dropped request stays without a reply for ever."""
+        if self._run is None:
+            self._connection.abort()
+            return
+        self._end()
+        self._run()
+        # One of these may be held again; it then takes those left behind it along.
+        while self.behind and not self._faults.held(self._connection):
+            self.behind.popleft()()
+        if self.behind:
+            self._faults.holds[self._connection].behind.extend(self.behind)
+
+    def abandon(self) -> None:
+        """The client has gone. What it sent is done all the same when its time comes; what is behind was not read."""
+        self.behind.clear()
+        if self._run is None:
+            self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._connection.parked.discard(self)
+        self._faults.forget(self._connection, self)
+
+
+class FaultInjection(Middleware):
+    """The faults of one broker. It stands in the router while there is something to do."""
+
+    def __init__(self, broker: BrokerServer) -> None:
+        self.broker = broker
+        self.holds: dict[Client, _Hold] = {}
+        self._rules = Rules(broker)
+        self._replies = FaultyReplies(broker)
+
+    # what a test does
+
+    def add(self, kind: str, api: str | int, **what: Any) -> int:
+        """Sets one, see ``Rules.add``, and returns its number. Raises ValueError."""
+        number = self._rules.add(kind, api, **what)
+        self.broker.router.install(self)
+        return number
+
+    def clear(self) -> None:
+        """Forgets all faults and what fired. Requests that wait go on; dropped ones stay without a reply."""
+        self._rules.clear()
+        self._rest()
+
+    @property
+    def fired(self) -> deque[Fired]:
+        return self._rules.fired
+
+    def pending(self) -> list[int]:
+        """The numbers of the faults that can still strike."""
+        return self._rules.pending()
+
+    def held(self, connection: Client) -> bool:
+        return connection in self.holds
+
+    def forget(self, connection: Client, hold: _Hold) -> None:
+        if self.holds.get(connection) is hold:
+            del self.holds[connection]
+        self._rest()
+
+    def _rest(self) -> None:
+        if not self._rules and not self.holds:
+            self.broker.router.remove(self)
+
+    # what the router does
+
+    def serve(self, api: ServedApi, context: Context, message: Any, following: Serve) -> Any:
+        hold = self.holds.get(context.connection)
+        if hold is not None:
+            promise: Deferred[Any] = Deferred()
+            hold.behind.append(
+                lambda: self._keep(promise, context, lambda: self.serve(api, context, message, following))
+            )
+            return promise
+        fault = self._rules.strike(context, message)
+        self._rest()
+        if fault is None:
+            return following(api, context, message)
+        handle = partial(following, api, context, message)
+        refuse = partial(self._replies.refuse, fault.code, api, context, message)
+        if fault.when == "before":
+            return self._before(fault, context, handle, refuse)
+        reply = handle()
+        if isinstance(reply, Deferred) and not reply.resolved:
+            return self._later(reply, fault, context, refuse)
+        return self._after(fault, context, refuse, reply.value if isinstance(reply, Deferred) else reply)
+
+    def _before(self, fault: Fault, context: Context, handle: Callable[[], Any], refuse: Callable[[], Any]) -> Any:
+        if fault.kind == "error":
+            return refuse()
+        if fault.kind == "disconnect":
+            raise Hangup(TEXT)
+        promise: Deferred[Any] = Deferred()
+        if fault.kind == "drop":
+            self._hold(context.connection, None)
+            return promise
+        self._hold(context.connection, lambda: self._keep(promise, context, handle)).release_after(fault.delay_s)
+        return promise
+
+    def _after(self, fault: Fault, context: Context, refuse: Callable[[Any], Any], reply: Any) -> Any:
+        if fault.kind == "error":
+            return refuse(reply)
+        if fault.kind == "disconnect":
+            raise Hangup(TEXT)
+        promise: Deferred[Any] = Deferred()
+        if fault.kind == "drop":
+            self._hold(context.connection, None)
+        else:
+            self.broker.loop.call_later(fault.delay_s, lambda: promise.resolve(reply))
+        return promise
+
+    def _later(
+        self, reply: Deferred[Any], fault: Fault, context: Context, refuse: Callable[[Any], Any]
+    ) -> Deferred[Any]:
+        promise: Deferred[Any] = Deferred()
+        reply.then(lambda value: self._keep(promise, context, lambda: self._after(fault, context, refuse, value)))
+        return promise
+
+    def _hold(self, connection: Client, run: Callable[[], None] | None) -> _Hold:
+        hold = self.holds[connection] = _Hold(self, connection, run)
+        connection.parked.add(hold)
+        self.broker.router.install(self)
+        return hold
+
+    @staticmethod
+    def _keep(promise: Deferred[Any], context: Context, work: Callable[[], Any]) -> None:
+        """Resolves with what ``work`` gives, now or later, an error included."""
+        try:
+            value = work()
+        except Hangup:
+            context.connection.abort()
+            return
+        except Exception as error:
+            value = error  # the router makes a reply of it, as of one that a handler raises
+        if isinstance(value, Deferred):
+            value.then(promise.resolve)
+        else:
+            promise.resolve(value)

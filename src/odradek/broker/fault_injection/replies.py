@@ -1,0 +1,87 @@
+"""What a faulty reply of each API looks like: all that the request names is refused with the fault's code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from types import GeneratorType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.broker.api import Hangup
+from odradek.broker.fault_injection.error_replies import refusal
+from odradek.broker.handlers.k03_metadata import describe_cluster
+from odradek.broker.scheduler import finish
+from odradek.core.errors import ErrorCode
+from odradek.wire import schemas
+from odradek.wire.api_keys import FETCH, METADATA, PRODUCE
+from odradek.wire.chunks import joined
+from odradek.wire.schemas import Kind
+
+if TYPE_CHECKING:
+    from odradek.broker.api import BrokerServices, Context, ServedApi
+
+TEXT = "a fault set on purpose"
+
+
+class FaultyReplies:
+    """Replies of one broker."""
+
+    def __init__(self, broker: BrokerServices) -> None:
+        self._broker = broker
+
+    def refuse(self, code: ErrorCode, api: ServedApi, context: Context, message: Any, served: Any = None) -> Any:
+        """``served``: the handler's reply, where it has given one. Raises Hangup where a code cannot be told."""
+        key, version = context.api_key, context.version
+        if key == PRODUCE and message.acks == 0:
+            raise Hangup(TEXT)  # what Kafka does
+        if key == FETCH:
+            return self._refuse_fetch(code, api, context, message, served)
+        if key == METADATA:
+            return self._refuse_metadata(code, context, message)
+        if message is None:  # in a version we do not have: the oldest answers
+            message = SimpleNamespace()
+        reply = refusal(key, version, message, code, TEXT)
+        if reply is None:
+            raise Hangup(TEXT)
+        return reply
+
+    def _refuse_fetch(self, code: ErrorCode, api: ServedApi, context: Context, message: Any, reply: Any) -> Any:
+        """A fetch session goes on as if the request had been served; every partition in it is refused."""
+        session_id = 0
+        if context.version >= 7:
+            if reply is None:
+                reply = self._served_at_once(api, context, replace(message, max_wait=timedelta(0)))
+            data = joined(reply)
+            served, _ = schemas.decode(FETCH, context.version, Kind.RESPONSE, data)
+            if served.error_code is not ErrorCode.none:
+                return data
+            session_id = served.session_id
+        asked = SimpleNamespace(topics=self._fetched(session_id, message))
+        refused = refusal(FETCH, context.version, asked, code) or {}
+        return refused | {"session_id": session_id}
+
+    def _fetched(self, session_id: int, message: Any) -> list[Any]:
+        """Topics with partitions: the session's, or where there is none, the request's."""
+        session = self._broker.fetch_sessions.find(session_id)
+        if session is None:
+            return list(message.topics)
+        topics: dict[Any, list[Any]] = {}
+        for wanted in session.wanted:
+            topics.setdefault(wanted.topic, []).append(SimpleNamespace(partition=wanted.partition))
+        return [
+            SimpleNamespace(**{"topic_id" if isinstance(topic, UUID) else "topic": topic}, partitions=partitions)
+            for topic, partitions in topics.items()
+        ]
+
+    def _served_at_once(self, api: ServedApi, context: Context, message: Any) -> Any:
+        reply: Any = api.handle(self._broker, context, message)
+        return finish(reply) if isinstance(reply, GeneratorType) else reply
+
+    def _refuse_metadata(self, code: ErrorCode, context: Context, message: Any) -> Any:
+        """Brokers and controller are told as ever, since a client without them knows nobody to ask again."""
+        named = message.topics or [
+            SimpleNamespace(name=topic.name, topic_id=topic.id) for topic in self._broker.catalog.topics()
+        ]
+        refused = refusal(METADATA, context.version, SimpleNamespace(topics=named), code) or {}
+        return {**describe_cluster(self._broker, context, message, []), "topics": refused["topics"]}

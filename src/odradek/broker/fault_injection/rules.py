@@ -1,0 +1,238 @@
+"""Which requests a fault strikes, and how often."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from kio.serial._introspect import classify_field
+
+from odradek.broker.fault_injection.error_replies import has_code
+from odradek.core.errors import ErrorCode
+from odradek.wire import schemas
+from odradek.wire.api_keys import FETCH
+from odradek.wire.schemas import Kind
+
+if TYPE_CHECKING:
+    from odradek.broker.api import BrokerServices, Context, ServedApi
+
+log = logging.getLogger("odradek.broker")
+
+KINDS = ("error", "delay", "disconnect", "drop")
+WHEN = ("before", "after")
+FIRED_KEPT = 10_000
+_TOPIC_RESOURCE = 2
+
+
+class Fault:
+    """One fault. ``left``: how many more requests it hits, None for all until cleared."""
+
+    __slots__ = ("api_key", "client_id", "code", "delay_s", "kind", "left", "number", "topic", "when")
+
+    def __init__(self, number: int, api_key: int, kind: str, when: str, left: int | None) -> None:
+        self.number = number
+        self.api_key = api_key
+        self.kind = kind
+        self.when = when
+        self.left = left
+        self.code = ErrorCode.none
+        self.delay_s = 0.0
+        self.topic: str | None = None
+        self.client_id: str | None = None
+
+
+class Fired(NamedTuple):
+    """A fault that hit a request. ``topics`` are those the request names; ``at_ms`` is the broker's clock."""
+
+    fault: int
+    kind: str
+    when: str
+    api: str
+    version: int
+    client_id: str | None
+    topics: list[str]
+    at_ms: int
+
+
+class Rules:
+    """The faults that can still strike, and those that have."""
+
+    def __init__(self, broker: BrokerServices) -> None:
+        self.fired: deque[Fired] = deque(maxlen=FIRED_KEPT)
+        self._broker = broker
+        self._set: list[Fault] = []
+        self._numbers = count(1)
+
+    def __len__(self) -> int:
+        return len(self._set)
+
+    def add(
+        self,
+        kind: str,
+        api: str | int,
+        *,
+        code: str | int | None = None,
+        seconds: float = 0.0,
+        times: int | None = 1,
+        topic: str | None = None,
+        client_id: str | None = None,
+        when: str = "before",
+    ) -> int:
+        """Sets one and returns its number. Raises ValueError."""
+        apis = self._broker.apis
+        if kind not in KINDS:
+            raise ValueError(f"a fault is one of {', '.join(KINDS)}, not {kind!r}")
+        if when not in WHEN:
+            raise ValueError(f"a fault strikes before or after the request takes effect, not {when!r}")
+        if times is not None and times < 1:
+            raise ValueError(f"times is 1 or more, or None for every request, not {times}")
+        if not seconds >= 0:
+            raise ValueError(f"a delay is 0 s or more, not {seconds}")
+        key = find_api(apis, api)
+        if topic is not None and not names_topics(key, apis[key].newest):
+            raise ValueError(f"{kafka_name(key)} requests name no topic to match by")
+        fault = Fault(next(self._numbers), key, kind, when, times)
+        if kind == "error":
+            fault.code = find_code("" if code is None else code)
+            if not has_code(schemas.message_type(key, apis[key].newest, Kind.RESPONSE)):
+                raise ValueError(f"the reply to {kafka_name(key)} has no place for an error")
+        fault.delay_s, fault.topic, fault.client_id = float(seconds), topic, client_id
+        self._set.append(fault)
+        return fault.number
+
+    def clear(self) -> None:
+        self._set.clear()
+        self.fired.clear()
+
+    def pending(self) -> list[int]:
+        """The numbers of the faults that can still strike."""
+        return [fault.number for fault in self._set]
+
+    def strike(self, context: Context, message: Any) -> Fault | None:
+        """The first fault that fits a request, counted and noted."""
+        for fault in self._set:
+            if fault.api_key != context.api_key or fault.client_id not in (None, context.client_id):
+                continue
+            topics = self._topics(context, message)
+            if fault.topic is not None and topics is not None and fault.topic not in topics:
+                continue
+            if fault.left is not None:
+                fault.left -= 1
+                if not fault.left:
+                    self._set.remove(fault)
+            self.fired.append(
+                Fired(
+                    fault.number,
+                    fault.kind,
+                    fault.when,
+                    kafka_name(context.api_key),
+                    context.version,
+                    context.client_id,
+                    sorted(topics or ()),
+                    self._broker.now_ms(),
+                )
+            )
+            log.info("fault %d: %s of %s", fault.number, fault.kind, kafka_name(context.api_key))
+            return fault
+        return None
+
+    def _topics(self, context: Context, message: Any) -> set[str] | None:
+        """The topics a request is about; None for all there are."""
+        if message is None:
+            return set()
+        rows = list(_topic_rows(message))
+        if None in rows:
+            return None
+        if context.api_key == FETCH:
+            session = self._broker.fetch_sessions.find(getattr(message, "session_id", 0))
+            rows += [wanted.topic for wanted in session.wanted] if session is not None else []
+        return {name for row in rows if (name := self._topic_name(row))}
+
+    def _topic_name(self, row: str | UUID | None) -> str:
+        if isinstance(row, UUID):
+            topic = self._broker.catalog.topic_by_id(row)
+            return topic.name if topic is not None else ""
+        return row or ""
+
+
+# --- what a test says ---------------------------------------------------------------------------------------------
+
+
+def kafka_name(api_key: int) -> str:
+    """``OffsetCommit`` for 8."""
+    return "".join(part.capitalize() for part in schemas.api_name(api_key).split("_"))
+
+
+def find_api(apis: Mapping[int, ServedApi], name: str | int) -> int:
+    """The key of a served API, from Kafka's name in any spelling, or the key. Raises ValueError with the nearest."""
+    if isinstance(name, int) and name in apis:
+        return name
+    served = {kafka_name(key): key for key in apis}
+    plain = {known.lower(): key for known, key in served.items()}
+    asked = str(name).replace("_", "").lower()
+    if asked in plain:
+        return plain[asked]
+    near = difflib.get_close_matches(asked, plain, n=1)
+    hint = f"; did you mean {kafka_name(plain[near[0]])!r}?" if near else ""
+    raise ValueError(f"no API {name!r} is served{hint}")
+
+
+def find_code(name: str | int) -> ErrorCode:
+    """An error by Kafka's name or number. Raises ValueError with the nearest."""
+    if isinstance(name, int):
+        try:
+            return ErrorCode(name)
+        except ValueError:
+            raise ValueError(f"Kafka has no error code {name}") from None
+    asked = name.lower()
+    if asked in ErrorCode.__members__:
+        return ErrorCode[asked]
+    near = difflib.get_close_matches(asked, ErrorCode.__members__, n=1)
+    hint = f"; did you mean {near[0].upper()!r}?" if near else ""
+    raise ValueError(f"Kafka has no error code {name!r}{hint}")
+
+
+# --- the topics of a request --------------------------------------------------------------------------------------
+
+
+def names_topics(api_key: int, version: int) -> bool:
+    """Whether a request of this API can say which topics it is about."""
+    return _has_topics(schemas.message_type(api_key, version, Kind.REQUEST))
+
+
+def _has_topics(entity: Any) -> bool:
+    for field in fields(entity):
+        kind = classify_field(field)
+        if kind.is_array and (field.name.startswith("topic") or field.name == "resources"):
+            return True
+        if field.name == "groups" and is_dataclass(kind.type_) and _has_topics(kind.type_):
+            return True
+    return False
+
+
+def _topic_rows(message: Any) -> Iterator[str | UUID | None]:
+    """Name or id of each topic a request is about; None where it is about all."""
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if field.name.startswith("topic") and classify_field(field).is_array:
+            if value is None:
+                yield None
+            for row in value or ():
+                yield row if isinstance(row, str) else _topic_of(row)
+        elif field.name == "resources":
+            yield from (row.resource_name for row in value if row.resource_type == _TOPIC_RESOURCE)
+        elif field.name == "groups":
+            for group in value:
+                if is_dataclass(group):
+                    yield from _topic_rows(group)
+
+
+def _topic_of(row: Any) -> str | UUID:
+    found = getattr(row, "name", None) or getattr(row, "topic", None) or getattr(row, "topic_id", None)
+    return found if isinstance(found, str | UUID) else ""

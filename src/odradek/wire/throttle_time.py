@@ -1,0 +1,45 @@
+"""For how long a client rests, put into a reply that is ready otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from odradek.wire import schemas
+from odradek.wire.api_keys import OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
+from odradek.wire.chunks import joined
+from odradek.wire.produce_fetch_replies import produced_end
+from odradek.wire.schemas import Kind
+
+
+def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
+    """A reply that says for how long its client rests: a mapping, one in pieces, or one of those packed by hand.
+
+    Other packed replies (errors alone) go as they are.
+    """
+    if isinstance(reply, Mapping):
+        return {**reply, "throttle_time": throttle_ms}
+    told = throttle_ms.to_bytes(4, "big")
+    if isinstance(reply, list) and api_key == PRODUCE:
+        return [*reply[:-1], produced_end(version, throttle_ms)]
+    if isinstance(reply, list):
+        at = _throttle_time_at(api_key, version)
+        start = joined(reply[:1])
+        return reply if at is None else [start[:at] + told + start[at + 4 :], *reply[1:]]
+    if isinstance(reply, bytes) and api_key == PRODUCE:
+        end = len(reply) - (1 if version >= 9 else 0)
+        return reply[: end - 4] + told + reply[end:]
+    if isinstance(reply, bytes) and api_key in {OFFSET_COMMIT, OFFSET_FETCH} and version >= 3:
+        return told + reply[4:]
+    return reply
+
+
+@cache
+def _throttle_time_at(api_key: int, version: int) -> int | None:
+    """Where it stands in a reply in pieces: it is the first field, or the second after an error code."""
+    names = [field.name for field in fields(schemas.message_type(api_key, version, Kind.RESPONSE))[:2]]
+    if names[0] == "throttle_time":
+        return 0
+    return 2 if names == ["error_code", "throttle_time"] else None

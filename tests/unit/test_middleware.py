@@ -1,0 +1,184 @@
+"""Middlewares between router and handlers: in what order they serve, who counts time, and that nobody pays for none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_broker_router import Server, connect, heartbeat, loop, metadata, turn  # noqa: F401
+
+from odradek.broker import router as router_module
+from odradek.broker.middleware import Middleware, chain, time_counter
+from odradek.broker.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
+from odradek.broker.request_quota import RequestQuota
+from odradek.broker.router import Api
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.wire import frames
+
+REPLY = {"error_code": 0}
+
+
+class Wrapper(Middleware):
+    """Notes before and after."""
+
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self.name, self.notes = name, notes
+
+    def serve(self, api: Any, context: Any, message: Any, following: Any) -> Any:
+        self.notes.append(f"{self.name} begins")
+        try:
+            return following(api, context, message)
+        finally:
+            self.notes.append(f"{self.name} ends")
+
+
+class Counter(Middleware):
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def count_time(self, context: Any, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def ask(server: Server) -> Any:
+    return server.router.serve(server.router.apis[12], SimpleNamespace(api_key=12, version=0), None)  # type: ignore[arg-type]
+
+
+def serving(handle: Any) -> Server:
+    return Server(k12=handle)
+
+
+def test_the_one_put_in_last_serves_first() -> None:
+    notes: list[str] = []
+    server = serving(lambda *_: notes.append("handler") or REPLY)
+    one, other = Wrapper("one", notes), Wrapper("other", notes)
+    server.router.install(one)
+    server.router.install(other)
+    server.router.install(one)
+    assert ask(server) == REPLY
+    assert notes == ["other begins", "one begins", "handler", "one ends", "other ends"]
+    server.router.remove(other)
+    server.router.remove(other)
+    notes.clear()
+    ask(server)
+    assert notes == ["one begins", "handler", "one ends"]
+    server.router.remove(one)
+    assert not server.router.has_middleware
+
+
+def test_one_may_refuse() -> None:
+    class Refusing(Middleware):
+        def serve(self, *_: Any, following: Any) -> Any:
+            raise KafkaError(ErrorCode.cluster_authorization_failed)
+
+    server = serving(lambda *_: pytest.fail("not to be served"))
+    server.router.install(Refusing())
+    with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        ask(server)
+
+
+def test_without_one_nothing_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a look at a clock nor a call: not before the first is put in, nor after the last was taken out."""
+    server = serving(lambda *_: REPLY)
+    counter, wrapper = Counter(), Wrapper("one", [])
+    for middleware in (counter, wrapper):
+        server.router.install(middleware)
+    assert ask(server) == REPLY
+    assert len(counter.seconds) == 1
+    for middleware in (counter, wrapper):
+        server.router.remove(middleware)
+    monkeypatch.setattr(router_module, "perf_counter", lambda: pytest.fail("no time is taken"))
+    assert server.router.serve == server.router._call
+    assert ask(server) == REPLY
+
+
+def test_what_a_middleware_leaves_as_it_is_is_not_called() -> None:
+    def handler(*_: Any) -> Any:
+        return REPLY
+
+    assert chain([Counter(), RequestQuota(SimpleNamespace())], handler) is handler  # type: ignore[arg-type]
+    assert time_counter([Wrapper("one", [])]) is None
+    one, other = Counter(), Counter()
+    count = time_counter([one, Wrapper("between", []), other])
+    assert count is not None
+    count(SimpleNamespace(), 0.5)  # type: ignore[arg-type]
+    assert (one.seconds, other.seconds) == ([0.5], [0.5])
+
+
+def test_time_is_counted_for_each_share_and_for_what_fails(loop) -> None:  # noqa: F811
+    def steps(*_: Any) -> Any:
+        for _ in range(3):
+            yield
+        return REPLY
+
+    counter, server = Counter(), Server(k12=steps, k3=lambda *_: 1 / 0)
+    connection, transport = connect(loop, server)
+    server.router.install(counter)
+    connection.data_received(heartbeat(1))
+    assert len(counter.seconds) == 2, "the call that made the generator, and the share that finished it"
+    connection.data_received(metadata(2))
+    turn(loop)
+    assert len(counter.seconds) == 3
+    assert len(transport.replies()) == 1
+
+
+def test_a_long_request_is_served_by_way_of_them(loop) -> None:  # noqa: F811
+    """Its connection serves nothing else before its end, though what reads the request ends before what serves it."""
+    notes: list[str] = []
+    ticks = iter(range(1_000_000))
+
+    def steps(*_: Any) -> Any:
+        notes.append("begun")
+        for _ in range(20):
+            yield
+        notes.append("done")
+        return b"reply"
+
+    server = Server(k3=steps)
+    server.config.socket_request_max_bytes = 1 << 20
+    server.leftovers = SimpleNamespace(add=lambda *_: None)  # type: ignore[attr-defined]
+    connection, transport = connect(loop, server)
+    server.use(loop, clock=lambda: next(ticks) * 0.0005)
+    server.router.install(Wrapper("one", notes))
+    names = [{"name": f"topic-{number}"} for number in range(5000)]
+    connection.data_received(frames.encode_request(3, 1, 1, "c", {"topics": names}) + metadata(2))
+    assert connection.is_answering, "it is still being read"
+    for _ in range(20_000):
+        turn(loop)
+        if len(transport.replies()) == 2:
+            break
+    assert [note for note in notes if note != "one ends"] == ["one begins", "begun", "done"] * 2
+
+
+def test_the_quota_on_time_lets_its_client_rest() -> None:
+    now = SimpleNamespace(ms=0)
+    config: Any = SimpleNamespace(quota_window_num=11, quota_window_size_seconds=1)
+    quotas = Quotas(config, lambda: now.ms)
+    quotas.take({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
+    rests: list[int] = []
+    context: Any = SimpleNamespace(user="u", client_id="c", throttle=rests.append)
+    RequestQuota(quotas).count_time(context, 0.05)
+    RequestQuota(quotas).count_time(context, 10.0)
+    assert rests[0] == 0
+    assert rests[1] > 0
+
+
+def test_quotas_tell_that_others_hold() -> None:
+    quotas, told = Quotas(SimpleNamespace(), lambda: 0), []  # type: ignore[arg-type]
+    quotas.on_taken = lambda: told.append(quotas.limited(REQUEST_PERCENTAGE))
+    quotas.take({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
+    quotas.take({(("client-id", "c"),): {CONSUMER_BYTE_RATE: 1.0}})
+    assert told == [True, False]
+
+
+def test_an_api_says_what_is_special_about_it() -> None:
+    from odradek.broker.handlers import served
+
+    said = {api.key: api for api in served()}
+    assert [key for key, api in said.items() if api.answers_any_version] == [18]
+    assert [key for key, api in said.items() if api.keeps_requests] == [9]
+    assert Api.of(said[18]).answers_any_version
+    assert Api.of(said[9]).keeps_requests
+    assert {key for key, api in said.items() if api.is_frequent} >= {0, 1, 3, 8, 9, 18}
+    assert (said[0].versions, said[0].advertised_oldest) == ((3, 13), 0)
