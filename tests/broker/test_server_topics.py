@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.brokers import RunningBroker, Wire, unique
@@ -334,6 +335,24 @@ def test_a_compacted_topic_names_the_records_without_a_key(wire: Wire, topic: st
         "all of them: librdkafka sends the others again"
     )
     assert answer.error_message
+
+
+def test_a_topic_with_bounds_names_the_records_that_are_too_old(wire: Wire, topic: str) -> None:
+    """A record without a timestamp is none of them: there is one rule for what is refused and for what is named."""
+    create(wire, topic, message_timestamp_before_max_ms="60000")
+    now_ms = int(time.time() * 1000)
+
+    def send(*times: int) -> Any:
+        records = [Record(b"k", b"v", at_ms) for at_ms in times]
+        part = {"index": 0, "records": encode_batch(records, now_ms=now_ms)}
+        message = {"transactional_id": None, "acks": -1, "timeout": 1000,
+                   "topic_data": [{"name": topic, "partition_data": [part]}]}  # fmt: skip
+        return wire.call(0, 9, message).responses[0].partition_responses[0]
+
+    assert send(now_ms, -1).error_code == 0
+    answer = send(now_ms, -1, now_ms - 120_000, -1, now_ms - 180_000)
+    assert answer.error_code == 32
+    assert [row.batch_index for row in answer.record_errors] == [2, 4]
 
 
 def test_a_transactional_id_is_refused_by_name(wire: Wire) -> None:
