@@ -15,6 +15,7 @@ from support.brokers import delete_topic
 from support.logs import T0, batch, open_log, sequenced
 from support.peers import Peer, until
 
+from odradek.broker import scheduler
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partition import Partition
 from odradek.broker.server import BrokerServer
@@ -114,8 +115,10 @@ async def serving(directory: Path) -> AsyncIterator[Story]:
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[[Callable[[Story], Any]], None]:
-    """Runs a coroutine function with a story."""
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Story], Any]], None]:
+    """Runs a coroutine function with a story. Requests are served as they come: none waits for its share of the loop."""
+    for name in ("SHARE_S", "TURN_S"):
+        monkeypatch.setattr(scheduler, name, 3600.0)
 
     def run(tell: Callable[[Story], Any]) -> None:
         async def whole() -> None:
