@@ -116,7 +116,7 @@ async def serving(directory: Path) -> AsyncIterator[Story]:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Story], Any]], None]:
-    """Runs a coroutine function with a story. Requests are served as they come: none waits for its share of the loop."""
+    """Runs a coroutine function with a story. No request waits for its share of the loop."""
     for name in ("SHARE_S", "TURN_S"):
         monkeypatch.setattr(scheduler, name, 3600.0)
 
