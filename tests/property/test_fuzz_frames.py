@@ -24,7 +24,7 @@ from odradek.broker import handlers
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
 from odradek.broker.metadata_log import Change
-from odradek.broker.router import Router
+from odradek.broker.router import served_apis
 from odradek.broker.server import BrokerServer
 from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.effects import Record
@@ -102,9 +102,9 @@ class Plausible(Instances):
 
 def served() -> dict[int, tuple[int, int]]:
     """API -> versions the broker's handlers take."""
-    router = Router(None)  # type: ignore[arg-type]
-    assert len(router.apis) == len(handlers.served())
-    return {key: (api.oldest, api.newest) for key, api in router.apis.items()}
+    apis = served_apis()
+    assert len(apis) == len(handlers.served())
+    return {key: (api.oldest, api.newest) for key, api in apis.items()}
 
 
 def sound_requests(per_version: int) -> list[bytes]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from types import SimpleNamespace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_broker_router import FakeTransport, Server
 
 from odradek.broker.connection import Connection
-from odradek.broker.router import Api, Router
+from odradek.broker.router import Api, served_apis
 from odradek.core.errors import ErrorCode, KafkaError
 
-KNOWN = Router(SimpleNamespace()).apis  # type: ignore[arg-type]
+KNOWN = served_apis()
 
 
 def refuse(*_: object) -> None:
