@@ -139,7 +139,9 @@ class _Event:
 
 
 class Controller:
-    """Of the methods that return a promise: it may hold the exception that their ``Steps`` would raise."""
+    """A promise of these methods may hold an exception (``scheduler.value_of``). A method that returns ``Steps`` raises
+    it; such steps are for who runs a broker or a test, and wait for no client.
+    """
 
     def __init__(self, broker: ControlledBroker) -> None:
         self._broker = broker
