@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.odradek-ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARCHIVE := build/spark.jsa
+# Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test check test-long bench oracle clean docs
 
