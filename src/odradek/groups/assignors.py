@@ -1,12 +1,13 @@
-"""The server's assignors: who gets which partitions of a KIP-848 group. Pure functions; the same input, the same plan.
+"""The broker's assignors for KIP-848 groups: uniform and range. Pure functions: equal input gives an equal plan.
 
-uniform  Everybody gets the same number of partitions, give or take one, and keeps what it has where that allows it.
-         Where all members read the same topics that is one pass; where they do not, partitions nobody has go to the
-         least loaded that may read them, then partitions move from the most to the least loaded, topic by topic.
-range    Each topic by itself: consecutive partitions, the members in order of their ids, static members first.
+uniform  All members get the same number of partitions, or one more, and keep as many of their partitions as this
+         allows. If all members read the same topics, one pass makes the plan. Otherwise each unassigned partition goes
+         to the least loaded member that reads its topic. Then partitions move from the most to the least loaded
+         member, topic by topic.
+range    Each topic separately: consecutive partitions, the members in order of their ids, static members first.
 
-Where the rules leave a choice it falls as in Apache Kafka 4.3, which goes through Java hash maps: ``hash_order`` knows
-their order.
+Where these rules allow several plans, the result is that of Apache Kafka 4.3, which iterates over Java hash maps.
+``hash_order`` returns their order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MAX_ROUNDS = 16
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member: the ids of the topics it reads, and its last target."""
+    """An assignor's input for a member: the ids of its topics and its last target assignment."""
 
     topics: frozenset[bytes]
     assigned: Partitions
@@ -45,7 +46,7 @@ Planning = Generator[None, None, dict[str, Partitions]]
 def assign(
     assignor: str, members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int], *, homogeneous: bool
 ) -> dict[str, Partitions]:
-    """The plan, by member id. ``partition_counts`` knows every topic that a member reads.
+    """Returns the plan by member id. ``partition_counts`` has every topic that a member reads.
 
     ``homogeneous``: all members read the same topics.
     """
@@ -60,7 +61,7 @@ def assign_in_steps(
     *,
     homogeneous: bool,
 ) -> Planning:
-    """The same, a few partitions at a time."""
+    """Does the same as ``assign`` in steps of a few partitions."""
     if not members:
         return {}
     if assignor == RANGE:
@@ -72,7 +73,7 @@ def assign_in_steps(
 
 
 def members_order(member_ids: Iterable[str], pace: Pace) -> Generator[None, None, list[str]]:
-    """Member ids as Java's hash maps order them."""
+    """Returns the member ids in the order of Java's hash maps."""
     hashes: dict[str, int] = {}
     for member_id in member_ids:
         hashes[member_id] = java_string_hash(member_id)
@@ -85,7 +86,7 @@ def members_order(member_ids: Iterable[str], pace: Pace) -> Generator[None, None
 
 
 def hash_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity: int | None = None) -> list[Key]:
-    """The order in which a ``java.util.HashMap`` or ``HashSet`` goes through keys that came in this order."""
+    """Returns the keys in the order of a ``java.util.HashMap`` or ``HashSet`` that got them in the given order."""
     listed = list(keys)
     if capacity is None:
         capacity = 16
@@ -102,13 +103,13 @@ def hash_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity: int
 
 @lru_cache(maxsize=10_000)
 def uuid_hash(topic_id: bytes) -> int:
-    """``hashCode`` of Kafka's Uuid."""
+    """Returns the ``hashCode`` of Kafka's Uuid."""
     mixed = int.from_bytes(topic_id[:8], "big") ^ int.from_bytes(topic_id[8:], "big")
     return (mixed >> 32 ^ mixed) & 0xFFFFFFFF
 
 
 def _signed_halves(topic_id: bytes) -> tuple[int, int]:
-    """How Kafka's Uuids compare."""
+    """Returns the sort key that orders topic ids like Kafka's Uuid."""
     return int.from_bytes(topic_id[:8], "big", signed=True), int.from_bytes(topic_id[8:], "big", signed=True)
 
 
@@ -117,7 +118,7 @@ def _in_order(partitions: Iterable[int]) -> list[int]:
 
 
 def _copied_set_capacity(size: int) -> int:
-    """The table of a HashSet made from a collection of this size."""
+    """Returns the table size of a HashSet that is made from a collection of this size."""
     wanted = max(int(size / 0.75) + 1, 16)
     return 1 << (wanted - 1).bit_length()
 
@@ -180,7 +181,7 @@ def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[byte
         plan[member_id] = kept
         free += given_up
         if wants > 0 and has_extra and len(members) - position > extra:
-            # Others are left who may have a use for the extra partition right now.
+            # Enough members follow that may already own an extra partition.
             wants -= 1
             has_extra = False
         if wants > 0:
@@ -198,7 +199,7 @@ def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[byte
 def _kept(
     assigned: Partitions, topics: frozenset[bytes], quota: int, pace: Pace
 ) -> Generator[None, None, tuple[dict[bytes, set[int]], list[tuple[bytes, int]], int]]:
-    """What a member keeps of its old target, what it gives up, and how much it may still get."""
+    """Returns the partitions of the old target that a member keeps, those it gives up, and the rest of its quota."""
     kept: dict[bytes, set[int]] = {}
     given_up: list[tuple[bytes, int]] = []
     for topic_id in hash_order(assigned, uuid_hash):
@@ -238,7 +239,7 @@ def _uniform_different(members: dict[str, MemberSpec], partition_counts: Mapping
 
 
 class _Spread:
-    """A plan in the making. Members are numbered; ``owners`` tells each partition's, -1: nobody."""
+    """An unfinished plan. Members have numbers; ``owners`` has the owner of each partition, -1: unassigned."""
 
     def __init__(self, members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> None:
         self._members = members
@@ -259,7 +260,7 @@ class _Spread:
         self.owners = {topic_id: [-1] * self._counts[topic_id] for topic_id in self.readers}
 
     def take_over(self) -> Iterator[None]:
-        """Everybody keeps what it has of what it still reads."""
+        """Assigns each member its old partitions of the topics that it still reads."""
         for number, member in enumerate(self._members.values()):
             for topic_id, partitions in member.assigned.items():
                 if topic_id in member.topics:
@@ -278,7 +279,7 @@ class _Spread:
                 yield
 
     def balance(self) -> Iterator[None]:
-        """Goes round the topics until a whole round has changed nothing."""
+        """Balances topic after topic until a whole round changes nothing, in at most ``_MAX_ROUNDS`` rounds."""
         topics = self._sorted(topic_id for topic_id, readers in self.readers.items() if len(readers) > 1)
         last_changed = -1
         for _ in range(_MAX_ROUNDS):
@@ -291,7 +292,7 @@ class _Spread:
                     yield
 
     def _balance_topic(self, topic_id: bytes) -> int:
-        """How many partitions moved."""
+        """Returns the number of partitions that moved."""
         load = _Load(self.sizes, self.readers[topic_id])
         if load.imbalance <= 1:
             return 0
@@ -324,7 +325,7 @@ class _Spread:
         self.sizes[number] += 1
 
     def _sorted(self, topic_ids: Iterable[bytes]) -> list[bytes]:
-        """The topics with most partitions a reader first."""
+        """Sorts topics by partitions per reader, the largest number first."""
 
         def place(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
             readers = len(self.readers[topic_id])
@@ -334,9 +335,10 @@ class _Spread:
 
 
 class _Load:
-    """Names the least and the most loaded of some members in turn, level by level, while partitions move.
+    """Iterators over members, from the least and from the most loaded, in levels of equal size.
 
-    It sees sizes as they are: a member that has been named is looked at again only when its level's turn is over.
+    Partitions move meanwhile. The iterators read the current sizes, but return a member again only after the rest of
+    its level.
     """
 
     def __init__(self, sizes: list[int], members: list[int]) -> None:
@@ -362,7 +364,7 @@ class _Load:
         return order[self._low_next - 1]
 
     def next_most(self) -> int:
-        """-1 when all are excluded."""
+        """Returns -1 if all members are excluded."""
         order = self._order
         if self._high_next < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
@@ -378,7 +380,7 @@ class _Load:
         return order[self._high_next + 1]
 
     def exclude_most(self) -> None:
-        """The member named last as most loaded has nothing to give here."""
+        """Excludes the member that ``next_most`` returned last: it has no partition of this topic to give."""
         order, at, end = self._order, self._high_next + 1, self._high_end - 1
         order[at], order[end] = order[end], order[at]
         self._high_end -= 1

@@ -1,24 +1,27 @@
-"""A classic group: who is in it, and which state it is in.
+"""A classic group: its members and its state.
 
 Rules
-* Members join; the first becomes leader. When all known members have joined (or the rebalance timeout ran out, which
-  drops those that have not), a generation starts: members vote for a protocol all of them support, the leader alone
-  learns who is in and what they said, computes the assignment and hands it in with SyncGroup.
-* Only then is the generation written to the log; a coordinator that restarts knows the last *synced* generation.
-  What a record tells changes in ``replay`` alone: assignments and the state Stable, the generation of an Empty group,
-  the new id of a static member of a Stable group.
-* A member that does not heartbeat for its session timeout is removed, unless it waits for us to answer.
-* A static member (one with a group instance id) keeps its place over a restart: it comes back under a new member id,
-  takes over assignment and, in a Stable group, causes no rebalance; its old id is fenced from then on.
+* The first member that joins becomes the leader. A generation starts when all known members have joined. It also
+  starts when the rebalance timeout ends; members that have not joined by then are removed.
+* In a new generation the members vote for a protocol that all of them support. Only the leader gets the list of
+  members and their metadata. It computes the assignment and sends it with SyncGroup.
+* The generation is written to the log after the leader's SyncGroup. After a restart the coordinator has the last
+  *synced* generation.
+* Some state changes only in ``replay``: assignments and the state Stable, the generation of an Empty group, the new
+  id of a static member of a Stable group.
+* A member that sends no heartbeat within its session timeout is removed, unless its join or sync is parked.
+* A static member (a member with a group instance id) rejoins after a restart under a new member id and takes over
+  its assignment. In a Stable group this causes no rebalance. Its old id is fenced.
 
 ==================== ========================================= ===============================================
-State                means                                     goes to
+State                meaning                                   next states
 ==================== ========================================= ===============================================
 Empty                no members; maybe committed offsets       PreparingRebalance (a join), Dead (deleted)
-PreparingRebalance   joins are gathered                        CompletingRebalance (generation starts),
+PreparingRebalance   the group waits for JoinGroup requests    CompletingRebalance (generation starts),
                                                                Empty (all left), Dead
-CompletingRebalance  the leader's SyncGroup is awaited         Stable (it came), PreparingRebalance, Dead
-Stable               members work on their assignment          PreparingRebalance (join, leave, death), Dead
+CompletingRebalance  the group waits for the leader's          Stable (SyncGroup received),
+                     SyncGroup                                 PreparingRebalance, Dead
+Stable               every member has its assignment           PreparingRebalance (join, leave, timeout), Dead
 Dead                 removed                                   –
 ==================== ========================================= ===============================================
 """
@@ -40,11 +43,11 @@ from odradek.groups.messages import JoinedMember, JoinGroup, MemberProtocol
 
 CONSUMER = "consumer"
 _NAMES_LIKE_ONE = 8
-"""To look through so many names, or to forget them, takes no longer than one element of a step."""
+"""The number of protocol names whose scan or removal takes as long as one element of a step."""
 
 
 class State(Enum):
-    """Values are the names that clients see."""
+    """The values are the names in Kafka's responses."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -60,16 +63,16 @@ FROM: dict[State, frozenset[State]] = {
     State.STABLE: frozenset({State.COMPLETING_REBALANCE}),
     State.DEAD: frozenset(State),
 }
-"""The states each state may be entered from."""
+"""The valid previous states of each state."""
 
 
 class IllegalTransition(RuntimeError):
-    """A bug in here: the state table forbids this step."""
+    """A transition that the state table does not allow: a bug of the coordinator."""
 
 
 @dataclass(slots=True)
 class Member:
-    """Everything about one member; what follows ``assignment`` is soft and gone after a restart."""
+    """One member. The fields after ``assignment`` are not in the log and are lost in a restart."""
 
     member_id: str
     group_instance_id: str | None
@@ -83,10 +86,10 @@ class Member:
     parked_sync: Hashable | None = None
     is_new: bool = False  # has never finished a join
     session_deadline_ms: int = 0
-    session_timer_ms: int | None = None  # when its timer fires: a renewed session moves the deadline only
+    session_timer_ms: int | None = None  # when the timer fires; a renewal of the session only moves the deadline
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said about itself for a protocol."""
+        """Returns the member's metadata for a protocol, or no bytes."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -94,7 +97,7 @@ class Member:
 
     @property
     def scan_work(self) -> int:
-        """What it takes to look through its protocols, in elements of a step."""
+        """The work of a scan of the member's protocols, in elements of a step."""
         return 1 + len(self.protocols) // _NAMES_LIKE_ONE
 
     @property
@@ -102,11 +105,11 @@ class Member:
         return {name for name, _ in self.protocols}
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The first of its protocols that is a candidate."""
+        """Returns the first of the member's protocols that is a candidate."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def returned(self, member_id: str, request: JoinGroup) -> Member:
-        """The static member as it comes back under a new id."""
+        """Returns the static member under its new id."""
         return Member(
             member_id,
             self.group_instance_id,
@@ -120,37 +123,40 @@ class Member:
 
     @property
     def waits_for_us(self) -> bool:
-        """Excused from heartbeats. A new member's join may time out, as it may have gone without a word."""
+        """Whether the member need not heartbeat, because its join or sync is parked.
+
+        A new member is not excused: its client may have disconnected, so its join can time out.
+        """
         return not self.is_new and (self.parked_join is not None or self.parked_sync is not None)
 
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """State and membership. ``persisted`` is the last record of this group in the log; only replay sets it."""
+    """State and members of a group. ``persisted`` is the group's last record in the log; only replay sets it."""
 
     group_id: str
     state: State
-    state_since_ms: int  # -1: not known, from records before version 2
+    state_since_ms: int  # -1: unknown, as in records before version 2
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    pending_joins: set[str] = field(default_factory=set)  # told their id, expected to join with it
+    pending_joins: set[str] = field(default_factory=set)  # ids sent to new members that have not joined with them yet
     pending_syncs: set[str] = field(default_factory=set)
-    awaiting_join: set[str] = field(default_factory=set)  # ids of members whose join waits for its answer
-    speakers: Counter[str] = field(default_factory=Counter)  # how many members know a protocol
-    subscribed_topics: frozenset[str] | None = None  # None: not known
+    awaiting_join: set[str] = field(default_factory=set)  # ids of members with a parked join
+    speakers: Counter[str] = field(default_factory=Counter)  # protocol: number of members that support it
+    subscribed_topics: frozenset[str] | None = None  # None: unknown
     previous_state: State = State.DEAD
-    initial_delay_ms: int | None = None  # while the first rebalance waits for more members: the current wait
+    initial_delay_ms: int | None = None  # the current delay of an Empty group's first rebalance; None: no delay
     initial_remaining_ms: int = 0
     new_member_added: bool = False
     persisted: GroupMetadata | None = None
 
     @classmethod
     def from_metadata(cls, group_id: str, value: GroupMetadata) -> ClassicGroup:
-        """The group as a record of the log tells it. Its members' topics are left to ``read_subscriptions``."""
+        """Returns the group of a log record. ``read_subscriptions`` reads the members' topics later."""
         group = cls(
             group_id,
             State.STABLE if value.members else State.EMPTY,
@@ -187,7 +193,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER
 
     def start_generation(self, now_ms: int, pace: Pace) -> Generator[None, None, None]:
-        """Begins the next generation with those who are members now."""
+        """Starts the next generation with the current members."""
         self.generation += 1
         self.protocol = yield from self.select_protocol(pace)
         yield from self.read_subscriptions(pace)
@@ -195,10 +201,11 @@ class ClassicGroup:
         self.pending_syncs.clear()
 
     def replay(self, value: GroupMetadata, returned: Member | None = None) -> None:
-        """Takes over a record that the living group has written: its members' assignments, or that it is Empty.
+        """Applies a record that this group has written: the members' assignments, or the state Empty.
 
-        ``returned`` is a static member that the record has under a new id. Members of whom there is no record yet stay:
-        they have joined the group that the record of a new group is of. Raises IllegalTransition.
+        ``returned`` is a static member that has a new id in the record. A record without members does not change a
+        group with members: it is the record of a new group, whose first members have joined already. Raises
+        IllegalTransition.
         """
         self.persisted = value
         if self.members and not value.members:
@@ -230,7 +237,7 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Forgets a member, pending or not; if it led, the longest-standing other leads."""
+        """Removes a member, pending or not. If it was the leader, the oldest remaining member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._unlearn(member)
@@ -243,14 +250,17 @@ class ClassicGroup:
         self.awaiting_join.discard(member_id)
 
     def speak(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
-        """The member knows these protocols from now on."""
+        """Replaces the member's protocols."""
         if protocols != member.protocols:
             self._unlearn(member)
             member.protocols = protocols
             self.speakers.update(member.protocol_names)
 
     def _unlearn(self, member: Member) -> None:
-        """Counts the member's protocols no more. Nothing is left of a name that nobody knows: the next may be new."""
+        """Removes the member's protocols from the count.
+
+        A name without members is deleted: clients can send new names without limit.
+        """
         names = member.protocol_names
         self.speakers.subtract(names)
         for name in names:
@@ -258,21 +268,21 @@ class ClassicGroup:
                 del self.speakers[name]
 
     def park_join(self, member: Member, parked: Hashable) -> None:
-        """The member's join waits for its answer under that name."""
+        """Notes that the member's join is parked under the key ``parked``."""
         member.parked_join = parked
         self.awaiting_join.add(member.member_id)
 
     def take_join(self, member: Member) -> Hashable | None:
-        """The name under which the member's join waited, if it did; it waits no more."""
+        """Removes and returns the key of the member's parked join; None if no join is parked."""
         parked, member.parked_join = member.parked_join, None
         self.awaiting_join.discard(member.member_id)
         return parked
 
     def replace_static(self, new: Member) -> None:
-        """Lets a static member go on under a new id.
+        """Replaces a static member by ``new``, the same member under a new id.
 
-        The old id stays among the pending syncs if it was: as in Kafka, a static member that was away when its
-        generation started, and comes back in it, causes one more rebalance when the sync timeout is over.
+        An old id among the pending syncs stays there. So, as in Kafka, a static member that was absent at the start of
+        a generation and rejoins during it causes one more rebalance when the sync timeout ends.
         """
         old = self.members.pop(self.static_members[new.group_instance_id or ""])
         self._unlearn(old)
@@ -283,14 +293,14 @@ class ClassicGroup:
         self.static_members[new.group_instance_id or ""] = new.member_id
 
     def members_with(self, new: Member) -> dict[str, Member]:
-        """The members as they are when the static member of this instance has come back as ``new``."""
+        """Returns the members after the static member of this instance has rejoined as ``new``."""
         members = dict(self.members)
         del members[self.static_members[new.group_instance_id or ""]]
         members[new.member_id] = new
         return members
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """none, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Returns none, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -308,7 +318,10 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """If the leader has not joined, one that has takes over; False when there is none to lead."""
+        """Makes the first member with a parked join the leader if the leader has not joined.
+
+        Returns False if there is no leader or no member has joined.
+        """
         if self.leader is None:
             return False
         if self.members[self.leader].parked_join is not None:
@@ -320,7 +333,7 @@ class ClassicGroup:
         return False
 
     def joined_members(self, pace: Pace) -> Generator[None, None, list[JoinedMember]]:
-        """What the leader is told."""
+        """Returns the list of members for the leader's response."""
         joined = []
         for member in self.members.values():
             joined.append(JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol)))
@@ -331,20 +344,24 @@ class ClassicGroup:
     # --- protocols --------------------------------------------------------------------------------------------
 
     def select_protocol(self, pace: Pace) -> Generator[None, None, str]:
-        """The vote: of the protocols all support, each member names its first; ties as Java's HashMap has them."""
-        one = next(iter(self.members.values()))  # all know what is looked for: to ask one of them is enough
+        """Returns the protocol with the most votes.
+
+        Each member votes for the first of its protocols that all members support. Of names with equal votes, the
+        first in the order of Java's HashMap wins.
+        """
+        one = next(iter(self.members.values()))  # any member has every protocol that all members support
         candidates = {name for name in one.protocol_names if self.speakers[name] == len(self.members)}
         return (yield from _elected(self.members.values(), candidates, pace))
 
     def select_protocol_with(self, new: Member, pace: Pace) -> Generator[None, None, str]:
-        """The vote if the static member of this instance comes back as ``new``."""
+        """Returns the protocol with the most votes if the static member of this instance rejoins as ``new``."""
         before = self.members[self.static_members[new.group_instance_id or ""]].protocol_names
         others = len(self.members) - 1
         candidates = {name for name in new.protocol_names if self.speakers[name] - (name in before) == others}
         return (yield from _elected(self.members_with(new).values(), candidates, pace))
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """Whether a member that speaks these can be in the group together with those who are."""
+        """Whether a member with these protocols can join the current members."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -352,7 +369,7 @@ class ClassicGroup:
         return any(self.speakers[name] == len(self.members) for name, _ in protocols)
 
     def read_subscriptions(self, pace: Pace) -> Generator[None, None, None]:
-        """Finds the topics that the members of a consumer group read; None where that cannot be told."""
+        """Sets ``subscribed_topics`` to the topics of a consumer group's members, or None if they are unknown."""
         self.subscribed_topics = None
         if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
             return
@@ -361,7 +378,7 @@ class ClassicGroup:
         try:
             for member in self.members.values():
                 metadata = member.metadata(self.protocol)
-                if metadata != last:  # most members of a group say the same
+                if metadata != last:  # most members of a group have equal metadata
                     yield from topics_in_steps(metadata, topics, pace)
                     last = metadata
                 if pace.spend(member.scan_work):
@@ -371,7 +388,7 @@ class ClassicGroup:
         self.subscribed_topics = frozenset(topics)
 
     def reads(self, topic: str) -> bool:
-        """Whether the topic counts as subscribed; where a consumer group's topics cannot be told, all do."""
+        """Whether the group subscribes to the topic. True for every topic if a consumer group's topics are unknown."""
         return self.is_consumer_group if self.subscribed_topics is None else topic in self.subscribed_topics
 
 
@@ -386,6 +403,6 @@ def _elected(members: Iterable[Member], candidates: Collection[str], pace: Pace)
 
 
 def _bucket(name: str) -> int:
-    """Where a small java.util.HashMap keeps a string."""
+    """Returns the bucket of a string in a java.util.HashMap of 16 buckets."""
     value = java_string_hash(name) & 0xFFFFFFFF
     return (value ^ value >> 16) & 15

@@ -1,15 +1,15 @@
-"""The classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup and their timeouts, on the groups of one shard.
+"""The classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup and their timeouts, for the groups of one shard.
 
 Rules (state table: groups/classic)
-* A JoinGroup that starts or joins a rebalance is parked until the rebalance completes; a SyncGroup until the
-  leader's has come and is in the log.
-* Three timers a group: ``join`` (the initial delay, or the rebalance timeout), ``sync`` (who has joined must sync
-  within the rebalance timeout), and ``session`` for each member.
-* A session is renewed by moving its deadline; its timer, when it fires early, is set again.
-* What comes too late for a rebalance is dropped and must join anew; static members keep their place until their
-  session or the sync timeout ends.
-* What has to do with all members of a group is done in steps. The shard handles nothing else until the last one.
-* What a record tells of a group changes when the record is replayed (``ClassicGroup.replay``), not in a handler.
+* A JoinGroup that starts or joins a rebalance is parked until the rebalance completes. A SyncGroup is parked until
+  the leader's SyncGroup has arrived and its record is in the log.
+* Timers: ``join`` for a group (the initial delay or the rebalance timeout), ``sync`` for a group (a joined member must
+  sync within the rebalance timeout) and ``session`` for each member.
+* A heartbeat moves the deadline of a session. A timer that fires before the deadline is set again.
+* A member that misses the rebalance timeout is removed and must join again. A static member stays until its session
+  or the sync timeout ends.
+* Work on all members of a group is done in steps. The shard handles nothing else until the last step.
+* The state that is in a group's record changes in ``ClassicGroup.replay``, not in a handler.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ JOIN, SYNC, SESSION = "join", "sync", "session"
 
 
 class Membership:
-    """Handles membership requests and timers for ``groups``, which it shares with the shard."""
+    """Handles membership requests and timers for ``groups``. The shard uses the same dict."""
 
     def __init__(self, config: GroupConfig, groups: dict[str, ClassicGroup]) -> None:
         self._config = config
         self._groups = groups
         self._parked = 0
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
-        """How many bytes of records a batch takes."""
+        """Returns the largest number of bytes of records in a batch."""
         self.pace = Pace()
-        """How far the request at hand has got in its step."""
+        """The work that the current request has done in its step."""
 
     # --- JoinGroup --------------------------------------------------------------------------------------------
 
@@ -77,13 +77,13 @@ class Membership:
         else:
             yield from self._join_new(now_ms, group, request, out)
         if is_new_group and not out.records:
-            # The group is written down, its members are not before they have a plan.
+            # The group is in the log from now on, its members only when they have an assignment.
             empty = GroupMetadata("", 0, None, None, now_ms)
             out.records.append(Record(group_key(group.group_id), group_value(empty)))
         return out
 
     def refuse_join(self, request: JoinGroup) -> ErrorCode:
-        """What is wrong with a request whatever group it is for."""
+        """Returns the error of a request that no group accepts, or none."""
         if not request.group_id:
             return ErrorCode.invalid_group_id
         config = self._config
@@ -95,7 +95,7 @@ class Membership:
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         limit = self._config.group_max_size
         if group.state is State.PREPARING_REBALANCE:
-            # Who is waiting already may stay; of the others, so many as still fit: the last to rejoin are left out.
+            # Members with a parked join stay. Others fill the free places in the order in which they rejoin.
             member = group.members.get(member_id)
             return (member is not None and member.parked_join is not None) or len(group.awaiting_join) < limit
         if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
@@ -110,7 +110,8 @@ class Membership:
             else:
                 yield from self._add(now_ms, group, member_id, request, out)
         elif request.requires_known_member_id:
-            # Only who shows that it received its id becomes a member: else every retry would leave one behind.
+            # A client becomes a member when it joins with the id it received. Otherwise each retry of a first join
+            # would leave a dead member.
             group.pending_joins.add(member_id)
             out.effects.append(SetTimer((SESSION, group.group_id, member_id), now_ms + request.session_timeout_ms))
             out.reply = JoinGroupReply(ErrorCode.member_id_required, member_id=member_id)
@@ -120,7 +121,7 @@ class Membership:
     def _join_known(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
         member_id = request.member_id
         if member_id in group.pending_joins:
-            if request.group_instance_id is not None:  # static members are never told an id to come back with
+            if request.group_instance_id is not None:  # a static member never gets MEMBER_ID_REQUIRED
                 out.reply = JoinGroupReply(ErrorCode.unknown_server_error)
                 return
             yield from self._add(now_ms, group, member_id, request, out)
@@ -135,8 +136,8 @@ class Membership:
         is_leader = group.leader == member_id
         unchanged = member.protocols == request.protocols
         if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
-            # It has not got our reply, or nothing changed for it: it may go on to sync with this generation.
-            # A leader that joins a Stable group wants a new assignment, e.g. as partitions were added.
+            # The response was lost, or nothing has changed for the member: it can sync in this generation.
+            # A leader that joins a Stable group requests a new assignment, e.g. because partitions were added.
             out.reply = yield from self._joined(group, member_id)
             return
         self._update(group, member, request, out)
@@ -166,7 +167,7 @@ class Membership:
         group.speak(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
-        # An earlier join of the same member, given up by it: nobody waits for that answer any more.
+        # The member has abandoned its earlier join and does not wait for that response.
         again = JoinGroupReply(ErrorCode.rebalance_in_progress, member_id=member.member_id)
         self._answer_join(group, member, again, out)
         group.park_join(member, self._park(JOIN, group, out))
@@ -186,7 +187,7 @@ class Membership:
         self._renew(group, member, now_ms + old.session_timeout_ms, out)
         group.park_join(member, self._park(JOIN, group, out))
         if group.state is State.COMPLETING_REBALANCE:
-            # The leader may be assigning to the old id just now.
+            # The leader's next assignment may name the old id.
             yield from self._prepare_rebalance(now_ms, group, out)
         else:
             yield from self._rebalance_or_complete(now_ms, group, out)
@@ -194,7 +195,7 @@ class Membership:
     def _return_static(
         self, now_ms: int, group: ClassicGroup, member: Member, request: JoinGroup, out: Result
     ) -> Iterator[None]:
-        """The assignment of a Stable group still fits: the new id is written down, and the others notice nothing."""
+        """Writes the new id to the log. The group stays Stable: its assignment is still valid."""
         old = group.members[group.static_members[request.group_instance_id or ""]]
         change = yield from return_record(group, member, self.pace)
         if most_bytes(change) > self.batch_bytes():
@@ -211,7 +212,7 @@ class Membership:
             leader=group.leader or "",
             member_id=member.member_id,
         )
-        if was_leader and request.can_skip_assignment:  # else, told the old id of the leader, it only syncs
+        if was_leader and request.can_skip_assignment:  # else the old leader id in the reply makes it only sync
             reply.skip_assignment, reply.leader = True, member.member_id
             reply.members = joined = []
             for row in change.decoded.value.members if change.decoded.value else ():
@@ -238,7 +239,7 @@ class Membership:
             yield from self._complete_if_all_joined(now_ms, group, out)
 
     def _complete_if_all_joined(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
-        # The first rebalance of an empty group always waits out its delay.
+        # The first rebalance of an Empty group always waits for its whole delay.
         if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.all_joined:
             yield from self._complete_join(now_ms, group, out)
 
@@ -274,7 +275,7 @@ class Membership:
             if self.pace.spend(member.scan_work):
                 yield
         if not group.elect_joined_leader() and group.members:
-            # Only static members that are away: wait until they come back or their sessions end.
+            # All members are static and absent: wait until they rejoin or their sessions end.
             out.effects.append(SetTimer((JOIN, group.group_id), now_ms + group.rebalance_timeout_ms))
             return
         if not group.members:
@@ -291,7 +292,7 @@ class Membership:
         out.effects.append(SetTimer((SYNC, group.group_id), now_ms + group.rebalance_timeout_ms))
 
     def _remove(self, now_ms: int, group: ClassicGroup, member: Member, out: Result) -> Iterator[None]:
-        """A member is gone for good; the others rebalance."""
+        """Removes a member and starts a rebalance of the others."""
         self._forget(group, member, out)
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
             yield from self._prepare_rebalance(now_ms, group, out)
@@ -299,7 +300,7 @@ class Membership:
             yield from self._complete_join(now_ms, group, out)
 
     def _forget(self, group: ClassicGroup, member: Member, out: Result) -> None:
-        # It may be alive and waiting: then it joins anew.
+        # The client may still wait for a response; with this error it joins again.
         self._answer_join(group, member, JoinGroupReply(ErrorCode.unknown_member_id), out)
         self._answer_sync(member, SyncGroupReply(ErrorCode.unknown_member_id), out)
         group.remove(member.member_id)
@@ -337,7 +338,7 @@ class Membership:
                 if self.pace.spend(_ANSWER_WORK):
                     yield None
             if fits:
-                out.records.append(change)  # when it is replayed, the group is Stable
+                out.records.append(change)  # its replay makes the group Stable
             else:
                 yield from self._prepare_rebalance(now_ms, group, out)
         return out
@@ -403,7 +404,7 @@ class Membership:
 
     def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: Result) -> ErrorCode:
         member_id = leaving.member_id
-        if not member_id:  # an administrator names static members by their instance alone
+        if not member_id:  # an administrator's request has only the instance id of a static member
             member_id = group.static_members.get(leaving.group_instance_id or "", "")
             if not member_id:
                 return ErrorCode.unknown_member_id
@@ -427,7 +428,7 @@ class Membership:
             return out
         delay = group.initial_delay_ms
         if delay is not None and group.new_member_added and group.initial_remaining_ms:
-            # Somebody came during the last wait: others may follow.
+            # A member joined during the last delay: others may follow.
             group.new_member_added = False
             next_delay = min(self._config.group_initial_rebalance_delay_ms, group.initial_remaining_ms)
             group.initial_delay_ms = next_delay
@@ -438,13 +439,13 @@ class Membership:
         return out
 
     def on_sync_timer(self, now_ms: int, group: ClassicGroup) -> Steps:
-        """Who joined this generation but never synced is dropped."""
+        """Removes the members that joined this generation and did not sync."""
         out = Result()
         self.pace = Pace()
         if group.state in (State.COMPLETING_REBALANCE, State.STABLE) and group.pending_syncs:
             for member_id in list(group.pending_syncs):
                 member = group.members.get(member_id)
-                if member is not None:  # else a static member came back under a new id
+                if member is not None:  # None: a static member rejoined under a new id
                     self._forget(group, member, out)
                 if self.pace.spend(_ANSWER_WORK + (0 if member is None else member.scan_work)):
                     yield None
@@ -470,7 +471,7 @@ class Membership:
         return out
 
     def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
-        """Every member gets a full session to find us."""
+        """Gives every member a full session timeout to find this coordinator."""
         self.pace = Pace()
         for group in list(self._groups.values()):
             yield from group.read_subscriptions(self.pace)
@@ -484,7 +485,7 @@ class Membership:
                 yield
 
     def renew_session(self, now_ms: int, group: ClassicGroup, member_id: str, out: Result) -> None:
-        """A sign of life."""
+        """Renews the session of a member, if the group has it."""
         member = group.members.get(member_id)
         if member is not None:
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
@@ -498,7 +499,10 @@ class Membership:
     # --- groups that change sides -----------------------------------------------------------------------------
 
     def dissolve(self, group: ClassicGroup, out: Result, pace: Pace) -> Iterator[None]:
-        """The group goes on as a KIP-848 group: who waits joins again, and finds it."""
+        """Answers the parked requests and cancels the timers of a group that becomes a KIP-848 group.
+
+        The members join again and become members of the KIP-848 group.
+        """
         for member in group.members.values():
             again = ErrorCode.rebalance_in_progress
             self._answer_join(group, member, JoinGroupReply(again, member_id=member.member_id), out)
@@ -512,7 +516,10 @@ class Membership:
         out.effects += [CancelTimer((JOIN, group.group_id)), CancelTimer((SYNC, group.group_id))]
 
     def adopt(self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result, pace: Pace) -> Iterator[None]:
-        """A Stable group that was a KIP-848 group until now, and is among the groups when its record is replayed."""
+        """Starts the sessions of a Stable group that was a KIP-848 group.
+
+        The replay of its record adds it to the groups.
+        """
         self.pace = pace
         for member in group.members.values():
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
@@ -543,7 +550,7 @@ class Membership:
 
 
 _ANSWER_WORK = 3
-"""An answer and a timer, in elements of a step."""
+"""The work of one answer and one timer, in elements of a step."""
 
 
 def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupReply:

@@ -1,4 +1,4 @@
-"""The record of a classic group in ``__consumer_offsets``: made some members at a time, replayed without being read."""
+"""The record of a classic group in ``__consumer_offsets``: packed in steps, and replayed without a decode."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from odradek.groups.classic import ClassicGroup, Member
 
 
 class ClassicChange(Record):
-    """A record that is known decoded, as it was made here: replaying it need not read its bytes.
+    """A record with its decoded form, so that a replay does not read its bytes.
 
-    With it comes what the log does not keep: ``returned``, a static member under its new id, or ``converted``, the
-    whole group where it was a KIP-848 group until now.
+    It also has state that is not in the log: ``returned`` is a static member under its new id. ``converted`` is the
+    whole group if it was a KIP-848 group before this record.
     """
 
     __slots__ = ("converted", "decoded", "returned")
@@ -36,19 +36,19 @@ class ClassicChange(Record):
 
 
 def group_record(group: ClassicGroup, pace: Pace) -> Generator[None, None, ClassicChange]:
-    """The group as it is."""
+    """Returns the record of the group's current state."""
     rows = ((member, member.assignment) for member in group.members.values())
     return (yield from _record(group, rows, group.leader, pace))
 
 
 def plan_record(group: ClassicGroup, plan: Mapping[str, bytes], pace: Pace) -> Generator[None, None, ClassicChange]:
-    """The group with its leader's plan. A member that the plan leaves out gets nothing."""
+    """Returns the record of the group with its leader's plan. A member without an entry gets an empty assignment."""
     rows = ((member, plan.get(member.member_id, b"")) for member in group.members.values())
     return (yield from _record(group, rows, group.leader, pace))
 
 
 def return_record(group: ClassicGroup, returned: Member, pace: Pace) -> Generator[None, None, ClassicChange]:
-    """The group as it is when a static member has come back under a new id."""
+    """Returns the record of the group after a static member has rejoined under a new id."""
     before = group.static_members[returned.group_instance_id or ""]
     rows = ((member, member.assignment) for member in group.members_with(returned).values())
     leader = returned.member_id if group.leader == before else group.leader
@@ -58,7 +58,7 @@ def return_record(group: ClassicGroup, returned: Member, pace: Pace) -> Generato
 
 
 def empty_record(group: ClassicGroup, now_ms: int) -> ClassicChange:
-    """The group in a generation without members."""
+    """Returns the record of the group's next generation, which has no members."""
     value = GroupMetadata(group.protocol_type or "", group.generation + 1, None, None, now_ms)
     return ClassicChange(group_key(group.group_id), group_value(value), GroupRecord(GroupKey(group.group_id), value))
 

@@ -1,8 +1,8 @@
-"""Commits of the same partitions over and over: what stays the same from one to the next is made once.
+"""Repeated commits of the same partitions: the constant parts of their records are packed once.
 
-A ``CommitPlan`` holds what a commit's records have besides offset, leader epoch and time, packed as they stand in a
-batch. ``PlannedCommits`` are requests of one plan that came together, ``CommitBlock`` the records they become: equal,
-byte for byte, to those that ``Offsets.handle_commit`` makes of each (held by a property test).
+A ``CommitPlan`` has all of a commit's records except offset, leader epoch and time, packed as in a batch.
+``PlannedCommits`` are requests of one plan that arrived together. A ``CommitBlock`` has their records: byte for byte
+those that ``Offsets.handle_commit`` makes for each request (a property test checks this).
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from odradek.core.varints import uvarint
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
 
 COMMITTED = OffsetCommitReply()
-"""The reply to commits of which every partition was taken."""
+"""The reply to a commit without a failed partition."""
 
 _OFFSET_AND_EPOCH = struct.Struct(">qi").pack
-_METADATA_AT = 14  # behind version, offset, leader epoch
-DELTA_STEPS = (64, 8192, 1 << 20)  # from here on, an offset delta takes a byte more
-DELTA_BYTES = 10  # what an offset delta and the length of a record take at most
+_METADATA_AT = 14  # after version, offset, leader epoch
+DELTA_STEPS = (64, 8192, 1 << 20)  # from each of these numbers on, an offset delta has one byte more
+DELTA_BYTES = 10  # the largest size of an offset delta and a record's length together
 STEP_PARTITIONS = 500
-_TOPIC_ROWS = 4  # a topic takes as much time as so many of its partitions
+_TOPIC_ROWS = 4  # a topic takes as much time as this number of partitions
 
 _deltas: list[bytes] = []
 
 
 def _varint(value: int) -> bytes:
-    """A number that is not negative, as a zigzag varint."""
+    """Returns a number that is not negative as a zigzag varint."""
     return uvarint(value << 1)
 
 
 def offset_deltas(first: int, end: int) -> list[bytes]:
-    """The offset deltas of a batch's records ``first`` to ``end``; made once, as far as any batch went."""
+    """Returns the offset deltas of a batch's records ``first`` to ``end`` from a cache of the longest batch so far."""
     if end > len(_deltas):
         _deltas.extend(_varint(number) for number in range(len(_deltas), max(end, 1024)))
     return _deltas[first:end]
 
 
 class _Rows(Sequence[PartitionCommit]):
-    """The rows of a plan's topic. Offsets and epochs differ from commit to commit, so these say nothing of them."""
+    """The rows of a plan's topic, with offset 0 and leader epoch -1: these differ between commits."""
 
     __slots__ = ("_metadatas", "_partitions")
 
@@ -64,9 +64,10 @@ class _Rows(Sequence[PartitionCommit]):
 
 
 class CommitPlan:
-    """``request`` is one commit of the plan; of another, only offsets and leader epochs may differ.
+    """The constant parts of the records of repeated commits.
 
-    It may not carry a retention time, and its metadata is not too long.
+    ``request`` is one commit of the plan. Other commits of the plan differ only in offsets and leader epochs. The
+    request has no retention time, and its metadata is not too long.
     """
 
     __slots__ = (
@@ -84,28 +85,28 @@ class CommitPlan:
 
     def __init__(self, request: OffsetCommit) -> None:
         self.keys: list[tuple[str, list[int], list[str], bytes | None]] = []
-        self.middles: list[bytes] = []  # what stands in each record between its offset delta and the offset committed
+        self.middles: list[bytes] = []  # the bytes of each record between its offset delta and the committed offset
         self._tail_ends: list[tuple[bytes, bytes]] = []
-        self._sizes: list[int] = []  # of each record, without its length, its offset delta
+        self._sizes: list[int] = []  # of each record, without its length and its offset delta
         self._heads: dict[int, list[bytes]] = {}
         self._tails: list[bytes] = []
         self._tails_ms: int | None = None
         self.count = 0
-        """The partitions of one commit."""
+        """The number of partitions of one commit."""
         self._topics: list[TopicCommit] = []
         self.request = replace(request, topics=self._topics)
         for topic, topic_id, rows in request.topics:
             self.add(topic, topic_id, rows)
 
     def add(self, topic: str, topic_id: bytes | None, rows: Sequence[PartitionCommit]) -> int:
-        """Plans for more partitions; returns the bytes that their records take at most.
+        """Adds partitions to the plan and returns the largest size of their records in bytes.
 
-        What depends on metadata alone is made once and shared.
+        Partitions with equal metadata share the packed parts that depend only on the metadata.
         """
         partitions = [row[0] for row in rows]
         metadatas = [row[3] or "" for row in rows]
         last = self.keys[-1] if self.keys else None
-        if last is not None and last[0] == topic and last[3] == topic_id:  # more of the same: its rows grow with it
+        if last is not None and last[0] == topic and last[3] == topic_id:  # the topic's ``_Rows`` share these lists
             last[1].extend(partitions)
             last[2].extend(metadatas)
         else:
@@ -128,11 +129,11 @@ class CommitPlan:
 
     @property
     def most_bytes(self) -> int:
-        """The records of one commit take no more than this in a batch."""
+        """The largest size of the records of one commit in a batch."""
         return sum(self._sizes) + DELTA_BYTES * self.count
 
     def heads(self, delta_bytes: int) -> list[bytes]:
-        """What stands in front of each record's offset delta, when that takes so many bytes."""
+        """Returns the bytes of each record before its offset delta, for an offset delta of ``delta_bytes``."""
         made = self._heads.get(delta_bytes)
         if made is None:
             of_size = {size: _varint(size + delta_bytes) + b"\0\0" for size in set(self._sizes)}
@@ -140,7 +141,7 @@ class CommitPlan:
         return made
 
     def tails(self, now_ms: int) -> list[bytes]:
-        """What stands behind each record's leader epoch, for commits made at ``now_ms``."""
+        """Returns the bytes of each record after its leader epoch, for commits at ``now_ms``."""
         if now_ms != self._tails_ms:
             time = now_ms.to_bytes(8, "big", signed=True)
             made = {ends: ends[0] + time + ends[1] for ends in set(self._tail_ends)}
@@ -150,14 +151,17 @@ class CommitPlan:
 
 
 def _value_parts(metadata: str, topic_id: bytes | None) -> tuple[bytes, tuple[bytes, bytes], int]:
-    """Of a record's value: its length and version, what stands around the time of the commit, and the bytes between."""
+    """Returns three parts of a record's value.
+
+    These are its length and version, the bytes before and after the commit time, and the size without the version.
+    """
     value = offset_value(OffsetCommitValue(0, 0, metadata, 0, -1, topic_id))
     time_at = _METADATA_AT + 1 + len(value) - len(offset_value(OffsetCommitValue(0, 0, "", 0, -1, topic_id)))
     return _varint(len(value)) + value[:2], (value[_METADATA_AT:time_at], value[time_at + 8 :] + b"\0"), len(value) - 2
 
 
 def parts_of(request: OffsetCommit) -> Iterator[OffsetCommit]:
-    """A commit of many partitions as several, of a few each."""
+    """Yields a commit of many partitions as several commits of a few partitions each."""
     topics: list[TopicCommit] = []
     left = STEP_PARTITIONS
     for topic, topic_id, rows in request.topics:
@@ -173,7 +177,7 @@ def parts_of(request: OffsetCommit) -> Iterator[OffsetCommit]:
 
 
 class PlannedCommits:
-    """Commits of one plan that came one behind the other; ``offsets`` has ``plan.count`` for each of them, in order."""
+    """Successive commits of one plan; ``offsets`` has ``plan.count`` offsets for each of them, in order."""
 
     __slots__ = ("leader_epochs", "offsets", "plan")
     batched: ClassVar[bool] = True
@@ -181,7 +185,7 @@ class PlannedCommits:
     def __init__(self, plan: CommitPlan, offsets: Sequence[int], leader_epochs: Sequence[int] | None) -> None:
         self.plan = plan
         self.offsets = offsets
-        self.leader_epochs = leader_epochs  # None: not known
+        self.leader_epochs = leader_epochs  # None: unknown
 
     def failed(self, error: ErrorCode) -> OffsetCommitReply:
         return self.plan.request.failed(error)
@@ -212,7 +216,7 @@ class CommitBlock:
 
     @property
     def last(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Offsets and leader epochs of the last commit: those that hold in the end."""
+        """Offsets and leader epochs of the last commit, which replaces the others."""
         return self._offsets[-self.plan.count :], self._epochs[-self.plan.count :]
 
     def records(self) -> list[Record]:
@@ -251,7 +255,7 @@ class CommitBlock:
 
 
 def _cycle(items: list[bytes], start: int, end: int) -> list[bytes]:
-    """Elements ``start`` to ``end`` of ``items`` repeated without end."""
+    """Returns elements ``start`` to ``end`` of the endless repetition of ``items``."""
     count = len(items)
     first = start // count
     return (items * (-(-end // count) - first))[start - first * count : end - first * count]

@@ -1,8 +1,8 @@
-"""Runs of commits in ``__consumer_offsets``: of millions of them, those that were overtaken cost little at a load.
+"""Runs of commits in ``__consumer_offsets``, which a load replays without a decode of each record.
 
-Most records there are commits that look alike: one layout, other offsets. Such a run is cut by one compiled ``struct``
-over and over, what is constant in it is compared and never taken apart, and of each group, topic and partition only
-the last commit becomes an object (``GroupShard.replay_commits``). Every other record is replayed by itself.
+Most records of the topic are commits with the same layout and different offsets. One compiled ``struct`` cuts all
+records of such a run. The constant parts are compared, not decoded. Only the last commit of each group, topic and
+partition becomes an object (``GroupShard.replay_commits``). Every other record is replayed separately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.groups.shard import GroupShard
 log = logging.getLogger("odradek.broker")
 
 ROWS_AT_ONCE = 2000
-"""So many commits are replayed between two yields: about a millisecond's work."""
+"""The number of commits that are replayed between two yields: about one millisecond of work."""
 PENDING_AT_MOST = 20_000
 MAX_SHAPES = 1000
 
@@ -29,16 +29,17 @@ _PARTITION = struct.Struct(">i").unpack
 _INT16 = struct.Struct(">h").unpack_from
 _COMMIT_KEY = b"\x00\x01"
 _VALUE_4 = b"\x00\x04"
-_NO_TOPIC_ID = b"\x00\x00"  # no tagged field, no header
+_NO_TOPIC_ID = b"\x00\x00"  # no tagged field, no record header
 _TOPIC_ID = b"\x01\x00\x10"
 
 Cut = tuple[bytes, ...]
-"""head, offset delta, key length, key up to the partition, nothing, partition, value length and version, offset and
-leader epoch, metadata, time, rest: what is at even places is the same within a run."""
+"""The parts of a record: head, offset delta, key length, key before the partition, an empty part, partition, value
+length and version, offset and leader epoch, metadata, time, rest. The parts with even numbers (from 0) are equal within
+a run."""
 
 
 class Shape(NamedTuple):
-    """A layout that records of a log have, and what is the same in all of them."""
+    """The layout of the records of a run, and the parts that are equal in all of them."""
 
     cut: struct.Struct
     same: Cut
@@ -46,7 +47,7 @@ class Shape(NamedTuple):
 
 
 class CommitRuns:
-    """Those of one log; a ``coordinator.loader.Runs``. ``replay`` takes in one record by itself, and never raises."""
+    """The runs of one log; a ``coordinator.loader.Runs``. ``replay`` replays one record and never raises."""
 
     def __init__(self, machine: GroupShard, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._machine = machine
@@ -64,7 +65,10 @@ class CommitRuns:
         return self._pending_count > PENDING_AT_MOST
 
     def take(self, payload: bytes | mmap, at: int, most: int) -> tuple[int, int]:
-        """(records taken, position behind them) of a run of plain commits; none where ``at`` stands no such."""
+        """Reads a run of plain commits from ``at``, at most ``most`` records.
+
+        Returns the number of records and the position after them; 0 records if no plain commit starts at ``at``.
+        """
         known = self._shapes.get(payload[at : at + 4])
         if known is not None:
             taken = self._cut(known, payload, at, most)
@@ -93,7 +97,7 @@ class CommitRuns:
                 break
             if prefix != last:
                 if not prefix.startswith(_COMMIT_KEY):
-                    break  # of another kind, though it is laid out alike
+                    break  # another kind of record with the same layout
                 self._pending_count += len(rows) - before
                 last = prefix
                 found = pending.get(prefix)
@@ -105,7 +109,7 @@ class CommitRuns:
         return taken
 
     def drain(self) -> Generator[None, Any, None]:
-        """Replays the last commit of each partition that was seen since the last time."""
+        """Replays the last commit of each partition since the last drain."""
         pending, self._pending, self._pending_count = self._pending, {}, 0
         done = 0
         for prefix, rows in pending.items():
@@ -133,12 +137,12 @@ class CommitRuns:
         try:
             self._machine.replay_commits(*names, commits)
         except Exception:
-            log.exception("%s: the commits of %s for %s cannot be taken in together", self._name, *names)
+            log.exception("%s: the commits of group %s for topic %s cannot be replayed together", self._name, *names)
             for partition, record in rows.items():
                 self._replay(-1, prefix + partition, _value(record))
 
     def _names_in(self, prefix: bytes) -> tuple[str, str] | None:
-        """Group and topic of a key; None where it cannot be read."""
+        """Returns group and topic of a key, or None if the key is malformed."""
         if prefix not in self._names:
             if len(self._names) > PENDING_AT_MOST:
                 self._names.clear()
@@ -165,7 +169,7 @@ class CommitRuns:
 
 
 def _value(record: Cut) -> bytes | None:
-    """The value of a record that was cut."""
+    """Returns the value of a record from its parts."""
     return b"".join((record[6][-2:], *record[7:10], record[10][:-1])) if record[7] else None
 
 
@@ -181,7 +185,7 @@ def _read_names(prefix: bytes) -> tuple[str, str] | None:
 
 
 def shape_of(payload: bytes | mmap, at: int) -> Shape | None:
-    """The layout of the commit at ``at``; None where no commit in its usual form stands there."""
+    """Returns the layout of the commit at ``at``, or None if no commit in the usual form starts there."""
     try:
         places = _places(payload, at)
     except IndexError:
@@ -194,7 +198,7 @@ def shape_of(payload: bytes | mmap, at: int) -> Shape | None:
 
 
 def _places(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:
-    """Where each part of a ``Cut`` ends."""
+    """Returns the end of each part of a ``Cut``, or None if the record is not a plain commit."""
     size, at = _length(payload, start)
     end = at + size
     at = _behind_varint(payload, at + 1)
@@ -226,7 +230,7 @@ def _places(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:
 
 
 def _length(payload: bytes | mmap, at: int) -> tuple[int, int]:
-    """A zigzag length of up to two bytes, and the position behind it; IndexError for any other."""
+    """Returns a zigzag length of one or two bytes and the position after it. Raises IndexError for any other."""
     first = payload[at]
     if first & 1:
         raise IndexError(at)

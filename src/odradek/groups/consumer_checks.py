@@ -1,4 +1,4 @@
-"""What is wrong with a ConsumerGroupHeartbeat by itself, or as its member is not who it says or not in its epoch."""
+"""Checks of a ConsumerGroupHeartbeat: its fields, the identity of its member, the member epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC
 from odradek.groups.consumer_messages import ConsumerHeartbeat
 
 MAX_NAMES = 10_000
-"""Topics that a member may name: more than a broker here can have."""
+"""The largest number of topic names in a heartbeat: more than a broker of Odradek can have."""
 
 
 def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:
@@ -36,7 +36,7 @@ def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:
     elif epoch < LEAVE_STATIC_EPOCH:
         raise KafkaError(ErrorCode.invalid_request, "MemberEpoch is invalid.")
     if request.topics is not None and len(request.topics) > MAX_NAMES:
-        text = f"SubscribedTopicNames has {len(request.topics)} names. At most {MAX_NAMES} are taken."
+        text = f"SubscribedTopicNames has {len(request.topics)} names; the limit is {MAX_NAMES}."
         raise KafkaError(ErrorCode.invalid_request, text)
     if request.assignor is not None and request.assignor not in known:
         raise KafkaError(
@@ -46,7 +46,7 @@ def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:
 
 
 def identified(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    """Returns the member of a request. Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
     if instance_id is None:
         return group.member(member_id)
     member = group.static_member(instance_id)
@@ -61,7 +61,10 @@ def identified(group: ConsumerGroup, member_id: str, instance_id: str | None) ->
 
 
 def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
-    """Its epoch, or the one before it as the reply may have been lost. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+    """Accepts the member's epoch, and its previous epoch because the reply with the new one may have been lost.
+
+    Raises KafkaError (FENCED_MEMBER_EPOCH).
+    """
     said, known = request.member_epoch, member.epoch
     if said == known or (said < known and said == member.previous_epoch and member.owns_only(request.owned)):
         return
@@ -73,6 +76,6 @@ def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
 
 
 def check_size(records: Iterable[Record], limit: int) -> None:
-    """Raises KafkaError (UNKNOWN_SERVER_ERROR, without words as in Kafka) where no batch takes a request's records."""
+    """Raises KafkaError (UNKNOWN_SERVER_ERROR, without a message as in Kafka) if the records do not fit in a batch."""
     if sum(map(most_bytes, records)) > limit:
         raise KafkaError(ErrorCode.unknown_server_error)

@@ -1,8 +1,8 @@
-"""Classic members inside a KIP-848 group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, served from its state.
+"""Classic members of a KIP-848 group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup on the group's state.
 
-A JoinGroup is a heartbeat with a subscription: it is answered at once with the epoch the member reaches, and no list of
-members, as nobody leads. SyncGroup fetches the assignment. Heartbeat tells to join again when there is a newer target,
-something to give up, or something to get.
+A JoinGroup is handled like a heartbeat with a subscription. The reply is immediate and has the epoch that the member
+reaches. It has no list of members, because the group has no leader. SyncGroup returns the assignment. Heartbeat returns
+REBALANCE_IN_PROGRESS if there is a newer target assignment, a partition to revoke, or a new partition to take.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from odradek.groups.messages import (
 
 
 class ClassicMembers:
-    """Handles requests of the classic protocol that are for KIP-848 groups with members."""
+    """Handles requests of the classic protocol to KIP-848 groups with members."""
 
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership
@@ -105,14 +105,14 @@ class ClassicMembers:
         instance_id = request.group_instance_id
         if instance_id is None:
             return group.members.get(member_id) or ConsumerMember(member_id)
-        if request.member_id:  # it says that it is a member
+        if request.member_id:  # the client is a member already
             return identified(group, member_id, instance_id)
         if holder is None:
             return ConsumerMember(member_id)
         return self._membership.returned(group, holder, member_id, out)
 
     def _downgrades(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """The last KIP-848 member is a static one, and comes back as a classic one."""
+        """Whether the rejoin of the last KIP-848 member, a static one, as a classic member converts the group."""
         if replaced.classic is not None:
             return False
         return migration.may_downgrade(group, [replaced], self._membership.config, len(group.members))
@@ -120,7 +120,7 @@ class ClassicMembers:
     def _reach(
         self, step: Step, subscription: EmbeddedSubscription, changed: bool, downgrades: bool, out: Result
     ) -> Generator[None, None, ConsumerMember]:
-        """The member, as far as it gets with this request."""
+        """Returns the member after the reconciliation of this request."""
         membership, group = self._membership, step.group
         owned = {
             topic_id: sorted(partitions)
@@ -191,7 +191,7 @@ class ClassicMembers:
     # --- LeaveGroup -----------------------------------------------------------------------------------------------
 
     def handle_leave(self, now_ms: int, group: ConsumerGroup, request: LeaveGroup) -> Steps:
-        """Removes members of either kind, as an administrator may."""
+        """Removes classic and KIP-848 members. An administrator may remove both."""
         out = Result()
         self._membership.pace = Pace()
         answers: list[tuple[LeavingMember, ErrorCode]] = []
@@ -218,11 +218,11 @@ class ClassicMembers:
 
 
 _LEAVING_WORK = 3
-"""To find a member and to answer for it, in elements of a step."""
+"""The work for one member of a LeaveGroup, in elements of a step."""
 
 
 def _speaks_with(group: ConsumerGroup, request: JoinGroup) -> bool:
-    """Whether it has a protocol in common with all classic members."""
+    """Whether the request has a protocol that all classic members support."""
     names = (name for name, _ in request.protocols)
     return request.protocol_type == CONSUMER and group.classic_protocols.all_support_one_of(names)
 
@@ -237,7 +237,7 @@ def _subscription(request: JoinGroup) -> EmbeddedSubscription:
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> tuple[ConsumerMember, ClassicSide]:
-    """Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    """Returns a classic member. Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
     member = identified(group, member_id, instance_id)
     if member.classic is None:
         raise KafkaError(ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol.")
@@ -250,7 +250,7 @@ def _check_generation(member: ConsumerMember, generation_id: int) -> None:
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether somebody still owns a partition that this member is to get."""
+    """Whether another member still owns a partition of this member's target."""
     return any(
         partition not in member.assigned.get(topic_id, {}) and group.is_taken(topic_id, partition)
         for topic_id, partitions in group.targets.get(member.member_id, {}).items()

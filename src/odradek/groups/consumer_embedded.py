@@ -1,4 +1,4 @@
-"""Subscriptions and assignments of classic consumers, read and written where they meet KIP-848: strictly, in bounds."""
+"""Strict reader and writer of classic consumers' subscriptions and assignments for KIP-848 groups, with size limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MAX_ELEMENTS = 50_000
-"""Topics and partitions that one member may name: it is read in one step, and no broker here has so many."""
+"""The largest number of topics and partitions of one member. They are read in one step; no broker has as many."""
 
 
 class EmbeddedSubscription(NamedTuple):
@@ -42,7 +42,7 @@ def read_subscription(data: bytes) -> EmbeddedSubscription:
 
 
 def topics_in_steps(data: bytes, topics: set[str], pace: Pace) -> Generator[None, None, None]:
-    """Adds the topics of a subscription, whatever its version: what follows its user data is not looked at.
+    """Adds the topics of a subscription of any version to ``topics``. The bytes after the user data are not read.
 
     Raises MalformedProtocol.
     """
@@ -56,7 +56,7 @@ def topics_in_steps(data: bytes, topics: set[str], pace: Pace) -> Generator[None
 
 
 def read_assignment(data: bytes) -> tuple[PartitionsByTopic, bytes]:
-    """The partitions and the user data. Raises MalformedProtocol."""
+    """Returns the partitions and the user data. Raises MalformedProtocol."""
     reader = _reader(data)
     return consumer_protocol.read_assignment(reader), reader.user_data()
 

@@ -1,17 +1,17 @@
-"""A KIP-848 group: its members, its epochs, and the assignment it is heading for.
+"""A KIP-848 group: its members, its epochs and its target assignment.
 
 Rules
-* The group's epoch rises when a member comes, goes or reads other topics, or when these topics change. A new epoch asks
-  for a new target: the plan of who shall own what. Members reach it one by one (``consumer_member``).
-* Everything in here but ``refresh`` is durable: it changes in replay alone.
+* The group's epoch rises when a member joins, leaves or changes its subscription, or when the subscribed topics change.
+  A new epoch needs a new target assignment. Each member reaches its target separately (``consumer_member``).
+* Everything here except ``refresh`` is durable: it changes only in replay.
 
 =========== ============================================================
-State       means
+State       meaning
 =========== ============================================================
 Empty       no members; maybe committed offsets
 Assigning   the target is older than the group's epoch
 Reconciling some members have not reached the target yet
-Stable      all have
+Stable      all members have reached the target
 =========== ============================================================
 """
 
@@ -46,7 +46,7 @@ _NEVER_MS = (1 << 31) - 1
 
 
 class MetadataImage(Protocol):
-    """What groups see of the rest of the broker: topics, and settings of single groups. Asking changes nothing."""
+    """The broker's topics and the settings of single groups, read-only."""
 
     @property
     def version(self) -> int:
@@ -56,11 +56,11 @@ class MetadataImage(Protocol):
     def topic_by_id(self, topic_id: bytes) -> TopicFacts | None: ...
     def topic_names(self) -> Iterable[str]: ...
     def group_setting(self, group_id: str, name: str) -> str | None:
-        """A setting of this group alone; None: the broker's holds."""
+        """Returns a setting of this group, or None if the broker's setting is valid for it."""
 
 
 class EmptyMetadataImage:
-    """No topics, no settings."""
+    """An image without topics and settings."""
 
     version = 0
 
@@ -78,7 +78,7 @@ class EmptyMetadataImage:
 
 
 class GroupState(Enum):
-    """Values are the names that clients see."""
+    """The values are the names in Kafka's responses."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -87,7 +87,7 @@ class GroupState(Enum):
 
 
 def _count(counter: Counter[str], keys: Iterable[str], by: int) -> None:
-    """``by`` is 1 or -1. Each key is there once. What is counted down to nothing goes."""
+    """Adds ``by`` (1 or -1) to the count of each key. Keys are unique. A key with count 0 is removed."""
     if by > 0:
         counter.update(keys)
         return
@@ -100,7 +100,7 @@ def _count(counter: Counter[str], keys: Iterable[str], by: int) -> None:
 
 
 class Subscriptions:
-    """How many members name each topic and each pattern; what patterns stand for counts too."""
+    """The number of members that subscribe to each topic name and pattern, and of patterns that match each topic."""
 
     __slots__ = ("names", "patterns", "resolved")
 
@@ -132,7 +132,10 @@ class Subscriptions:
         return {*self.names, *self.resolved}
 
     def are_equal(self, member_count: int) -> bool:
-        """Whether all members read the same topics, as far as Kafka looks."""
+        """Whether all members read the same topics, by Kafka's rule.
+
+        The rule compares names and patterns, and can return False for members that do read the same topics.
+        """
         if not self.patterns:
             return all(count == member_count for count in self.names.values())
         first = hash_order(self.patterns, java_string_hash)[0]
@@ -142,7 +145,7 @@ class Subscriptions:
 
 
 class ClassicProtocols:
-    """How many members use the classic protocol, and how many of them support each of their protocols."""
+    """The number of classic members, and how many of them support each of their protocols."""
 
     __slots__ = ("_member_count", "_supported")
 
@@ -162,7 +165,11 @@ class ClassicProtocols:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """``refresh`` is soft: (when, for which epoch) the topics need to be looked at anew."""
+    """The state of a KIP-848 group.
+
+    ``refresh`` is not durable. It is (time, epoch): the topics are read again at this time, or if the group's epoch is
+    lower than this epoch.
+    """
 
     group_id: str
     epoch: int = 1
@@ -176,17 +183,17 @@ class ConsumerGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     classic_protocols: ClassicProtocols = field(default_factory=ClassicProtocols)
-    owners: dict[bytes, dict[int, int]] = field(default_factory=dict)  # partitions somebody owns: the owner's epoch
+    owners: dict[bytes, dict[int, int]] = field(default_factory=dict)  # partitions with an owner: the owner's epoch
     refresh: tuple[int, int] = (0, 0)
 
     def durable_state(self) -> tuple[Any, ...]:
-        """What the log alone determines."""
+        """Returns the state that the log determines."""
         return (
             self.epoch, self.metadata_hash, self.assignment_epoch, self.assignment_timestamp_ms, dict(self.members),
             dict(self.targets), dict(self.patterns), self.has_partition_metadata,
         )  # fmt: skip
 
-    # --- looking --------------------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
@@ -203,7 +210,7 @@ class ConsumerGroup:
         return GroupState.RECONCILING
 
     def member(self, member_id: str) -> ConsumerMember:
-        """Raises KafkaError (UNKNOWN_MEMBER_ID)."""
+        """Returns a member. Raises KafkaError (UNKNOWN_MEMBER_ID)."""
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(
@@ -216,7 +223,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members.get(member_id)
 
     def target_of(self, member_id: str, instance_id: str | None) -> Partitions:
-        """A static member that comes under a new id takes over its target."""
+        """Returns a member's target. A static member with a new id takes over the target of its old id."""
         if instance_id is not None:
             member_id = self.static_members.get(instance_id, "")
         return self.targets.get(member_id, NOTHING)
@@ -229,7 +236,7 @@ class ConsumerGroup:
         return now_ms >= at_ms or self.epoch < epoch
 
     def note_look(self, now_ms: int, epoch: int) -> None:
-        """The topics were looked at for this epoch: they are taken to be as they were until a notice comes."""
+        """Notes that the topics were read for this epoch. They are read again after a notice of a change."""
         self.refresh = (now_ms + _NEVER_MS, epoch)
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
@@ -245,7 +252,10 @@ class ConsumerGroup:
     def preferred_assignor(
         self, default: str, before: ConsumerMember | None = None, after: ConsumerMember | None = None
     ) -> str:
-        """The one most members ask for. Of equals it is the one nobody but ``after`` asks for, else the first."""
+        """Returns the assignor with the most votes of members, with ``after`` in place of ``before``.
+
+        Of assignors with equal votes, one that only ``after`` requests wins, otherwise the first in ``ASSIGNORS``.
+        """
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         voted = [name for name in ASSIGNORS if votes[name]]
         if before is not None and before.member_id in self.members and before.assignor is not None:
@@ -261,8 +271,10 @@ class ConsumerGroup:
     def subscriptions_after(
         self, before: Iterable[ConsumerMember], after: ConsumerMember | None = None
     ) -> Subscriptions:
-        """As they will be when ``before`` are gone and ``after`` is there; patterns nobody has any more stand for
-        nothing."""
+        """Returns the subscriptions without the members ``before`` and with ``after``.
+
+        The topics of patterns without a member do not count.
+        """
         counted = self.subscriptions.copy()
         for member in before:
             if member.member_id in self.members:
@@ -272,7 +284,7 @@ class ConsumerGroup:
         return self._without_patterns(counted)
 
     def subscriptions_without(self, gone: Iterable[ConsumerMember], pace: Pace) -> Generator[None, None, Subscriptions]:
-        """As they will be when these members, which may be many, are gone."""
+        """Returns the subscriptions without these members, in steps, because there can be many."""
         counted = self.subscriptions.copy()
         for member in gone:
             counted.add(member, -1)
@@ -303,9 +315,10 @@ class ConsumerGroup:
     # --- offsets --------------------------------------------------------------------------------------------------
 
     def refuse_commit(self, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
-        """A member commits in its epoch or an older one, but none older than that in which it got the partition.
+        """Returns the error of a commit by this group's rule, or none.
 
-        Partitions whose metadata is too long fail for that alone.
+        A member commits with its current epoch or an older one, but not older than the epoch in which it got the
+        partition. Partitions with too long metadata are skipped: they fail with their own error.
         """
         member_id, epoch = request.member_id, request.generation_id
         if epoch < 0 and self.is_empty:
@@ -313,7 +326,7 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.unknown_member_id
-        if member.classic is None and not request.knows_group_id_not_found:  # as old as clients that know no epochs
+        if member.classic is None and not request.knows_group_id_not_found:  # before v9 clients have no member epochs
             return ErrorCode.unsupported_version
         if epoch == member.epoch:
             return ErrorCode.none
@@ -342,7 +355,7 @@ class ConsumerGroup:
     # --- tombstones -----------------------------------------------------------------------------------------------
 
     def tombstones(self, renamed: Mapping[str, str] | None = None) -> Iterator[Record]:
-        """Everything the log holds of the group. ``renamed``: member ids that others have taken over."""
+        """Yields tombstones for all records of the group. ``renamed`` maps old member ids to their new ids."""
         member_ids = [(renamed or {}).get(member_id, member_id) for member_id in self.members]
         group_id = self.group_id
         yield from (records.current_gone(group_id, member_id) for member_id in member_ids)
@@ -356,7 +369,7 @@ class ConsumerGroup:
     # --- replay ---------------------------------------------------------------------------------------------------
 
     def replay(self, number: int, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-        """Takes over a record of the log, of another type than GROUP's tombstone."""
+        """Applies a record of the log. It is not the tombstone of type GROUP."""
         if number == records.GROUP:
             assert value is not None
             self.epoch, self.metadata_hash = value["epoch"], value["metadata_hash"]
@@ -378,7 +391,7 @@ class ConsumerGroup:
             self._replay_pattern(key["regular_expression"], value)
 
     def replay_change(self, change: records.GroupChange) -> None:
-        """The same for a record that need not be read."""
+        """Applies a record that has its decoded form."""
         if change.number == records.TARGET_MEMBER:
             self.targets[change.name] = change.content
             return
@@ -431,7 +444,7 @@ class ConsumerGroup:
         if value is None:
             self._put_pattern(pattern, None)
         else:
-            topics = frozenset(map(sys.intern, value["topics"]))  # those of another pattern are the same texts
+            topics = frozenset(map(sys.intern, value["topics"]))  # patterns with the same topics share the strings
             self._put_pattern(pattern, ResolvedPattern(topics, value["version"], value["timestamp"]))
 
     def _put_pattern(self, pattern: str, resolved: ResolvedPattern | None) -> None:
@@ -449,7 +462,11 @@ class ConsumerGroup:
                 taken[partition] = epoch
 
     def _disown(self, member: ConsumerMember) -> None:
-        """A partition stays taken that somebody else got in a later epoch: records may come compacted."""
+        """Removes the member as owner of its partitions.
+
+        A partition that another member got in another epoch keeps its owner: in a compacted log the records of the two
+        members can be in this order.
+        """
         for owned in (member.assigned, member.to_revoke):
             for topic_id, partitions in owned.items():
                 taken = self.owners.get(topic_id, {})

@@ -1,8 +1,8 @@
-"""A member of a KIP-848 group, and its steps from what it owns to its target.
+"""A member of a KIP-848 group, and its reconciliation with its target.
 
-A member's epoch is the group's epoch up to which it has come. It goes on to the target's epoch once it has given up
-what it must (UNREVOKED_PARTITIONS until it says so); what others have not given up yet comes later
-(UNRELEASED_PARTITIONS). So no partition has two owners.
+The member epoch is the group epoch that the member has reached. A member with partitions to revoke is in
+UNREVOKED_PARTITIONS until its heartbeat confirms the revocation. Then it gets the target's epoch. If other members
+still own partitions of its target, it is in UNRELEASED_PARTITIONS and gets them later. So no partition has two owners.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.core.pace import Pace
 from odradek.groups.messages import MemberProtocol
 
 Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
-"""Topic id (16 bytes) to partitions, each with the epoch in which the member got it."""
+"""Topic id (16 bytes) to partitions, each with the epoch of its assignment to the member."""
 
 Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
 
@@ -24,7 +24,7 @@ JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
 
 
 class MemberState(IntEnum):
-    """Values as in the log."""
+    """The values are those in the log."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -33,14 +33,14 @@ class MemberState(IntEnum):
 
 
 class ClassicSide(NamedTuple):
-    """What there is more to a member that speaks the classic protocol."""
+    """The additional fields of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]
 
 
 class ResolvedPattern(NamedTuple):
-    """The topics a pattern stood for, when topics were at ``version``."""
+    """The topics that a pattern matched at the ``version`` of the metadata image."""
 
     topics: frozenset[str]
     version: int
@@ -48,7 +48,7 @@ class ResolvedPattern(NamedTuple):
 
 
 class ConsumerMember(NamedTuple):
-    """Everything durable about a member. Values are never changed in place."""
+    """The durable state of a member. Values never change in place."""
 
     member_id: str
     epoch: int = 0
@@ -70,12 +70,15 @@ class ConsumerMember(NamedTuple):
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def got_in(self, topic_id: bytes, partition: int) -> int | None:
-        """The epoch in which it got a partition it owns or is to give up; None: neither."""
+        """Returns the epoch in which the member got a partition.
+
+        Returns None if the member does not own the partition, not even as one to revoke.
+        """
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.to_revoke.get(topic_id, {}).get(partition) if epoch is None else epoch
 
     def owns_the_same(self, other: ConsumerMember) -> bool:
-        """Whether the other one, of the same epoch, has the same partitions, or is to give them up."""
+        """Whether both have the same epoch, the same assigned partitions and the same partitions to revoke."""
         return (
             self.epoch == other.epoch
             and (self.assigned is other.assigned or self.assigned == other.assigned)
@@ -83,7 +86,7 @@ class ConsumerMember(NamedTuple):
         )
 
     def owns_only(self, owned: Mapping[bytes, Collection[int]] | None) -> bool:
-        """Whether ``owned``, as it said, is part of what it was assigned."""
+        """Whether the partitions that the member reports are a part of its assigned partitions."""
         if owned is None:
             return False
         return all(
@@ -101,17 +104,17 @@ def with_epoch(partitions: Partitions, epoch: int) -> Owned:
 
 
 class Target(NamedTuple):
-    """Where a member shall get to."""
+    """A member's target assignment and its epoch."""
 
     epoch: int
     partitions: Partitions
 
 
 class Reconciliation(NamedTuple):
-    """What a step depends on besides the member.
+    """The input of a reconciliation step besides the member.
 
-    ``subscribed``: ids of the topics it reads, of those that exist. ``owned``: what it says it owns; None: it did not
-    say. ``is_taken``: whether somebody owns a partition.
+    ``subscribed``: ids of the existing topics that the member reads. ``owned``: the partitions that the member reports;
+    None: it reports none. ``is_taken``: whether a member owns a partition.
     """
 
     target: Target
@@ -122,7 +125,7 @@ class Reconciliation(NamedTuple):
     pace: Pace
 
     def step(self, member: ConsumerMember) -> Generator[None, None, ConsumerMember]:
-        """The member one step on. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+        """Returns the member after one step. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
         if member.is_reconciled(self.target.epoch) and not self.subscription_changed:
             return member
         if member.state is MemberState.STABLE and member.epoch == self.target.epoch:
@@ -132,20 +135,24 @@ class Reconciliation(NamedTuple):
         if member.state is MemberState.UNKNOWN:
             if self.owned is None or self.owned:
                 raise KafkaError(
-                    ErrorCode.fenced_member_epoch, "The member's state is unknown: it must give up all and rejoin."
+                    ErrorCode.fenced_member_epoch,
+                    "The member's state is unknown. The member must abandon all its partitions and rejoin.",
                 )
             return (yield from self._advance(member, self.target.epoch))
         return (yield from self._advance(member, member.epoch))
 
     def _owns_any(self, partitions: Owned) -> bool:
-        """Whether the member may own any of these still; who does not say does."""
+        """Whether the member may still own any of these partitions. A member without a report may own all of them."""
         if self.owned is None:
             return True
         owned = self.owned
         return any(not numbers.keys().isdisjoint(owned.get(topic_id, ())) for topic_id, numbers in partitions.items())
 
     def _drop_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
-        """It does not read some of its topics any more: these it gives up at once, before any new target."""
+        """Moves partitions of topics that the member no longer reads to the partitions to revoke.
+
+        This does not wait for a new target.
+        """
         gone = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id not in self.subscribed}
         if not gone:
             return member
@@ -207,7 +214,7 @@ class Reconciliation(NamedTuple):
 
 
 def as_owned(topics: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, set[int]]:
-    """What a request lists, by topic; a topic listed twice counts once, with all its partitions."""
+    """Returns the partitions of a request by topic. Entries of the same topic are merged."""
     owned: dict[bytes, set[int]] = {}
     for topic_id, partitions in topics:
         owned.setdefault(topic_id, set()).update(partitions)

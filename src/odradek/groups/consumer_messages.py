@@ -1,4 +1,4 @@
-"""Requests and replies of KIP-848 groups, free of wire versions. What holds for groups/messages holds here."""
+"""Requests and replies of KIP-848 groups, independent of API versions, in the style of groups/messages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from odradek.groups.consumer_member import ConsumerMember, Partitions
 
 @dataclass(slots=True)
 class ConsumerHeartbeat:
-    """ConsumerGroupHeartbeat; ``new_member_id`` is for a member of version 0, which comes without an id.
+    """ConsumerGroupHeartbeat.
 
-    None: not said, so unchanged. ``rebalance_timeout_ms`` -1 likewise. ``names_itself``: from version 1 on members
-    bring their ids.
+    A field that is None, or a ``rebalance_timeout_ms`` of -1, is unchanged. ``new_member_id`` is for a member of
+    version 0, which joins without an id. ``names_itself``: members of version 1 and later make their own ids.
     """
 
     batched: ClassVar[bool] = False
@@ -40,7 +40,7 @@ class ConsumerHeartbeat:
 
 @dataclass(slots=True)
 class ConsumerHeartbeatReply:
-    """``assignment`` None: unchanged."""
+    """``assignment`` is None if it is unchanged."""
 
     error: ErrorCode = ErrorCode.none
     error_message: str | None = None
@@ -61,7 +61,7 @@ class DescribeConsumerGroup:
 
 @dataclass(slots=True)
 class DescribedConsumerGroup:
-    """``members``: each with its target."""
+    """``members`` has each member with its target."""
 
     group_id: str
     error: ErrorCode = ErrorCode.none

@@ -23,18 +23,20 @@ from odradek.groups.consumer_member import (
 from odradek.groups.messages import MemberProtocol
 
 GROUP, PARTITION_METADATA, MEMBER, TARGET, TARGET_MEMBER, CURRENT, PATTERN = 3, 4, 5, 6, 7, 8, 16
-_INTEGERS = 20  # take as long as another topic
+_INTEGERS = 20  # this number of integers takes as much time as a topic
 TYPES = frozenset({GROUP, PARTITION_METADATA, MEMBER, TARGET, TARGET_MEMBER, CURRENT, PATTERN})
 
 FEW = 3
-"""Topics. A record of more is made in steps, and replayed without being read."""
+"""A number of topics. A record with more topics is packed in steps and replayed without a decode."""
 
 Fields = dict[str, Any]
 
 
 class GroupChange(Record):
-    """A record of many topics, with what it says: of a member (``name``) how it is now or its target, of a pattern
-    (``name``) what it stands for."""
+    """A record of many topics with its decoded form, ``content``.
+
+    For a member (``name`` is its id) this is the member or its target; for a pattern (``name``) its resolved topics.
+    """
 
     __slots__ = ("content", "group_id", "name", "number")
     __setattr__ = object.__setattr__
@@ -232,7 +234,7 @@ def _int32s(numbers: Collection[int]) -> bytes:
 
 
 def _epochs_tag(epochs: Collection[int]) -> bytes:
-    """The tagged fields of a topic that somebody owns."""
+    """Returns the tagged fields of an owned topic: its assignment epochs."""
     if not epochs:
         return b"\0"
     content = _int32s(epochs)
@@ -243,14 +245,14 @@ def _epochs_tag(epochs: Collection[int]) -> bytes:
 
 
 def with_metadata(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
-    """The member with what a record of type 5 says of it."""
+    """Returns the member with the fields of a record of type 5."""
     classic = value["classic_member_metadata"]
     return who._replace(
         instance_id=value["instance_id"],
         rack_id=value["rack_id"],
         client_id=value["client_id"],
         client_host=value["client_host"],
-        topics=frozenset(map(sys.intern, value["subscribed_topic_names"])),  # of which other members name the same
+        topics=frozenset(map(sys.intern, value["subscribed_topic_names"])),  # members share the strings
         pattern=value["subscribed_topic_regex"] or "",
         rebalance_timeout_ms=value["rebalance_timeout_ms"],
         assignor=value["server_assignor"],
@@ -264,12 +266,12 @@ def with_metadata(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMemb
 
 
 def with_metadata_of(who: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
-    """The member with what a record of type 5 made of ``changed`` says of it."""
-    return with_assignment_of(changed, who)  # all else is of the assignment
+    """Returns the member with the fields that a record of type 5 made from ``changed`` has."""
+    return with_assignment_of(changed, who)  # the other fields are those of the assignment
 
 
 def with_assignment_of(who: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
-    """The member with what a record of type 8 made of ``changed`` says of it."""
+    """Returns the member with the fields that a record of type 8 made from ``changed`` has."""
     return who._replace(
         epoch=changed.epoch,
         previous_epoch=changed.previous_epoch,
@@ -280,7 +282,7 @@ def with_assignment_of(who: ConsumerMember, changed: ConsumerMember) -> Consumer
 
 
 def with_assignment(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
-    """The member with what a record of type 8 says of it."""
+    """Returns the member with the fields of a record of type 8."""
     epoch = value["member_epoch"]
     known = value["state"] in (0, 1, 2)
     return who._replace(
@@ -293,7 +295,10 @@ def with_assignment(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMe
 
 
 def _owned(topics: Iterable[Mapping[str, Any]], member_epoch: int) -> Owned:
-    """Brokers before 4.3 wrote no epochs: then the member's own counts."""
+    """Reads owned partitions with their epochs.
+
+    Brokers before 4.3 wrote no epochs: then the partitions get the member epoch.
+    """
     owned = {}
     for topic in topics:
         partitions, epochs = topic["partitions"], topic["assignment_epochs"]
@@ -304,5 +309,5 @@ def _owned(topics: Iterable[Mapping[str, Any]], member_epoch: int) -> Owned:
 
 
 def partitions_of(value: Mapping[str, Any]) -> Partitions:
-    """The target in a record of type 7."""
+    """Returns the target in a record of type 7."""
     return {bytes(topic["topic_id"]): frozenset(topic["partitions"]) for topic in value["topic_partitions"]}

@@ -1,4 +1,4 @@
-"""One member of a KIP-848 group half-way through its request."""
+"""The state of a KIP-848 member's request between its checks and its records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from odradek.groups.consumer_member import ConsumerMember
 
 
 class Step(NamedTuple):
-    """``member`` as it was at ``now_ms``, or is new; ``updated`` as its request makes it.
+    """A member before its request (``member``, perhaps new) and after it (``updated``).
 
-    ``standing`` holds its place in the group so far: itself, the static member it replaces, or None.
+    ``standing`` is the member that the group has in its place: the same member, the static member that it replaces, or
+    None.
     """
 
     now_ms: int
@@ -21,5 +22,5 @@ class Step(NamedTuple):
     standing: ConsumerMember | None
 
     def subscriptions(self) -> Subscriptions:
-        """Those of the group behind the request."""
+        """Returns the group's subscriptions after the request."""
         return self.group.subscriptions_after([] if self.standing is None else [self.standing], self.updated)

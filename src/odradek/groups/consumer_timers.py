@@ -1,6 +1,6 @@
-"""The timeouts of members of KIP-848 groups: session, revocation, and for classic members among them join and sync.
+"""Timeouts of the members of KIP-848 groups: session and revocation, and for classic members also join and sync.
 
-A session is renewed by moving its deadline; its timer, when it fires early, is set again.
+A heartbeat moves the deadline of a session. A timer that fires before the deadline is set again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Session:
 
 
 class MemberTimers:
-    """All of one shard. Soft: a coordinator that restarts gives everybody the full time again."""
+    """The timers of one shard. They are not durable: after a restart every member gets its full timeout again."""
 
     def __init__(self) -> None:
         self._sessions: dict[MemberKey, _Session] = {}
@@ -47,7 +47,7 @@ class MemberTimers:
             out.effects.append(SetTimer((SESSION, *key), deadline_ms))
 
     def session_ended(self, now_ms: int, key: MemberKey, out: Result) -> bool:
-        """A session's timer fired: whether it is over; else the timer is set again."""
+        """Returns whether a session is over when its timer fires. If it is not, the timer is set again."""
         session = self._sessions.get(key)
         if session is None:
             return False
@@ -59,7 +59,7 @@ class MemberTimers:
         return False
 
     def shift(self, by_ms: int) -> None:
-        """The time jumped: what members were given they still have."""
+        """Moves all deadlines after a jump of the clock, so that members keep the rest of their timeouts."""
         for session in self._sessions.values():
             session.deadline_ms += by_ms
             if session.timer_ms is not None:
@@ -74,11 +74,11 @@ class MemberTimers:
             out.effects.append(CancelTimer((REVOKE, *key)))
 
     def revoking_in(self, key: MemberKey) -> int | None:
-        """The epoch that a member should have left by now; asked once, when its timer has fired."""
+        """Removes and returns the epoch for which a member's revocation timer was set; None if none was set."""
         return self._revoking_in.pop(key, None)
 
     def await_join(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
-        """Unless it is awaited already."""
+        """Sets the join timer if it is not set already."""
         if key not in self._joins:
             self._joins.add(key)
             out.effects.append(SetTimer((JOIN, *key), now_ms + timeout_ms))
@@ -95,7 +95,7 @@ class MemberTimers:
         out.effects.append(CancelTimer((SYNC, *key)))
 
     def forget(self, key: MemberKey, out: Result) -> None:
-        """The member is gone."""
+        """Removes a member's timeouts and cancels its timers."""
         self._sessions.pop(key, None)
         self._revoking_in.pop(key, None)
         self._joins.discard(key)

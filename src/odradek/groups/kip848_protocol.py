@@ -1,14 +1,15 @@
-"""The KIP-848 protocol: ConsumerGroupHeartbeat, its timeouts, and what follows from changed topics.
+"""The KIP-848 protocol: ConsumerGroupHeartbeat, its timeouts, and reactions to changed topics.
 
 Rules
-* One request does it all: a member joins with epoch 0, says what it owns, is told what to own, leaves with epoch -1
-  (or, if static, with -2 for a while). The records of a step change the group when they are replayed.
-* A member that does not heartbeat is removed when its session ends; one that does not give up what it must, when its
-  rebalance timeout does.
-* A new epoch gets a new target at the next heartbeat of anybody, but not sooner than the assignment interval allows.
-* A pattern is resolved right after the heartbeat that brought it, by a timer that is due at once, and looked at again
-  when topics were created, or after ten minutes, by the heartbeats that come then. Many topics are matched aside, while
-  the group goes on.
+* There is one request, ConsumerGroupHeartbeat. A member joins with epoch 0, reports its partitions and gets its
+  assignment. It leaves with epoch -1; a static member that will rejoin leaves with epoch -2. The records of a request
+  change the group when they are replayed.
+* A member without heartbeats is removed when its session ends. A member that does not revoke its partitions is removed
+  when its rebalance timeout ends.
+* A new epoch gets a new target at the next heartbeat of any member, but not before the assignment interval has passed.
+* A new pattern is resolved directly after its heartbeat, by a timer that is due immediately. Later heartbeats start
+  another resolution if topics were created or the refresh interval (ten minutes) has passed. A match of many topics is
+  done in the background, and the group serves requests meanwhile.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from odradek.groups.pattern_resolution import PatternResolution
 
 
 class ConsumerMembership:
-    """Handles KIP-848 members of ``groups``; ``classic_groups`` and ``classic`` are for groups that change sides."""
+    """Handles KIP-848 members of ``groups``. ``classic_groups`` and ``classic`` serve conversions of groups."""
 
     def __init__(
         self,
@@ -67,9 +68,9 @@ class ConsumerMembership:
         self._classic_groups = classic_groups
         self._classic = classic
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
-        """How many bytes of records a batch takes."""
+        """Returns the largest number of bytes of records in a batch."""
         self.pace = Pace()
-        """How far the request at hand has got in its step."""
+        """The work that the current request has done in its step."""
         self.patterns = PatternResolution(config, image, groups)
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
@@ -139,7 +140,10 @@ class ConsumerMembership:
     def _group_for(
         self, group_id: str, joins: bool, out: Result
     ) -> Generator[None, None, tuple[ConsumerGroup, ClassicGroup | None]]:
-        """The group; when a member joins, maybe a new one, or one made from a classic group, which comes along."""
+        """Returns the group, and the classic group that it was made from, if any.
+
+        For a join the group can be new, or made from a classic group. Raises KafkaError (GROUP_ID_NOT_FOUND).
+        """
         group = self.groups.get(group_id)
         if group is not None:
             return group, None
@@ -158,7 +162,7 @@ class ConsumerMembership:
         return group, classic
 
     def _upgrade(self, now_ms: int, classic: ClassicGroup, group: ConsumerGroup, out: Result) -> Iterator[None]:
-        """Nothing can be refused any more: the classic group's members go over, and their sessions with them."""
+        """Moves the sessions of a classic group's members to the KIP-848 group. All checks have passed before."""
         yield from self._classic.dissolve(classic, out, self.pace)
         for member in group.members.values():
             assert member.classic is not None
@@ -192,7 +196,7 @@ class ConsumerMembership:
 
     @staticmethod
     def returned(group: ConsumerGroup, standing: ConsumerMember, member_id: str, out: Result) -> ConsumerMember:
-        """A static member goes on under a new id."""
+        """Writes the records that give a static member a new id, and returns the member."""
         member = standing._replace(member_id=member_id, epoch=0, previous_epoch=0)
         group_id = group.group_id
         out.records += records.member_removed(group_id, standing.member_id)
@@ -203,13 +207,13 @@ class ConsumerMembership:
         return member
 
     def forget_replaced(self, step: Step, out: Result) -> None:
-        """Ends the timers of a static member that has another id now."""
+        """Cancels the timers of a static member's old id."""
         standing = step.standing
         if standing is not None and standing.member_id != step.updated.member_id:
             self.timers.forget((step.group.group_id, standing.member_id), out)
 
     def note_member(self, step: Step, out: Result) -> Generator[None, None, bool]:
-        """Writes a changed member down; says whether the topics it names have changed."""
+        """Writes the record of a changed member and returns whether its topic names have changed."""
         if step.updated == step.member:
             return False
         out.records.append((yield from records.member_in_steps(step.group.group_id, step.updated, self.pace)))
@@ -218,7 +222,7 @@ class ConsumerMembership:
     # --- epochs and targets ---------------------------------------------------------------------------------------
 
     def plan(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, Target]:
-        """Begins a new epoch, if need be, and computes its target, if it may; the member's part of the target."""
+        """Starts a new epoch if necessary, computes its target if the interval allows it, and returns the member's."""
         now_ms, group = step.now_ms, step.group
         epoch = group.epoch
         if is_new_epoch or group.refresh_due(now_ms):
@@ -241,7 +245,7 @@ class ConsumerMembership:
         return Target(group.assignment_epoch, group.target_of(who.member_id, who.instance_id))
 
     def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
-        """Looks at the topics; begins a new epoch if they changed, or if ``is_new_epoch``."""
+        """Reads the topics and starts a new epoch if they have changed or ``is_new_epoch`` is set."""
         group = step.group
         metadata_hash = yield from group.hash_in_steps(step.subscriptions(), self.image, self.pace)
         epoch = group.epoch
@@ -270,7 +274,7 @@ class ConsumerMembership:
             assigned = members.pop(standing.member_id)[1]
         members[who.member_id] = (who, assigned)
         counts: dict[bytes, int] = {}
-        read: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # what members of one subscription read
+        read: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # topic ids by subscription
         specs: dict[str, assignors.MemberSpec] = {}
         for member_id, (member, target) in members.items():
             topic_ids = read.get((member.topics, member.pattern))
@@ -290,7 +294,7 @@ class ConsumerMembership:
     def _read_by(
         self, group: ConsumerGroup, member: ConsumerMember, counts: dict[bytes, int]
     ) -> Generator[None, None, frozenset[bytes]]:
-        """The ids of the topics that a member reads; ``counts`` gets their partitions."""
+        """Returns the ids of a member's topics and adds their numbers of partitions to ``counts``."""
         topic_ids: list[bytes] = []
         for name in group.topics_of(member):
             topic = self.image.topic(name)
@@ -309,7 +313,7 @@ class ConsumerMembership:
         subscription_changed: bool,
         out: Result,
     ) -> Generator[None, None, ConsumerMember]:
-        """Lets the member go a step towards its target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+        """Moves the member one step towards its target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
         group, before = step.group, step.updated
         if before.is_reconciled(target.epoch) and not subscription_changed:
             return before
@@ -323,7 +327,7 @@ class ConsumerMembership:
         return after
 
     def _watch_revocation(self, now_ms: int, group_id: str, member: ConsumerMember, out: Result) -> None:
-        """A member that has to give something up has its rebalance timeout for it."""
+        """Sets the revocation timer (the rebalance timeout) of a member with partitions to revoke, or cancels it."""
         key = (group_id, member.member_id)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
@@ -340,7 +344,7 @@ class ConsumerMembership:
             raise KafkaError(ErrorCode.group_id_not_found, text)
         member = identified(group, request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is not None:
-            # It means to come back: its place and its partitions wait for it until its session ends.
+            # The member will rejoin. It stays in the group with its partitions until its session ends.
             assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
             away = member._replace(epoch=LEAVE_STATIC_EPOCH, assigned=assigned, to_revoke={})
             out.records.append((yield from records.current_in_steps(group.group_id, away, self.pace)))
@@ -356,9 +360,9 @@ class ConsumerMembership:
         out: Result,
         limit: int = sys.maxsize,
     ) -> Iterator[None]:
-        """Members are gone for good. Where only classic ones remain, the group becomes a classic one.
+        """Removes members. If only classic members remain, the group becomes a classic group.
 
-        Raises KafkaError where that takes more than ``limit`` bytes of records.
+        Raises KafkaError if this takes more than ``limit`` bytes of records.
         """
         if not leaving:
             return
@@ -396,8 +400,10 @@ class ConsumerMembership:
         joining: ConsumerMember | None,
         out: Result,
     ) -> Generator[None, None, ClassicGroup]:
-        """The group as the classic one that it is when its records are replayed. Raises KafkaError
-        (GROUP_ID_NOT_FOUND)."""
+        """Returns the classic group that the group becomes, and writes the records of the conversion.
+
+        Raises KafkaError (GROUP_ID_NOT_FOUND).
+        """
         classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.image, pace=self.pace)
         replaced = None if joining is None else group.static_member(joining.instance_id)
         renamed = {} if joining is None or replaced is None else {replaced.member_id: joining.member_id}
@@ -413,7 +419,7 @@ class ConsumerMembership:
     def downgrade(
         self, now_ms: int, group: ConsumerGroup, classic: ClassicGroup, out: Result, *, rebalances: bool
     ) -> Iterator[None]:
-        """Nothing can be refused any more: the members' sessions go over to the classic group."""
+        """Moves the members' sessions to the classic group. All checks have passed before."""
         for member_id in group.members:
             self.timers.forget((group.group_id, member_id), out)
             if self.pace.spend():
@@ -421,7 +427,7 @@ class ConsumerMembership:
         yield from self._classic.adopt(now_ms, classic, rebalances, out, self.pace)
 
     def on_work(self, now_ms: int, key: Hashable, value: Any) -> Steps:
-        """Patterns have been resolved aside; ``value`` None: that has failed."""
+        """Takes the result of patterns that were resolved in the background; ``value`` is None after a failure."""
         assert isinstance(key, tuple)
         _, group_id, version = key
         out = Result()
@@ -431,7 +437,7 @@ class ConsumerMembership:
 
     @staticmethod
     def delete(group: ConsumerGroup, out: Result) -> None:
-        """A group without members goes."""
+        """Deletes a group without members."""
         out.records += group.tombstones()
 
     def handle_describe(self, now_ms: int, request: DescribeConsumerGroup) -> Result:
@@ -481,7 +487,7 @@ class ConsumerMembership:
         return out
 
     def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
-        """Every member gets a full session to find us."""
+        """Gives every member a full session timeout to find this coordinator."""
         self.pace = Pace()
         self.patterns.on_topics_created()
         for group in self.groups.values():
@@ -494,7 +500,7 @@ class ConsumerMembership:
                     yield
 
     def on_topics_changed(self, names: Collection[str], *, created: bool) -> None:
-        """Groups that read one of these look at the topics anew at their next heartbeat."""
+        """Makes the groups that read one of these topics read the topics again at their next heartbeat."""
         if created:
             self.patterns.on_topics_created()
         for group in self.groups.values():

@@ -1,7 +1,7 @@
-"""Requests and replies of the group coordinator, free of wire versions, and what it learns of the world outside.
+"""Requests, replies, events and notices of the group coordinator, independent of API versions.
 
-A handler makes the request from whatever version came, adds what a state machine may not make itself (a new member
-id), and packs the reply for that version. Every request is a ``core.effects.Request``.
+A handler makes the request from any version of an API and packs the reply for this version. It also adds the random
+parts, such as a new member id, because a state machine may not make them. Every request is a ``core.effects.Request``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OffsetCommit:
     generation_id: int = -1
     group_instance_id: str | None = None
     retention_time_ms: int = -1  # OffsetCommit v2 to v4 only; -1: the broker's
-    knows_group_id_not_found: bool = True  # v9 on; older clients are told ILLEGAL_GENERATION
+    knows_group_id_not_found: bool = True  # from v9 on; older clients get ILLEGAL_GENERATION
 
     def failed(self, error: ErrorCode) -> OffsetCommitReply:
         return OffsetCommitReply(error)
@@ -45,7 +45,7 @@ class OffsetCommit:
 
 @dataclass(slots=True)
 class OffsetCommitReply:
-    """``error`` holds for every partition, except those that ``refused`` names with an error of their own."""
+    """``error`` is the error of every partition that is not in ``refused``, which maps partitions to other errors."""
 
     error: ErrorCode = ErrorCode.none
     refused: Mapping[tuple[str, int], ErrorCode] | None = None
@@ -53,18 +53,18 @@ class OffsetCommitReply:
 
 @dataclass(slots=True)
 class OffsetFetch:
-    """``topics=None``: everything the group has committed."""
+    """``topics=None``: all offsets of the group."""
 
     batched: ClassVar[bool] = False
     group_id: str
     topics: Sequence[tuple[str, Sequence[int]]] | None = None
     require_stable: bool = False
-    member_id: str | None = None  # v9 on: a KIP-848 member says who it is and in which epoch
+    member_id: str | None = None  # from v9 on: the id of a KIP-848 member, with its epoch
     member_epoch: int = -1
 
     def failed(self, error: ErrorCode) -> OffsetFetchReply:
         remapped = {
-            ErrorCode.coordinator_not_available: ErrorCode.not_coordinator,  # older clients retry only on this one
+            ErrorCode.coordinator_not_available: ErrorCode.not_coordinator,  # older clients retry only on this error
         }
         return OffsetFetchReply(remapped.get(error, error))
 
@@ -78,10 +78,9 @@ class FetchedOffset(NamedTuple):
 
 
 class FetchedRows:
-    """The answer for one topic: partitions, and for each a tuple that begins with offset, leader epoch and metadata.
+    """The offsets of one topic: partitions, and for each a tuple that starts with offset, leader epoch and metadata.
 
-    It is the same object as long as nothing was committed and the same is asked, so that who packs it may keep the
-    result in ``memo``.
+    Equal requests get the same object until the next commit. So the handler can keep the packed reply in ``memo``.
     """
 
     __slots__ = ("memo", "partitions", "values")
@@ -101,7 +100,7 @@ class FetchedRows:
 
 @dataclass(slots=True)
 class OffsetFetchReply:
-    """``topics`` can be read once."""
+    """``topics`` can be iterated only once."""
 
     error: ErrorCode = ErrorCode.none
     topics: Iterable[tuple[str, FetchedRows]] = ()
@@ -127,7 +126,7 @@ class OffsetDeleteReply:
 
 
 class MemberProtocol(NamedTuple):
-    """One assignment strategy a member supports, with what it says about itself to that strategy's leader."""
+    """An assignment strategy that a member supports, with the member's metadata for it."""
 
     name: str
     metadata: bytes
@@ -135,8 +134,10 @@ class MemberProtocol(NamedTuple):
 
 @dataclass(slots=True)
 class JoinGroup:
-    """``new_member_id`` is the id to use should the member need one, ``new_short_id`` that for a KIP-848 group ('': the
-    same); ``member_id`` the one it has, or ''."""
+    """``member_id`` is the id that the member has, or ''. ``new_member_id`` is its id if it needs a new one.
+
+    ``new_short_id`` is the new id for a KIP-848 group; '' means ``new_member_id``.
+    """
 
     batched: ClassVar[bool] = False
     group_id: str
@@ -149,8 +150,8 @@ class JoinGroup:
     protocol_type: str
     protocols: tuple[MemberProtocol, ...]
     group_instance_id: str | None = None
-    requires_known_member_id: bool = True  # JoinGroup v4 on
-    can_skip_assignment: bool = True  # v9 on
+    requires_known_member_id: bool = True  # from v4 on
+    can_skip_assignment: bool = True  # from v9 on
     new_short_id: str = ""
 
     def failed(self, error: ErrorCode) -> JoinGroupReply:
@@ -165,7 +166,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(slots=True)
 class JoinGroupReply:
-    """Only the leader's reply lists ``members``."""
+    """Only the leader's reply has ``members``."""
 
     error: ErrorCode = ErrorCode.none
     generation_id: int = -1
@@ -209,7 +210,7 @@ class Heartbeat:
     group_instance_id: str | None = None
 
     def failed(self, error: ErrorCode) -> ErrorCode:
-        # A member should not lose heart because its coordinator is still reading the log.
+        # A member stays in its group while the coordinator loads.
         return ErrorCode.none if error is ErrorCode.coordinator_load_in_progress else error
 
 
@@ -236,17 +237,17 @@ class LeaveGroupReply:
     members: Sequence[tuple[LeavingMember, ErrorCode]] = ()
 
 
-# --- what happens outside ---------------------------------------------------------------------------------------
+# --- events and notices -----------------------------------------------------------------------------------------
 
 
 class TopicsDeleted(NamedTuple):
-    """An event: what groups have committed for these topics goes."""
+    """An event: the groups' offsets of these topics are deleted."""
 
     topics: Collection[str]
 
 
 class TopicsChanged(NamedTuple):
-    """A notice: these topics came (``created``), went, or have more partitions."""
+    """A notice: these topics were created (``created``), were deleted, or have more partitions."""
 
     topics: Collection[str]
     created: bool
@@ -286,14 +287,14 @@ class DescribedGroup:
 
 @dataclass(slots=True)
 class ListGroups:
-    """Empty filters: all. States and types are compared without regard to case."""
+    """An empty filter selects all groups. States and types are in lower case."""
 
     batched: ClassVar[bool] = False
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
 
     def failed(self, error: ErrorCode) -> ListGroupsReply:
-        # A partition that is led elsewhere has its groups listed there.
+        # The leader of a partition lists its groups.
         return ListGroupsReply(ErrorCode.none if error is ErrorCode.not_coordinator else error)
 
 
@@ -307,12 +308,12 @@ class ListedGroup(NamedTuple):
 @dataclass(slots=True)
 class ListGroupsReply:
     error: ErrorCode = ErrorCode.none
-    groups: Iterable[ListedGroup] = ()  # can be read once
+    groups: Iterable[ListedGroup] = ()  # can be iterated only once
 
 
 @dataclass(slots=True)
 class DeleteGroups:
-    """Groups of one partition."""
+    """``group_ids`` are groups of one partition of the offsets topic."""
 
     batched: ClassVar[bool] = False
     group_ids: Sequence[str]

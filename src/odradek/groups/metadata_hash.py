@@ -1,7 +1,7 @@
-"""The fingerprint of what a group's subscription depends on: its topics' ids, sizes and racks.
+"""The hash of the metadata of a group's subscribed topics: their ids, numbers of partitions and racks.
 
-Apache Kafka keeps it beside a group's epoch and starts a new epoch when it changes. It is XXH3 (64 bits) over fields as
-hash4j's stream writes them: little-endian numbers, strings as UTF-16 followed by their length.
+Apache Kafka stores it with a group's epoch and starts a new epoch when it changes. It is XXH3 (64 bits) over the fields
+in the format of hash4j's stream: little-endian numbers, strings as UTF-16 followed by their length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOPIC_WORK, _BLOCK_WORK = 10, 100
 
 
 class TopicFacts(NamedTuple):
-    """A topic as groups see it; ``racks`` holds, for each partition, the racks of its replicas, if they have any."""
+    """The metadata of a topic for groups. ``racks`` has the racks of each partition's replicas, or is empty."""
 
     name: str
     topic_id: bytes
@@ -41,7 +41,7 @@ class TopicFacts(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def topic_hash(topic: TopicFacts) -> int:
-    """A signed number of 64 bits."""
+    """Returns the hash of a topic as a signed number of 64 bits."""
     high, low = struct.unpack(">QQ", topic.topic_id)
     parts = [b"\0", struct.pack("<QQ", high, low), _text(topic.name), struct.pack("<i", topic.partition_count)]
     for index in range(topic.partition_count):
@@ -52,12 +52,12 @@ def topic_hash(topic: TopicFacts) -> int:
 
 
 def group_hash(topics: Iterable[TopicFacts]) -> int:
-    """A signed number of 64 bits; 0 without topics."""
+    """Returns the hash of a group as a signed number of 64 bits; 0 without topics."""
     return result_of(group_hash_in_steps(list(topics), Pace()))
 
 
 def group_hash_in_steps(topics: list[TopicFacts], pace: Pace) -> Generator[None, None, int]:
-    """The same, a few topics at a time."""
+    """Does the same as ``group_hash`` in steps of a few topics. Sorts ``topics`` in place."""
     if not topics:
         return 0
     are_plain = all(topic.name.isascii() for topic in topics)
@@ -86,7 +86,7 @@ def _signed(value: int) -> int:
 
 
 def xxh3(data: bytes) -> int:
-    """XXH3-64 of ``data`` as an unsigned number."""
+    """Returns the XXH3-64 hash of ``data`` as an unsigned number."""
     size = len(data)
     if size <= 16:
         return _short(data, size)

@@ -1,8 +1,9 @@
-"""From a classic group to a KIP-848 group and back, while their members go on. Pure functions.
+"""Conversion of a classic group to a KIP-848 group and back while its members stay. Pure functions.
 
-Up: the first KIP-848 member that joins a classic group of consumers takes it along; its generation becomes the epoch,
-its last assignment the target. Down: when the last KIP-848 member is gone and classic ones are left, the epoch becomes
-the generation. The records of a change erase one side and write the other, so replaying them makes it again.
+Upgrade: the first KIP-848 member that joins a classic group of consumers converts it. The generation becomes the epoch,
+the last assignment becomes the target. Downgrade: when the last KIP-848 member has left and classic members remain,
+the epoch becomes the generation. The records of a conversion delete the old group and write the new one, so a replay
+repeats the conversion.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
 from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Partitions, with_epoch
 
 RECORD_WORK = 4
-"""A small record, in elements of a step."""
+"""The work of a small record, in elements of a step."""
 
 
 def classic_gone(group_id: str) -> Record:
@@ -36,7 +37,10 @@ def classic_gone(group_id: str) -> Record:
 
 
 def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partitions:
-    """Those of them that exist: a topic of this name may be another, and smaller, than the one that was meant."""
+    """Returns the partitions that exist, by topic id.
+
+    The topic may have been deleted and created again with fewer partitions.
+    """
     found = ((image.topic(name), numbers) for name, numbers in listed)
     return {
         topic.topic_id: frozenset(number for number in numbers if number < topic.partition_count)
@@ -46,19 +50,19 @@ def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partiti
 
 
 def packed_assignment(who: ClassicSide, partitions: Partitions, image: MetadataImage) -> bytes:
-    """An assignment as a classic member is told it. Raises MalformedProtocol."""
+    """Returns an assignment in the format of a classic member. Raises MalformedProtocol."""
     version = read_subscription(who.protocols[0].metadata).version
     found = ((image.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
     return pack_assignment(version, [(topic.name, numbers) for topic, numbers in found if topic is not None])
 
 
-# --- up ----------------------------------------------------------------------------------------------------------
+# --- upgrade -----------------------------------------------------------------------------------------------------
 
 
 def upgraded(
     group: ClassicGroup, config: GroupConfig, image: MetadataImage, pace: Pace
 ) -> Generator[None, None, ConsumerGroup]:
-    """The group as a KIP-848 group. Raises KafkaError (GROUP_ID_NOT_FOUND), as Kafka does where it cannot be one."""
+    """Returns the group as a KIP-848 group. Raises KafkaError (GROUP_ID_NOT_FOUND), like Kafka, if it cannot be one."""
     reason = ""
     if config.consumer_migration_policy not in ("upgrade", "bidirectional"):
         reason = "online upgrade is disabled"
@@ -83,7 +87,7 @@ def upgraded(
 
 
 class _CustomData(Exception):
-    """An assignor of the client's keeps data in the assignment, which would be lost."""
+    """A client's assignor has user data in the assignment, which a conversion would lose."""
 
 
 def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Generator[None, None, ConsumerGroup]:
@@ -107,7 +111,7 @@ def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Genera
                 rebalance_timeout_ms=old.rebalance_timeout_ms,
                 client_id=old.client_id,
                 client_host=old.client_host,
-                topics=frozenset(map(sys.intern, subscription.topics)),  # others name the same
+                topics=frozenset(map(sys.intern, subscription.topics)),  # members share the strings
                 assigned=with_epoch(partitions, epoch),
                 classic=ClassicSide(old.session_timeout_ms, old.protocols),
             )
@@ -138,11 +142,11 @@ def upgrade_records(group: ConsumerGroup, pace: Pace) -> Generator[None, None, l
     return made
 
 
-# --- down --------------------------------------------------------------------------------------------------------
+# --- downgrade ---------------------------------------------------------------------------------------------------
 
 
 def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], config: GroupConfig, left: int) -> bool:
-    """Whether ``left`` classic members are all that remains without ``leaving``, and may be a classic group."""
+    """Whether the ``left`` members that remain without ``leaving`` are all classic and may become a classic group."""
     classic = sum(1 for _ in group.classic_members()) - sum(member.classic is not None for member in leaving)
     return (
         classic == len(group.members) - len(leaving)
@@ -160,7 +164,7 @@ def downgraded(
     *,
     pace: Pace,
 ) -> Generator[None, None, ClassicGroup]:
-    """The group as a classic group, Stable. ``joining`` takes the place of the static member of its instance id.
+    """Returns the group as a Stable classic group. ``joining`` replaces the static member with its instance id.
 
     Raises KafkaError (GROUP_ID_NOT_FOUND).
     """

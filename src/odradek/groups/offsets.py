@@ -1,16 +1,15 @@
 """Committed offsets: commit, fetch, delete, expire.
 
 Rules
-* Offsets live by group, topic name and partition; only ``replay`` changes them.
-* Who may commit: a member of the current generation, unless it is being formed (then REBALANCE_IN_PROGRESS); or, to
-  a group without members, anybody who names no generation: consumers that assign partitions themselves, and tools.
-  The latter create the group: a "simple" one, which has no record of its own and exists through its offsets.
-* A commit carries no check of the offset: any number is taken.
-* A KIP-848 group says itself who may commit and fetch (groups/consumer_group).
-* Expiry: an offset with an expiry of its own at that time; else ``offsets.retention`` after the group became empty
-  (groups that had members), after the commit (simple and KIP-848 groups, and topics a Stable group does not read any
-  more).
-  Nothing expires while a group rebalances.
+* The key of an offset is group, topic name and partition. Only ``replay`` changes offsets.
+* A member of the current generation may commit. While the group is in CompletingRebalance, the commit fails with
+  REBALANCE_IN_PROGRESS. A client without a generation may commit to a group without members. Consumers with manual
+  assignment and tools do this. Such a commit creates a "simple" group, which has offsets and no group record.
+* The offset of a commit is not checked: every number is valid.
+* A KIP-848 group has its own rules for commit and fetch (groups/consumer_group).
+* An offset with an expiry timestamp expires at this time. Other offsets expire after ``offsets.retention``. It counts
+  from the time when the group became Empty, if the group has had members. It counts from the commit for simple and
+  KIP-848 groups, and for topics that a Stable group no longer reads. No offset of a rebalancing group expires.
 """
 
 from __future__ import annotations
@@ -48,29 +47,29 @@ from odradek.groups.messages import (
 NO_OFFSET = -1
 NOTHING = (NO_OFFSET, -1, "")
 TOPICS_AT_ONCE = 1000
-"""Of more topics the offsets are looked up when they are packed, one topic after the other."""
+"""A number of topics. An OffsetFetch of more topics reads the offsets of each topic when the reply is packed."""
 LONG_COMMIT = 500
 """A commit of more partitions is handled in steps."""
 RUN_PARTITIONS = 500
-"""So many partitions of a topic are looked at together."""
+"""The number of partitions of a topic in one part of a scan."""
 KEPT_FROM_ROWS = 32
 KEPT_ROWS_AT_MOST = 50_000
-EACH_COMMIT = -1  # each offset's retention counts from its own commit; also what a group without a time of its own has
+EACH_COMMIT = -1  # retention counts from each offset's commit; equals ``state_since_ms`` of a group with unknown time
 
 Group = ClassicGroup | ConsumerGroup
 
 Stored = tuple[int, int, str, int, int, bytes | None]
-"""The fields of an ``OffsetCommitValue``, in their order."""
+"""The fields of an ``OffsetCommitValue`` in their order."""
 
 TopicIds = Callable[[str], bytes | None]
-"""The 16 bytes of the id a topic of this name has now; None: there is none."""
+"""Returns the current id (16 bytes) of the topic with this name, or None if the topic does not exist."""
 
 
 class Prepared(Record):
-    """A record that is known decoded, as it was made here: replaying it need not read its bytes."""
+    """A record with its decoded form, so that a replay does not read its bytes."""
 
     __slots__ = ("decoded",)
-    __setattr__ = object.__setattr__  # made a hundred thousand times a second
+    __setattr__ = object.__setattr__  # fast: a broker makes 100,000 of these records a second
 
     decoded: OffsetCommitRecord
 
@@ -93,13 +92,14 @@ class Offsets:
     ) -> None:
         self._config = config
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
-        """How many bytes of records a batch takes."""
+        """Returns the largest number of bytes of records in a batch."""
         self._groups = groups
         self._consumer_groups = consumer_groups
         self._membership = membership
-        # Plain tuples of what an OffsetCommitValue holds: the collector forgets those, and a million are nothing to it.
+        # Plain tuples with the fields of an OffsetCommitValue: the garbage collector untracks such tuples, so a million
+        # of them do not slow it down.
         self._by_group: dict[str, dict[str, dict[int, Stored]]] = {}
-        self._fetched: dict[tuple[str, str], FetchedRows] = {}  # what was asked for last, until the next commit
+        self._fetched: dict[tuple[str, str], FetchedRows] = {}  # the rows of the last fetch, until the next commit
 
     # --- the store --------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Offsets:
             self.replay_gone(group_id, topic, (partition,))
 
     def replay_gone(self, group_id: str, topic: str, partitions: Iterable[int]) -> None:
-        """The offsets of these partitions have tombstones."""
+        """Applies the tombstones of these partitions' offsets."""
         by_topic = self._by_group.get(group_id, {})
         by_partition = by_topic.get(topic, {})
         for partition in partitions:
@@ -123,7 +123,7 @@ class Offsets:
             self._by_group.pop(group_id, None)
 
     def replay_block(self, block: CommitBlock) -> None:
-        """Takes in all of a block's records: of commits of the same partitions, the last one holds."""
+        """Applies all records of a block. Of commits of the same partitions, only the last one counts."""
         group_id, at = block.plan.request.group_id, 0
         offsets, epochs = block.last
         for topic, partitions, metadatas, topic_id in block.plan.keys:
@@ -135,7 +135,7 @@ class Offsets:
             at = end
 
     def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, Stored | None]) -> None:
-        """Takes in the last state of each partition."""
+        """Applies the last commit of each partition; None is a tombstone."""
         kept = {partition: stored for partition, stored in commits.items() if stored is not None}
         if kept:
             self._of_topic(group_id, topic).update(kept)
@@ -145,7 +145,7 @@ class Offsets:
                     self.replay(OffsetKey(group_id, topic, partition), None)
 
     def _of_topic(self, group_id: str, topic: str) -> dict[int, Stored]:
-        """The offsets of one topic, to be written to."""
+        """Returns the dict of a topic's offsets for a change, and makes it if it does not exist."""
         if self._fetched:
             self._fetched.pop((group_id, topic), None)
         by_topic = self._by_group.get(group_id)
@@ -196,7 +196,7 @@ class Offsets:
                 if metadata and is_longer(metadata, limit):
                     refused[topic, partition] = ErrorCode.offset_metadata_too_large
                     continue
-                if has_expiry:  # a record with an expiry holds neither
+                if has_expiry:  # a record with an expiry has neither leader epoch nor topic id
                     leader_epoch, topic_id = -1, None
                 value = OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
                 decoded = OffsetCommitRecord(OffsetKey(group_id, topic, partition), value)
@@ -204,7 +204,7 @@ class Offsets:
                 records.append(Prepared(key, offset_value(value), decoded))
 
     def _commit_in_steps(self, now_ms: int, request: OffsetCommit) -> Steps:
-        """The same for many partitions. What does not fit into a batch is refused as soon as that is known."""
+        """Handles a commit of many partitions in steps. It fails at the first step that exceeds the size of a batch."""
         out = Result()
         consumer_group = self._consumer_groups.get(request.group_id)
         if consumer_group is not None and request.group_id not in self._groups:
@@ -235,7 +235,7 @@ class Offsets:
     def _add_block(
         self, now_ms: int, request: OffsetCommit, out: Result, refused: dict[tuple[str, int], ErrorCode]
     ) -> Generator[None, None, bool]:
-        """The records as a block; False: they are too many for a batch."""
+        """Sets the block of the commit's records. Returns False if they do not fit in a batch."""
         limit = self._config.offset_metadata_max_bytes
         plan, left = CommitPlan(replace(request, topics=())), self.batch_bytes()
         offsets: list[int] = []
@@ -258,7 +258,7 @@ class Offsets:
         return True
 
     def handle_planned(self, now_ms: int, request: PlannedCommits) -> Result:
-        """The same for commits of which only the offsets are new: see groups/commit_plan."""
+        """Handles commits that differ from their plan only in the offsets (see groups/commit_plan)."""
         out = Result(COMMITTED)
         error = self._accept(now_ms, request.plan.request, out)
         if error is not ErrorCode.none:
@@ -267,7 +267,7 @@ class Offsets:
         return out
 
     def _accept(self, now_ms: int, request: OffsetCommit, out: Result) -> ErrorCode:
-        """Whether the one who commits may; it is seen to be alive then."""
+        """Returns the error of a commit, or none. An accepted commit renews the member's session."""
         group = self._groups.get(request.group_id)
         if group is None:
             consumer_group = self._consumer_groups.get(request.group_id)
@@ -341,7 +341,7 @@ class Offsets:
         return out
 
     def partitions(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
-        """Topics and partitions that the group has offsets of, some at a time."""
+        """Yields the topics and partitions with offsets of the group, some partitions at a time."""
         for topic, by_partition in list(self._by_group.get(group_id, {}).items()):
             for some in _in_runs(by_partition):
                 yield topic, some
@@ -354,7 +354,7 @@ class Offsets:
                 yield None
 
     def of_topics_gone(self, topic_id: TopicIds) -> Iterator[Record | None]:
-        """Tombstones for what was committed for topics that are gone, also if there is another of the name now."""
+        """Yields tombstones for offsets of deleted topics, even if a new topic has the same name."""
         ids: dict[str, bytes | None] = {}
         for group_id, by_topic in list(self._by_group.items()):
             for topic, by_partition in list(by_topic.items()):
@@ -370,7 +370,7 @@ class Offsets:
     # --- expiry -----------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, group: Group) -> Generator[Record | None, None, bool]:
-        """Tombstones of what has expired; returns whether nothing of the group is left."""
+        """Yields tombstones of expired offsets and returns whether the group has no other offsets."""
         group_id = group.group_id
         if group_id not in self._by_group:
             return True
@@ -414,12 +414,12 @@ def _refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCo
             return ErrorCode.illegal_generation
     elif group.state is not State.EMPTY:
         return ErrorCode.unknown_member_id
-    # Its member knows the new generation already, but the assignment to commit for is still being made.
+    # The member has the new generation, but its leader has not sent the assignment yet.
     return ErrorCode.rebalance_in_progress if group.state is State.COMPLETING_REBALANCE else ErrorCode.none
 
 
 def _retention_start(group: Group) -> int | None:
-    """From when the retention of a group's offsets counts; None: nothing of the group expires now."""
+    """Returns the start of the retention of a group's offsets, or None if none of them expires now."""
     if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return EACH_COMMIT
     if group.state is State.EMPTY:
@@ -430,14 +430,14 @@ def _retention_start(group: Group) -> int | None:
 
 
 def _in_runs(by_partition: Collection[int]) -> Iterator[list[int]]:
-    """A topic's partitions as they are now, some at a time."""
+    """Yields the current partitions of a topic in lists of at most ``RUN_PARTITIONS``."""
     partitions = list(by_partition)
     for first in range(0, len(partitions), RUN_PARTITIONS):
         yield partitions[first : first + RUN_PARTITIONS]
 
 
 def _passed(partitions: Collection[int]) -> int:
-    """How many elements of work it is to look at the offsets of these partitions."""
+    """Returns the work of a scan of these partitions' offsets, in elements of a step."""
     return 1 + len(partitions) // 3
 
 

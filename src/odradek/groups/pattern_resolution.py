@@ -1,4 +1,4 @@
-"""The patterns that KIP-848 members subscribe with: when they are resolved, and the records of what they stand for."""
+"""Resolution of the patterns that KIP-848 members subscribe with: its schedule, and the records of matched topics."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from odradek.groups.consumer_timers import PATTERNS
 
 _PAUSE_MS = 10_000
 _MAX_PATTERNS = 100
-"""Different ones of a group's members. Each may stand for all topics there are."""
+"""The largest number of different patterns in a group. Each of them may match all topics."""
 _MATCHES_AT_ONCE = 500
 _RECORD_OVERHEAD_BYTES = 100
-_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # of a topic's name, which has ASCII only, and of any character
+_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # largest sizes of: the length of a topic name (ASCII), one character of a pattern
 
 
 class PatternResolution:
-    """The patterns of ``groups``."""
+    """Resolves the patterns of ``groups``."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class PatternResolution:
         self._image = image
         self._groups = groups
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
-        """How many bytes of records a batch takes."""
+        """Returns the largest number of bytes of records in a batch."""
         self.due: set[str] = set()
         """Groups whose timer is set, or whose patterns are being resolved."""
         self._topics_created_at = -1  # version of the topics when the last one was created
@@ -47,9 +47,9 @@ class PatternResolution:
         self._topics_created_at = self._image.version
 
     def note(self, step: Step, out: Result) -> tuple[bool, bool]:
-        """Whether the member's pattern has changed, and whether it is known already what that means.
+        """Returns whether the member's pattern has changed, and whether the topics of the new pattern are known.
 
-        Raises KafkaError (INVALID_REGULAR_EXPRESSION).
+        Schedules a resolution if necessary. Raises KafkaError (INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED).
         """
         group, before, after = step.group, step.member.pattern, step.updated.pattern
         counts = group.subscriptions.patterns
@@ -71,7 +71,7 @@ class PatternResolution:
         return before != after, is_known
 
     def on_refusal(self, now_ms: int, group_id: str, out: Result) -> None:
-        """A request is refused after all: the timer that it would have set is not set."""
+        """Forgets the timer of a request that failed after ``note``."""
         if SetTimer((PATTERNS, group_id), now_ms) in out.effects:
             self.due.discard(group_id)
 
@@ -94,7 +94,7 @@ class PatternResolution:
         )
 
     def resolve(self, now_ms: int, group_id: str, pace: Pace, out: Result) -> Iterator[None]:
-        """Finds the topics that the patterns stand for: at once where there are few, else aside."""
+        """Finds the topics that a group's patterns match: at once if there are few topics, else in the background."""
         group = self._groups.get(group_id)
         if group is None or not group.subscriptions.patterns:
             self.due.discard(group_id)
@@ -110,7 +110,7 @@ class PatternResolution:
     def take(
         self, now_ms: int, group_id: str, found: Mapping[str, frozenset[str]], version: int, *, pace: Pace, out: Result
     ) -> Iterator[None]:
-        """Writes down what patterns stand for. One that stands for more than a record can hold stands for nothing."""
+        """Writes the records of resolved patterns. A pattern whose topics do not fit in a record gets no topics."""
         self.due.discard(group_id)
         group = self._groups.get(group_id)
         if group is None:
@@ -120,7 +120,7 @@ class PatternResolution:
         limit = self.batch_bytes() - _RECORD_OVERHEAD_BYTES
         for pattern in assignors.hash_order(found, java_string_hash):
             if pattern not in group.subscriptions.patterns:
-                continue  # its last member has left meanwhile
+                continue  # the pattern's last member has left
             topics = found[pattern]
             if sum([len(topic) + _LENGTH_BYTES for topic in topics]) + _CHAR_BYTES * len(pattern + group_id) > limit:
                 topics = frozenset()

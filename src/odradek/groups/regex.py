@@ -1,15 +1,16 @@
-"""Topics by pattern: the regular expressions a KIP-848 member may subscribe with, in RE2's syntax as in Apache Kafka.
+"""Regular expressions of KIP-848 subscriptions, in RE2's syntax as in Apache Kafka.
 
-RE2 takes time in proportion to the text, so that no client's pattern stalls the broker; Python's ``re`` can take for
-ever. It is loaded when the first pattern comes.
+RE2 matches in time proportional to the text, so no pattern of a client can block the broker. Python's ``re`` can take
+exponential time. RE2 is imported at the first pattern.
 
-Apache Kafka has RE2/J, which refuses a little more (``\\C``, a name given twice), and so does this. What RE2 would make
-of a pattern is estimated before it makes it: a few characters stand for a program of gigabytes. A pattern whose program
-is too large, or whose groups nest too deep, is refused. RE2/J takes programs of any size, and overflows its stack
-between 1,000 and 5,000 groups. RE2 refuses repetitions of repetitions beyond a thousand in all, RE2/J takes them.
+Apache Kafka uses RE2/J, which refuses some patterns that RE2 accepts (``\\C``, a duplicate group name). This module
+refuses them too. It estimates the size of RE2's program before RE2 compiles the pattern, because a few characters can
+need a program of gigabytes. A pattern is refused if its program is too large or its groups nest too deeply.
+Differences: RE2/J accepts programs of any size, and overflows its stack between 1,000 and 5,000 nested groups. RE2
+refuses nested repetitions of more than 1,000 in all, RE2/J accepts them.
 
-Groups capture nothing here, since their texts are not asked for: to keep them, RE2 takes memory for each group and each
-place in its program.
+Groups do not capture: no caller reads their texts, and for captures RE2 needs memory for each group and each
+instruction of its program.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 
 MAX_SIZE = 10_000
-"""Of a pattern, about in instructions of RE2's program: a character takes one, a dot ten, a repetition its copies."""
+"""The largest size of a pattern, roughly in instructions of RE2's program: one for a character, ten for a dot, the
+copies for a repetition."""
 MAX_NESTING = 1000
 MAX_MEMORY = 1 << 20
-"""Bytes that RE2 may take for one pattern: for its program, and for the states that it finds while it matches."""
+"""The largest memory of RE2 for one pattern in bytes: its program, and the states of its matches."""
 MAX_CACHED = 16
 STEP_MATCHES = 50
 
-_FOLDED = 4  # instructions of a letter that stands for both cases
-_WIDE = 10  # instructions of a dot, or of a class that excludes
-_UNICODE = 1000  # of a Unicode class: about 600 ranges, each of several bytes
+_FOLDED = 4  # instructions of a letter that matches both cases
+_WIDE = 10  # instructions of a dot or a negated class
+_UNICODE = 1000  # instructions of a Unicode class: about 600 ranges, each of several bytes
 
-# What RE2 says about a faulty pattern, in the words that RE2/J has for it.
+# RE2's errors, with the text that RE2/J has for each.
 _WORDS = {
     "missing ]": "missing closing ]",
     "unexpected )": "regexp/syntax: internal error",
@@ -47,14 +49,14 @@ _WORDS = {
     "pattern too large - compile failed": "expression too large",
 }
 
-# In the way a pattern is read: quoted text, escapes, classes; what is left can be a group with a name.
+# Matches quoted text, escapes and classes before named groups: a "(?<" inside of those is not a group.
 _PARTS = re.compile(
     r"\\Q.*?(?:\\E|$)|(?P<escape>\\.)|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\(\?P?<(?P<name>\w+)>", re.DOTALL
 )
 
 _FOLDS = re.compile(r"\(\?[a-zA-Z]*i")
 
-# The parts whose sizes differ, each found in time proportional to its length.
+# The parts of a pattern with different sizes. Each match takes time proportional to its length.
 _TOKENS = re.compile(
     r"(?P<text>[^\\\[(){.*+?|]+)|(?P<quoted>\\Q)|(?P<unicode>\\[pP](?:\{\^?\w+\}|.)?)|(?P<escape>\\(?:x\{\w*\}|.))|(?P<class>\[)|(?P<open>\()|(?P<close>\))"
     r"|\{(?P<least>\d{1,9})(?P<comma>,)?(?P<most>\d{1,9})?\}|(?P<dot>\.)|(?P<repeat>[*+?])|(?P<other>.)",
@@ -63,7 +65,7 @@ _TOKENS = re.compile(
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises KafkaError (INVALID_REGULAR_EXPRESSION) with the fault."""
+    """Raises KafkaError (INVALID_REGULAR_EXPRESSION) with the fault of an invalid pattern."""
     fault = _compile(pattern)[1]
     if fault:
         shown = pattern if len(pattern) <= MAX_SIZE else f"{pattern[:100]}…"
@@ -74,12 +76,12 @@ def check_pattern(pattern: str) -> None:
 
 
 def resolve(patterns: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The topics whose whole name matches, by pattern; a faulty one matches none."""
+    """Returns the topics whose whole name matches, by pattern. An invalid pattern matches none."""
     return result_of(resolve_in_steps(patterns, names))
 
 
 def resolve_in_steps(patterns: Iterable[str], names: Iterable[str]) -> Generator[None, None, dict[str, frozenset[str]]]:
-    """The same, a few matches at a time."""
+    """Does the same as ``resolve`` in steps of a few matches."""
     all_names = list(names)
     found: dict[str, frozenset[str]] = {}
     for pattern in list(patterns):
@@ -98,7 +100,7 @@ def resolve_in_steps(patterns: Iterable[str], names: Iterable[str]) -> Generator
 
 
 class _Group:
-    """A group that is being read: the size of what it holds so far, and of its last part, which may be repeated."""
+    """The size of an open group so far, and of its last part, which the next token may repeat."""
 
     __slots__ = ("last", "size")
 
@@ -116,7 +118,7 @@ class _Group:
 
 
 def _excess(pattern: str) -> str:
-    """What is too much about a pattern, estimated; '': nothing. Faulty ones may pass: RE2 says what is wrong."""
+    """Returns the error of a pattern that is too large by estimate, or ''. RE2 finds the other errors."""
     if len(pattern) > MAX_SIZE:
         return "expression too large"
     groups = [_Group()]
@@ -159,7 +161,7 @@ def _excess(pattern: str) -> str:
 
 
 def _class_end(pattern: str, at: int) -> tuple[int, int]:
-    """Where a class ends that begins before ``at``, and its size; the end of the pattern where it does not end."""
+    """Returns the end and the size of the class whose '[' is before ``at``. An open class ends with the pattern."""
     end = len(pattern)
     begin = at
     size = 0
@@ -182,11 +184,11 @@ def _class_end(pattern: str, at: int) -> tuple[int, int]:
 # --- RE2 ----------------------------------------------------------------------------------------------------------
 
 _compiled: OrderedDict[str, Any] = OrderedDict()
-"""The patterns used last, of all groups."""
+"""The most recently used patterns of all groups."""
 
 
 def _compile(pattern: str) -> tuple[Any, str]:
-    """The compiled pattern, or None and what is wrong with it."""
+    """Returns the compiled pattern and '', or None and the error."""
     known = _compiled.get(pattern)
     if known is not None:
         _compiled.move_to_end(pattern)
@@ -198,7 +200,7 @@ def _compile(pattern: str) -> tuple[Any, str]:
     fault = fault or _fault_for_java(pattern)
     if fault:
         return None, fault
-    if compiled.groups:  # RE2 keeps the texts of groups with names, whatever its options
+    if compiled.groups:  # RE2 captures named groups even with never_capture
         compiled, fault = _compile_with_re2(_PARTS.sub(_without_name, pattern))
         if fault or compiled.groups:
             return None, "invalid named capture"
@@ -227,7 +229,7 @@ def _compile_with_re2(pattern: str) -> tuple[Any, str]:
             return None, "invalid named capture"
         return None, _WORDS.get(head, head)
     finally:
-        re2.purge()  # it would keep the last 128 itself
+        re2.purge()  # empties re2's own cache of 128 patterns
 
 
 def _without_name(part: re.Match[str]) -> str:
@@ -235,7 +237,7 @@ def _without_name(part: re.Match[str]) -> str:
 
 
 def _fault_for_java(pattern: str) -> str:
-    """What RE2/J has against a pattern that RE2 takes, in its words."""
+    """Returns RE2/J's error for a pattern that only RE2 accepts, or ''."""
     names: set[str] = set()
     for part in _PARTS.finditer(pattern):
         if part["escape"] == r"\C":

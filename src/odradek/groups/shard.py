@@ -1,11 +1,11 @@
 """The groups of one partition of ``__consumer_offsets``: dispatch, replay, timers.
 
 Rules
-* ``handle`` and ``on_timer`` generate records and change soft state; durable state (committed offsets, and what
-  records say of a group) changes in ``replay`` alone, which living and restarting share.
-* While the log is read, a classic group is built from each of its records. From ``on_loaded`` on, the living group
-  takes its record over, and keeps what no record tells: who waits, which sessions run, all protocols of a member.
-* A record of a kind that is not understood here is left alone and counted in ``skipped``.
+* ``handle`` and ``on_timer`` generate records and change state that is not durable. Durable state (committed offsets
+  and the contents of group records) changes only in ``replay``, both in operation and in a load.
+* During a load each record of a classic group makes a new group object. After ``on_loaded`` the existing group applies
+  its record and keeps the state that is not in the record: parked requests, sessions, all protocols of a member.
+* A record of an unknown type is ignored and counted in ``skipped``.
 """
 
 from __future__ import annotations
@@ -68,8 +68,11 @@ CLASSIC = "classic"
 
 
 class DurableState(NamedTuple):
-    """What the log alone determines: each classic group's last record (None: it has offsets only), all offsets, and
-    what KIP-848 groups are."""
+    """The state that the log determines.
+
+    It has the last record of each classic group (None: the group has only offsets), all offsets, and the durable state
+    of each KIP-848 group.
+    """
 
     groups: dict[str, GroupMetadata | None]
     offsets: dict[OffsetKey, OffsetCommitValue]
@@ -77,10 +80,10 @@ class DurableState(NamedTuple):
 
 
 class GroupShard:
-    """See the module's docstring, and coordinator/shard for the contract.
+    """The shard of groups. The contract is in coordinator/shard.
 
-    ``image`` is what KIP-848 groups see of the topics. ``topic_id`` tells the id of a topic: ``catch_up``
-    deletes what was committed for another of its name. Without it, nothing is deleted there.
+    ``image`` has the topics for KIP-848 groups. ``topic_id`` returns the id of a topic. With it ``catch_up`` deletes
+    offsets of an earlier topic with the same name; without it ``catch_up`` deletes nothing.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class GroupShard:
         }
 
     def limit_batches(self, batch_bytes: Callable[[], int]) -> None:
-        """What needs more bytes of records than a batch of the log takes is refused before it is made."""
+        """Sets the largest size of a batch. Requests with more bytes of records fail before the records are made."""
         for part in (self._membership, self._offsets, self._consumers, self._consumers.patterns):
             part.batch_bytes = batch_bytes
 
@@ -123,13 +126,13 @@ class GroupShard:
         return begun(self._handlers[type(request)](now_ms, request))
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
-        """The reply to a parked request that nothing completes any more. A JoinGroup gets the id of its member."""
+        """Returns the reply to a parked request that can no longer complete. A JoinGroup reply has the member's id."""
         if isinstance(request, JoinGroup):
             return replace(request.failed(error), member_id=request.member_id or request.new_member_id)
         return request.failed(error)
 
     def committed(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
-        """What was committed last, if anything."""
+        """Returns the committed offset of a partition, or None."""
         return self._offsets.get(group_id, topic, partition)
 
     def durable_state(self) -> DurableState:
@@ -140,7 +143,7 @@ class GroupShard:
         consumers = {name: group.durable_state() for name, group in self.consumer_groups.items()}
         return DurableState(groups, offsets, consumers)
 
-    # --- the classic protocol, whichever kind the group is ----------------------------------------------------
+    # --- the classic protocol, for groups of both kinds -------------------------------------------------------
 
     def _join(self, now_ms: int, request: JoinGroup) -> Result | Steps:
         group = self.consumer_groups.get(request.group_id)
@@ -181,7 +184,7 @@ class GroupShard:
     # --- log --------------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: Record) -> None:
-        """Takes over one record of the log, at ``offset``."""
+        """Applies one record of the log at ``offset``."""
         if isinstance(record, Prepared):
             self._replay_offset(record.decoded)
             return
@@ -204,7 +207,7 @@ class GroupShard:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
 
     def replay_block(self, offset: int, block: Block) -> None:
-        """Takes over a block, just written; ``offset`` is that of its first record."""
+        """Applies a block after its write. ``offset`` is the offset of its first record."""
         if isinstance(block, Tombstones):
             self._replay_tombstones(block)
             return
@@ -220,7 +223,7 @@ class GroupShard:
                 self._offsets.replay_gone(group_id, topic, partitions)
 
     def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, Stored | None]) -> None:
-        """Takes over what records of the log said of these partitions in the end; None: that they were deleted."""
+        """Applies the last record of each of these partitions; None is a tombstone."""
         for stored in commits.values():
             if stored is not None:
                 self._ensure_group(group_id, stored[3])
@@ -249,7 +252,7 @@ class GroupShard:
         elif self._loaded and group_id in self.groups:
             self.groups[group_id].replay(value, None if change is None else change.returned)
         else:
-            self.consumer_groups.pop(group_id, None)  # of what it was before, a cleaned log may have lost the end
+            self.consumer_groups.pop(group_id, None)  # compaction may have removed the old group's tombstone
             self.groups[group_id] = ClassicGroup.from_metadata(group_id, value)
             if self._loaded:
                 result_of(self.groups[group_id].read_subscriptions(Pace()))
@@ -258,22 +261,22 @@ class GroupShard:
         number, group_id, value = decoded.kind.number, decoded.key["group_id"], decoded.value
         group = self.consumer_groups.get(group_id) if value is None else self._consumer_group(group_id)
         if group is None:
-            return  # it is gone
+            return  # the group was deleted
         if value is None and number == consumer_records.GROUP:
             del self.consumer_groups[group_id]
         else:
             group.replay(number, decoded.key, value)
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup:
-        """The group that a record is of, which may be the first."""
+        """Returns the group of a record, and makes it for its first record."""
         group = self.consumer_groups.get(group_id)
         if group is None:
-            self.groups.pop(group_id, None)  # of what it was before, a cleaned log may have lost the end
+            self.groups.pop(group_id, None)  # compaction may have removed the old group's tombstone
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
         return group
 
     def on_loaded(self, now_ms: int) -> Result | Steps:
-        """The log was read to its end: members get time to find us, and expiry starts its rounds."""
+        """Starts the sessions of all members and the expiry timer when the load has reached the end of the log."""
         self._loaded = True
         return begun(self._begin(now_ms))
 
@@ -322,11 +325,11 @@ class GroupShard:
             yield None
 
     def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | Steps:
-        """Something that was done aside has been done."""
+        """Takes the result of work in the background."""
         return begun(self._consumers.on_work(now_ms, key, value))
 
     def on_clock_jumped(self, by_ms: int) -> None:
-        """The time was set, or nothing ran for a while: what members were given they still have."""
+        """Moves all session deadlines after a clock change or a pause, so that members keep the rest of their time."""
         for group in self.groups.values():
             for member in group.members.values():
                 member.session_deadline_ms += by_ms
@@ -335,17 +338,17 @@ class GroupShard:
         self._consumers.timers.shift(by_ms)
 
     def on_notice(self, notice: object) -> None:
-        """Topics came, went or grew: groups that read them assign anew at their next heartbeat."""
+        """Handles a change of topics: groups that read them check for a new assignment at their next heartbeat."""
         assert isinstance(notice, TopicsChanged)
         self._consumers.on_topics_changed(notice.topics, created=notice.created)
 
     def on_event(self, now_ms: int, event: object) -> Result | Steps:
-        """Topics were deleted: their offsets go, for every group."""
+        """Deletes the offsets of deleted topics in every group."""
         assert isinstance(event, TopicsDeleted)
         return begun(in_parts(self._offsets.on_topics_deleted(event.topics), Result()))
 
     def catch_up(self, now_ms: int) -> Result | Steps:
-        """Offsets go whose topic was deleted while no machine could write that down: a crash came in between."""
+        """Deletes offsets of topics that were deleted when no shard could write the tombstones, e.g. before a crash."""
         if self._topic_id is None:
             return Result()
         return begun(in_parts(self._offsets.of_topics_gone(self._topic_id), Result()))
@@ -407,7 +410,7 @@ class GroupShard:
                 continue
             for topic, partitions in self._offsets.partitions(group_id):
                 offsets.add_offsets(group_id, topic, partitions)
-                if offsets.most_bytes > limit:  # all are written or none
+                if offsets.most_bytes > limit:  # either all tombstones are written or none
                     return Result(request.failed(ErrorCode.unknown_server_error))
                 if pace.spend(1 + len(partitions) // 2):
                     yield None
@@ -436,7 +439,7 @@ class GroupShard:
 def _listed(
     classic: Iterable[ClassicGroup], consumer: Iterable[ConsumerGroup], states: Collection[str]
 ) -> Iterator[ListedGroup]:
-    """Row by row, as there may be hundreds of thousands."""
+    """Yields one group at a time, because there can be hundreds of thousands."""
     for group in classic:
         if not states or group.state.value.lower() in states:
             yield ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)

@@ -1,7 +1,8 @@
-"""The end of groups and of their offsets in the log: many tombstones, packed while they are gathered.
+"""Tombstones of deleted groups and their offsets as one block.
 
-A deleted group may have tens of thousands of offsets, and their tombstones stand in one batch, which is written at
-once. So the slow part comes before: ``add_offsets`` packs a few of them, between which others are served.
+A deleted group can have tens of thousands of offsets. Their tombstones are in one batch, which is written in one piece.
+So ``add_offsets`` packs a few tombstones at a time before the write, and the broker serves other requests between the
+calls.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from odradek.core.varints import uvarint
 from odradek.groups.commit_plan import DELTA_BYTES, DELTA_STEPS, offset_deltas
 
 _NO_VALUE_NO_HEADERS = b"\1\0"
-_FIXED_BYTES = 2  # of a record, in front of its offset delta: attributes, and the delta of its time
+_FIXED_BYTES = 2  # of a record before its offset delta: attributes and timestamp delta
 _PARTITION_BYTES = 4
 
 Row = tuple[str, str | None, Sequence[int]]
-"""Group, topic, partitions; without a topic, the tombstone is that of the classic group itself."""
+"""Group, topic, partitions. Without a topic the row is the tombstone of the classic group."""
 
 
 class Tombstones:
-    """Tombstones of offsets and of classic groups, in the order in which they were added; a ``core.effects.Block``."""
+    """Tombstones of offsets and of classic groups in the order of their addition; a ``core.effects.Block``."""
 
     __slots__ = ("_middles", "most_bytes", "rows")
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self._middles: list[bytes] = []  # what stands in each record behind its offset delta
+        self._middles: list[bytes] = []  # the bytes of each record after its offset delta
         self.most_bytes = 0
 
     @property
@@ -45,7 +46,7 @@ class Tombstones:
         ]
         self.rows.append((group_id, topic, partitions))
         self.most_bytes += len(partitions) * _most_bytes(len(head) + _PARTITION_BYTES)
-        offset_deltas(self.count, self.count)  # a table that is made once grows here, not when the batch is written
+        offset_deltas(self.count, self.count)  # extends the cache of deltas here and not in the write of the batch
 
     def add_group(self, group_id: str) -> None:
         key = group_key(group_id)
@@ -86,5 +87,5 @@ class Tombstones:
 
 
 def _most_bytes(head_bytes: int) -> int:
-    """What a record takes at most; ``head_bytes``: its key, and the length of it."""
+    """Returns the largest size of a record. ``head_bytes`` is the size of its key and the key's length."""
     return _FIXED_BYTES + DELTA_BYTES + head_bytes + len(_NO_VALUE_NO_HEADERS)
