@@ -85,7 +85,7 @@ def test_what_compaction_took_is_told_from_markers(capsys: pytest.CaptureFixture
     assert found.incomplete_below == {0: 20}
     assert other.record_count == 0
     assert other.coverage == found.coverage
-    said = "Of 10 of the 22 offsets in the offsets topic nothing is left, in 1 partition: compaction has removed older"
+    said = "10 of the 22 offsets of the offsets topic have no record any more, in 1 partition: compaction removed older"
     assert said in capsys.readouterr().out
     page = render(found, "here")
     assert said in page

@@ -128,7 +128,7 @@ def test_the_analysis_on_spark_finds_what_it_finds_here(spark: Any, admin: Admin
     try:
         here = analyse_offset_history(bootstrap, rules=rules)
         assert [row["text"] for row in of_group(frames.findings, group) if row["kind"] == "rewind"] == [
-            f"{topic}-0: from 7 back to 6: records 6 to 6 are read again. The reader itself went there"
+            f"{topic}-0: from 7 back to 6: records 6 to 6 are read again. The reader itself moved there"
         ]
         for name in ("kind", "from_offset", "to_offset", "certainty", "history_complete", "proof"):
             ours = sorted(repr(row[name]) for row in of_group(frames.findings, group))

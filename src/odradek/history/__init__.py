@@ -1,5 +1,7 @@
-"""The history of consumer groups, read out of ``__consumer_offsets``: every record there in typed Arrow columns, and
-what follows from them. Importing this package loads neither numba nor pyarrow."""
+"""The history of consumer groups: the records of ``__consumer_offsets`` in typed Arrow columns, and findings from them.
+
+Importing this package loads neither numba nor pyarrow.
+"""
 
 from __future__ import annotations
 

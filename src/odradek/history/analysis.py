@@ -1,9 +1,9 @@
-"""From the offsets topic to what it says about groups: findings with their proofs, lag over time, expiry.
+"""Analysis of the offsets topic: findings about groups with their proofs, lag over time, and expiry of offsets.
 
-Arrow and numpy do it, not Spark: what is compared is each commit with the one before it of the same group and
-partition, in the order of the log. Commits arrive in that order, take fifty bytes each as flat columns, and one stable
-sort puts ten million of them in place within seconds; Spark would shuffle, spill and start up for longer than that.
-Groups have nothing to do with each other, so on a cluster the same functions run on each group's rows by themselves
+The analysis uses Arrow and numpy, not Spark. It compares each commit with the previous one of the same group and
+partition, in log order. Commits are read in that order and take fifty bytes each in flat columns. One stable sort
+arranges ten million commits within seconds; Spark needs longer than that to start, shuffle and spill. Groups are
+independent of each other, so on a cluster the same functions run on the rows of each group separately
 (``odradek.pipelines.history``).
 """
 
@@ -36,10 +36,11 @@ RESULTS = ("findings", "lag", "expiry", "coverage")
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """``findings``, ``lag``, ``expiry`` and ``coverage`` are tables (``findings.SCHEMA``, ``series.SCHEMA``,
-    ``memberships.EXPIRY_SCHEMA``, ``coverage.SCHEMA``); times in microseconds since 1970.
+    """The result of an analysis. Times are microseconds since 1970.
 
-    ``incomplete_below``: partitions of the offsets topic from which something was removed below this offset.
+    The schemas of the four tables are ``findings.SCHEMA``, ``series.SCHEMA``, ``group_findings.EXPIRY_SCHEMA`` and
+    ``coverage.SCHEMA``. ``incomplete_below`` has the partitions of the offsets topic with removed records: below this
+    offset, records are missing.
     """
 
     findings: pa.Table
@@ -58,7 +59,7 @@ class Analysis:
 
 
 def find_all(evidence: Evidence) -> list[Finding]:
-    """Everything there is to find."""
+    """Returns the findings of all kinds."""
     return [
         *moves(evidence),
         *pauses(evidence),
@@ -72,7 +73,10 @@ def analyse(
     journal: Journal, logs: Logs, times_of: TimesOf = lambda places: {}, rules: Rules | None = None,
     *, since_us: int | None = None,
 ) -> Analysis:  # fmt: skip
-    """Analyses a journal, which takes nothing in afterwards. With ``since_us`` only what was still so then is told."""
+    """Analyses a journal; no batch can be added to it afterwards.
+
+    With ``since_us``, findings that ended before that time are left out.
+    """
     groups, record_count = tuple(sorted(journal.groups)), journal.record_count
     evidence = gather(journal, logs, times_of, rules or Rules())
     commits = evidence.commits
@@ -107,11 +111,11 @@ def analyse_offset_history(
     points: int = POINTS,
     **settings: Any,
 ) -> Analysis:
-    """Reads and analyses the offsets topic of a cluster, or one group's part of it.
+    """Reads and analyses the offsets topic of a cluster, or only the records of ``group``.
 
-    ``since_us``: from when on to look (microseconds since 1970); all is read nevertheless, for where groups stood then.
-    ``now_us``: the present; by default this machine's, or the newest record's where that is later. Raises
-    BrokerUnreachable, RequestTimedOut.
+    ``since_us``: the start of the analysed time, in microseconds since 1970. Earlier records are read too, because they
+    hold the committed offsets at that time. ``now_us``: the end of it; by default the later of this machine's time and
+    the newest record's timestamp. Raises BrokerUnreachable, RequestTimedOut.
     """
     config = as_config(config, **settings)
     journal = Journal()
@@ -130,7 +134,7 @@ def finish(
     points: int = POINTS,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Analysis:
-    """Asks the cluster for the logs that were committed, and analyses a journal that has taken in everything."""
+    """Looks up the logs of the committed partitions in the cluster and analyses a complete journal."""
     now_us = max(int(time.time() * 1e6), journal.latest_us) if now_us is None else now_us
     moments = journal.moments(since_us, now_us, points)
     with Admin(config) as admin:
@@ -142,9 +146,9 @@ def analyse_table(
     records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules, coverage: Coverage,
     *, since_us: int | None = None,
 ) -> Analysis:  # fmt: skip
-    """As ``analyse``, of decoded records (``journal.COLUMNS``) that hold all there is about their groups, in any order.
+    """Like ``analyse``, for decoded records (``journal.COLUMNS``): all records of some groups, in any order.
 
-    ``coverage`` cannot be told from some groups' records alone.
+    The caller gives ``coverage``, because the records of some groups are not enough to compute it.
     """
     journal = Journal(coverage=coverage)
     for batch in records.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")]).to_batches():

@@ -1,4 +1,4 @@
-"""The columns that records of ``__consumer_offsets`` are read into, one row a record."""
+"""The Arrow columns of decoded ``__consumer_offsets`` records, one row a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = [
     *dict.fromkeys(OFFSET_COMMIT if number in (0, 1) else kind.name for number, kind in sorted(RECORD_TYPES.items())),
     UNKNOWN,
 ]
-"""What ``kind`` can be: commits (keys 0 and 1), metadata of classic groups, Kafka's names of the others, unknown."""
+"""The values of ``kind``: commits (keys 0 and 1), metadata of classic groups, Kafka's names of the others, unknown."""
 
 ASSIGNMENT = pa.list_(
     pa.struct([("topic", pa.string()), ("topic_id", pa.binary()), ("partitions", pa.list_(pa.int32()))])
@@ -57,7 +57,8 @@ RARE_COLUMNS = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""What commits have not: these are filled for groups, members, and what cannot be read (``key`` … ``reason``)."""
+"""The columns that are null for commits. They hold groups and members; ``key``, ``value`` and ``reason`` hold records
+that cannot be decoded."""
 
 SCHEMA = pa.schema(
     [
@@ -85,7 +86,7 @@ NO_MEMBER: dict[str, Any] = {field.name: None for field in MEMBERS.value_type}
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows without dictionaries, for readers that know none (Spark)."""
+    """Returns the same rows without dictionary encoding, for readers that do not support it (Spark)."""
     at = SCHEMA.get_field_index("kind")
     return pa.RecordBatch.from_arrays(
         [column.cast(pa.string()) if i == at else column for i, column in enumerate(batch.columns)], schema=PLAIN_SCHEMA
@@ -93,4 +94,4 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 PLAIN_SCHEMA = SCHEMA.set(0, pa.field("kind", pa.string()))
-"""``SCHEMA`` as Spark has it: ``kind`` a plain string."""
+"""``SCHEMA`` for Spark: ``kind`` is a plain string."""

@@ -1,9 +1,9 @@
-"""What became of every offset of ``__consumer_offsets``: how much of the history is there, and what is not.
+"""The coverage of ``__consumer_offsets``: which of its offsets have a record, and why the others have none.
 
-An offset without a record need not be a lost one. The headers of the batches tell those apart that are still in the
-log: control batches (markers of transactions, which are no history) and batches of transactions that were rolled back
-(nobody committed that). What is left was removed, by compaction or since the log begins later: records, where the batch
-is still there and has gaps; where the whole batch is gone, records or markers, which nothing in the log tells.
+An offset without a record is not always a lost record. The headers of the batches in the log show two other cases:
+control batches (transaction markers, which are no history) and batches of aborted transactions (never committed). All
+other offsets without a record were removed, by compaction or because they are below the log start offset. A gap inside
+a batch was a record. Where the whole batch is missing, it had records or markers; the log does not show which.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SCHEMA = pa.schema(
         ("incomplete_below", pa.int64()),
     ]
 )
-"""``Covered``, a row for each partition that ever held something."""
+"""``Covered``, one row for each partition that was ever written to."""
 
 
 class Covered(NamedTuple):
-    """The offsets 0 to ``end_offset`` (exclusive) of one partition: the five counts add up to them.
+    """The offsets 0 to ``end_offset`` (exclusive) of one partition. The five counts add up to ``end_offset``.
 
-    ``records`` were read, of all groups. ``control_records`` are markers. ``rolled_back``: of aborted transactions.
-    ``removed_records`` are gaps in batches that are there; ``removed_unknown`` no batch covers: below the log's start,
-    or whole batches that compaction took, of records, markers or aborted transactions. From ``incomplete_below`` on
-    nothing was removed (0: nothing ever).
+    ``records``: records that were read, of all groups. ``control_records``: transaction markers. ``rolled_back``:
+    records of aborted transactions. ``removed_records``: gaps in existing batches. ``removed_unknown``: offsets that no
+    batch covers, because they are below the log start offset or because compaction removed the whole batch (of records,
+    markers or aborted transactions). No record at or above ``incomplete_below`` was removed (0: nothing was removed).
     """
 
     record_partition: int
@@ -62,17 +62,17 @@ class Covered(NamedTuple):
 
 @dataclass(slots=True)
 class Coverage:
-    """Takes in partitions as they are read, one after the other."""
+    """The coverage of all partitions that are read, one row a partition."""
 
     rows: list[Covered] = field(default_factory=list)
 
     def begin(self, partition: int, log_start_offset: int, end_offset: int) -> Covering:
-        """A partition about to be read as far as ``end_offset``; counted once that is finished."""
+        """Starts a partition that is read up to ``end_offset``. Its ``finish`` adds the row."""
         return Covering(self.rows, partition, log_start_offset, end_offset)
 
     @property
     def incomplete_below(self) -> dict[int, int]:
-        """Of the partitions from which something was removed: the offset from which on nothing was."""
+        """For each partition with removed records: an offset above all removed ones."""
         return {row.record_partition: row.incomplete_below for row in self.rows if row.incomplete_below}
 
     def table(self) -> pa.Table:
@@ -81,18 +81,21 @@ class Coverage:
 
 
 class Covering:
-    """One partition while it is read. Batches are noted before their records, both in the order of the log."""
+    """The coverage of one partition while it is read.
+
+    The caller notes batches before their records, both in log order.
+    """
 
     def __init__(self, rows: list[Covered], partition: int, log_start_offset: int, end_offset: int) -> None:
         self._rows = rows
         self._partition, self._start, self._end = partition, log_start_offset, end_offset
         self._records = self._data = self._control = self._rolled_back = self._incomplete_below = 0
         self._next = 0
-        # Spans that explain gaps between records, as far as no record behind them has come yet.
+        # Spans without records (control batches, aborted transactions) above the last noted record.
         self._begins, self._sizes = _NONE, _NONE
 
     def note_batches(self, spans: BatchSpans) -> None:
-        """Which offsets the next batches cover. The first and the last may reach over the ends of what is read."""
+        """Counts the offsets of the next batches. The first and last batch may extend beyond the range that is read."""
         begins, ends = np.maximum(spans.begins, self._start), np.minimum(spans.ends, self._end)
         sizes = np.maximum(ends - begins, 0)
         self._control += int(sizes[spans.is_control].sum())
@@ -104,7 +107,7 @@ class Covering:
             self._sizes = np.concatenate((self._sizes, sizes[explains]))
 
     def note_records(self, offsets: pa.Array) -> None:
-        """The offsets of the records that were read next, of all groups."""
+        """Counts the next records, of all groups, by their offsets."""
         found = offsets.to_numpy(zero_copy_only=False)
         if not len(found):
             return
@@ -116,7 +119,7 @@ class Covering:
         self._next = int(found[-1]) + 1
 
     def _look_at(self, begins: Int64s, ends: Int64s) -> None:
-        """Gaps between records: no span lies in two of them, nor do records lie in a span."""
+        """Finds removed offsets in the gaps between records. A span is in one gap at most and contains no record."""
         sums = np.concatenate(([0], np.cumsum(self._sizes)))
         first, last = np.searchsorted(self._begins, begins), np.searchsorted(self._begins, ends)
         removed = np.flatnonzero(ends - begins > sums[last] - sums[first])
@@ -125,7 +128,7 @@ class Covering:
         self._begins, self._sizes = self._begins[last[-1] :], self._sizes[last[-1] :]
 
     def finish(self) -> None:
-        """All was read: what follows the last record is looked at too."""
+        """Checks the offsets after the last record and adds the partition's row."""
         if self._next < self._end:
             self._look_at(np.array([self._next]), np.array([self._end]))
         covered = self._data + self._control + self._rolled_back

@@ -1,7 +1,7 @@
-"""Fetched records of ``__consumer_offsets`` as typed Arrow columns (``columns.SCHEMA``), without an object per record.
+"""The decoder of ``__consumer_offsets`` records into Arrow columns (``columns.SCHEMA``), without an object per record.
 
-Commits, which nearly all of them are, go through one kernel; the rest one by one. Every record becomes a row: what
-cannot be read keeps its bytes in ``key`` and ``value``, with the reason.
+One kernel decodes all commits, which are nearly all records; Python decodes the others one by one. Every record becomes
+a row. A record that cannot be decoded keeps its bytes in ``key`` and ``value``, and ``reason`` says why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.history.decode_kernel import COMMIT, RARE, Array, Parsed, gather
 from odradek.history.group_records import Row, rare_row
 
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
-"""The columns of the source that ``decode_batch`` looks at."""
+"""The input columns that ``decode_batch`` uses."""
 
 _UNKNOWN, _COMMIT_CODE = KINDS.index(UNKNOWN), KINDS.index(OFFSET_COMMIT)
 _NULLS_KEPT = 1 << 16
@@ -28,7 +28,7 @@ _KIND_NAMES = pa.array(KINDS, pa.string())
 
 
 def _kind_codes() -> Array:
-    """Of each key type, -1 … 127, its place among the kinds."""
+    """Returns the index in ``KINDS`` by key type 0 … 127; the last entry is for all other key types."""
     codes = np.full(129, _UNKNOWN, np.int8)
     for number, kind in RECORD_TYPES.items():
         codes[number] = KINDS.index(OFFSET_COMMIT if number in (0, 1) else kind.name)
@@ -40,10 +40,10 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 
 
 def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None = None) -> pa.RecordBatch:
-    """The records of a RecordBatch with the columns of ``client.reader`` (``NEEDED`` at least), a row each, in order.
+    """Decodes a RecordBatch with the columns of ``client.reader`` (``NEEDED`` at least): a row a record, in order.
 
-    ``topic_names`` maps the ids of topics (16 bytes), which is all that KIP-848 assignments hold, to their names.
-    Never raises for what the records hold.
+    ``topic_names`` maps topic ids (16 bytes) to names; KIP-848 assignments hold ids only. No content of a record raises
+    an exception.
     """
     pairs = batch.column("key"), batch.column("value")
     (keys, key_ends, has_key), (values, value_ends, has_value) = (_flat(column) for column in pairs)
@@ -64,12 +64,12 @@ def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None 
 
 
 def empty() -> pa.Table:
-    """A table of no records."""
+    """Returns a table without rows."""
     return SCHEMA.empty_table()
 
 
 def _flat(column: pa.Array) -> tuple[Array, Array, Array]:
-    """Bytes, offsets into them, and one byte a row that is 0 for null."""
+    """Returns the bytes, the offsets into them, and one byte a row that is 0 for null."""
     if column.type != pa.binary():
         column = column.cast(pa.binary())
     rows = len(column)
@@ -90,7 +90,10 @@ def _flat(column: pa.Array) -> tuple[Array, Array, Array]:
 def _rare_rows(
     found: Parsed, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str]
 ) -> tuple[Array, list[Row]]:
-    """Decodes one by one what the kernel left; what nobody can read loses what the kernel made of it."""
+    """Decodes the rows with status RARE one by one.
+
+    Where a record cannot be decoded, the row also loses the group name that the kernel found.
+    """
     if not found.is_mixed:
         return np.empty(0, np.int64), []
     chosen = np.flatnonzero(found.status == RARE)
@@ -117,7 +120,7 @@ def _texts(found: Parsed, keys: Array, values: Array) -> dict[str, pa.Array]:
 
 
 def _all_valid(texts: Mapping[str, pa.Array]) -> bool:
-    """Whether all are UTF-8, which bytes below 0x80 are anyway."""
+    """Returns whether all texts are UTF-8. Bytes below 0x80 need no further check."""
     for column in texts.values():
         data = column.buffers()[2]
         if not data.size:
@@ -140,7 +143,7 @@ def _gathered(kind: pa.DataType, buffer: Array, at: Array, sizes: Array) -> pa.A
 
 
 def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """Nulls cost nothing where they were made before: columns that are empty share one array."""
+    """Returns an array of nulls. Columns that are null throughout share one array of each type."""
     if rows > _NULLS_KEPT:
         return pa.nulls(rows, kind)
     if kind not in _null_arrays:
@@ -189,7 +192,7 @@ def _kinds(found: Parsed) -> pa.Array:
 
 
 def _told(kind: pa.DataType, data: Array, is_commit: Array | None) -> pa.Array:
-    """Numbers of commits, null where they are -1."""
+    """Returns numbers of commits, with null for -1."""
     is_told = data != -1
     if is_commit is not None:
         is_told &= is_commit
@@ -204,7 +207,7 @@ def _topic_ids(found: Parsed, values: Array) -> pa.Array:
 
 
 def _rare_columns(rows: int, chosen: Array, decoded: list[Row]) -> dict[str, pa.Array]:
-    """Null but in the chosen rows."""
+    """Returns ``RARE_COLUMNS``, null except in the chosen rows."""
     if not len(chosen):
         return {field.name: _nulls(rows, field.type) for field in RARE_COLUMNS}
     found = pa.RecordBatch.from_pylist([_only_columns(row) for row in decoded], schema=RARE_COLUMNS)

@@ -1,7 +1,8 @@
-"""Keys and values of ``__consumer_offsets`` to columns: the numba kernel. ``decode.py`` wraps its output.
+"""The numba kernel that parses keys and values of ``__consumer_offsets``. ``decode.py`` builds the columns from it.
 
-It reads offset commits, keys 0 and 1 with values 0 to 4, whole; of other records only where the group's name lies.
-Whatever does not fit to the last byte is left to ``core.records``, which knows all kinds and can say what is wrong.
+The kernel parses offset commits completely: key versions 0 and 1 with value versions 0 to 4. Of other records it finds
+only the group name. A record that does not match to the last byte is left to ``core.records``, which decodes all kinds
+and can say what is wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numba import types
 from odradek.batches.decode import _I32S, _I64S, _MAX_MS, _RO, _U8S, _compiled, _int16, _int32, _int64
 
 COMMIT, TOMBSTONE, RARE = 0, 1, 2
-"""What a row turned out to be: a commit, a commit's tombstone, a record for the row decoder."""
+"""The status of a row: a commit, a commit's tombstone, or a record for the row decoder."""
 
 _I64 = types.int64
 _I16S = types.int16[::1]
@@ -24,7 +25,7 @@ _PAIR = types.UniTuple(types.int64, 2)
 
 @_compiled(_PAIR(_RO, _I64, _I64))
 def _uvarint(buffer: Any, at: int, end: int) -> Any:
-    """An unsigned number and the position behind it; -1 where it is cut off or longer than 5 bytes."""
+    """Returns an unsigned varint and the position after it; position -1 where it is cut off or longer than 5 bytes."""
     result: Any = np.int64(0)
     for i in range(5):
         if at + i >= end:
@@ -38,7 +39,7 @@ def _uvarint(buffer: Any, at: int, end: int) -> Any:
 
 @_compiled(_PAIR(_RO, _I64, _I64))
 def _text(buffer: Any, at: int, end: int) -> Any:
-    """Length and start of a text behind its int16 length; start -1 where it does not fit."""
+    """Returns the size and start of a text with an int16 length; start -1 where the text exceeds ``end``."""
     if at + 2 > end:
         return np.int64(0), np.int64(-1)
     size = _int16(buffer, at)
@@ -49,7 +50,7 @@ def _text(buffer: Any, at: int, end: int) -> Any:
 
 @_compiled(_I64(_RO, _I64, _I64))
 def _topic_id(buffer: Any, at: int, end: int) -> Any:
-    """Where the topic's id lies among the tagged fields: -1 where there is none, -2 where the bytes do not fit."""
+    """Returns the position of the topic id in the tagged fields: -1 without one, -2 for malformed bytes."""
     found: Any = np.int64(-1)
     count, at = _uvarint(buffer, at, end)
     if at < 0:
@@ -74,10 +75,10 @@ def _micros(ms: int) -> Any:
     return min(max(ms, -_MAX_MS), _MAX_MS) * 1000
 
 
-# --- commits that look like the one before -----------------------------------------------------------------------
-# Nearly all do: a group commits the same partitions over and over. Where the lengths are the same, and the few bytes
-# that say what stands where, the fields are read at the places where they stood before. Positions are unsigned, which
-# spares the check for negative ones and lets the compiler read eight bytes at once.
+# --- commits with the layout of the previous one ----------------------------------------------------------------------
+# Nearly all commits have the previous commit's layout, because a group commits the same partitions again and again.
+# Where the sizes and the length fields are equal, the kernel reads the fields at the same positions as before.
+# Positions are unsigned: that avoids the check for negative ones and lets the compiler read eight bytes at once.
 
 _U64 = np.uint64
 _ADDRESS = types.uint64
@@ -114,7 +115,7 @@ def _be64(buffer: Any, at: Any) -> Any:
 
 @_compiled(types.uint64(_RO, _ADDRESS, types.int64, types.int64))
 def _tags(values: Any, at: Any, version: int, size: int) -> Any:
-    """What stands before the topic's id, as a number: the count of tags, the tag, its length."""
+    """Returns the bytes before the topic id as one number: the count of tags, the tag and its size."""
     if version != 4:
         return _U64(0)
     if size < 3:
@@ -128,7 +129,7 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
     offsets: Any, epochs: Any, metadata_at: Any, metadata_sizes: Any, partitions: Any, versions: Any,
     commit_us: Any, expire_us: Any, topic_id_at: Any,
 ) -> Any:  # fmt: skip
-    """Reads one commit's value; returns whether it fits, to the last byte."""
+    """Parses one commit's value; returns whether it matches to the last byte."""
     if end - at < 10:
         return np.int64(0)
     version = _int16(values, at)
@@ -188,7 +189,7 @@ def _row(  # noqa: PLR0917
     group_at: Any, group_sizes: Any, topic_at: Any, topic_sizes: Any, metadata_at: Any, metadata_sizes: Any,
     partitions: Any, offsets: Any, epochs: Any, commit_us: Any, expire_us: Any, topic_id_at: Any,
 ) -> None:  # fmt: skip
-    """Reads any one record."""
+    """Parses one record of any kind."""
     status[row] = RARE
     key_types[row] = versions[row] = -1
     group_at[row] = topic_at[row] = metadata_at[row] = topic_id_at[row] = -1
@@ -229,9 +230,9 @@ def _parse(  # noqa: PLR0917
     group_at: Any, group_sizes: Any, topic_at: Any, topic_sizes: Any, metadata_at: Any, metadata_sizes: Any,
     partitions: Any, offsets: Any, epochs: Any, commit_us: Any, expire_us: Any, topic_id_at: Any,
 ) -> Any:  # fmt: skip
-    """Fills the arrays; returns whether there is any row that is no plain commit."""
+    """Fills the arrays; returns the number of rows that are not commits."""
     mixed = np.int64(0)
-    alike = np.int64(0)  # whether a layout is known: that of the last commit with key 1 and value 3 or 4
+    alike = np.int64(0)  # whether a layout is known: the last commit's, with key version 1 and value version 3 or 4
     key_size = value_size = group_size = topic_size = metadata_size = version = id_at = tags_size = np.int64(0)
     tags = _U64(0)
     for row in range(len(status)):
@@ -286,7 +287,7 @@ def _parse(  # noqa: PLR0917
         tags = _tags(values, behind + _U64(8), version, tags_size)
         id_at = np.int64(tags_size == 19 and tags == _U64(0x010010))
         if version == 4 and not id_at and not (tags_size == 1 and tags == _U64(0)):
-            alike = np.int64(0)  # other tags than we know: they are gone through one by one
+            alike = np.int64(0)  # unknown tags: the full parser reads them one by one
     return mixed
 
 
@@ -321,9 +322,9 @@ Array = npt.NDArray[Any]
 
 
 class Parsed:
-    """The rows of some records as flat arrays: ``*_at`` is where a text starts in keys or values (-1: null).
+    """The parsed rows of some records as flat arrays.
 
-    ``is_mixed``: not all of them are commits.
+    ``*_at`` is the start of a text in the keys or values (-1: null). ``is_mixed``: not all records are commits.
     """
 
     __slots__ = (
@@ -356,7 +357,7 @@ class Parsed:
         self.has_type = np.diff(key_ends) >= 2
 
     def foreign(self, keys: Array, values: Array) -> Array:
-        """The rows whose texts are not all ASCII."""
+        """Returns the rows with a text that is not ASCII."""
         found = np.empty(self.rows, np.uint8)
         _find_foreign(
             keys, values, self.status, found,
@@ -367,7 +368,7 @@ class Parsed:
 
 @_compiled(types.void(_RO, _I64S, _I32S, _U8S))
 def _copy(buffer: Any, at: Any, ends: Any, out: Any) -> None:
-    # Unsigned positions spare the check for negative ones, so that the inner loop is vectorised: 10 times as fast.
+    # Unsigned positions need no check for negative values, so the inner loop is vectorised: 10 times as fast.
     for i in range(len(at)):
         start, target = np.uint64(at[i]), np.uint64(ends[i])
         for j in range(np.uint64(ends[i + 1]) - target):
@@ -375,7 +376,7 @@ def _copy(buffer: Any, at: Any, ends: Any, out: Any) -> None:
 
 
 def gather(buffer: Array, at: Array, sizes: Array) -> tuple[Array, Array]:
-    """Arrow's offsets and the bytes one behind the other; those without bytes have size 0."""
+    """Returns Arrow's offsets and the concatenated bytes of the texts; a null has size 0."""
     ends = np.empty(len(sizes) + 1, np.int32)
     out = np.empty(_add_up(sizes, ends), np.uint8)
     if len(out):

@@ -1,4 +1,4 @@
-"""What the analysis finds, as values and as an Arrow table; and by which rules."""
+"""Findings of the analysis, as values and as an Arrow table, and the rules for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.history.log_ends import Logs, Place, TimesOf
 
 KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
 MOST_PROOFS = 100
-"""So many rows at most prove one finding: the first and the last ones of those there are."""
+"""The maximum number of rows in ``proof``: the first half and the last half of all proofs."""
 
 _PROOF = pa.struct(
     [
@@ -49,21 +49,24 @@ SCHEMA = pa.schema(
         ("proof", pa.list_(_PROOF)),
     ]
 )
-"""``from_offset`` to ``to_offset`` (exclusive) are the records read again or skipped, or waiting. ``history_complete``
-is false where records of the offsets topic between the proofs may be gone (``coverage.Covered.incomplete_below``)."""
+"""``from_offset`` to ``to_offset`` (exclusive) are the records that are read again, skipped or waiting.
+``history_complete`` is false where records of the offsets topic may be missing between the proofs
+(``coverage.Covered.incomplete_below``)."""
 
 Proof = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """From when on something is told. Times in milliseconds.
+    """The thresholds for findings. Times are milliseconds.
 
-    A stall: ``stall_commits`` commits of one offset at least, over ``stall_after_ms``, while the record there waits. A
-    commit gap: none for ``gap_after_ms`` and ``gap_factor`` times the usual interval, while a record waits. A storm:
-    ``storm_rebalances`` within ``storm_window_ms``. A jump by a reader itself: ``jump_factor`` times faster than it
-    ever was while it had a backlog, over ``jump_records`` at least. Expiring: within ``expires_within_ms``. Never
-    commits: has had members for ``never_after_ms``.
+    * Stall: at least ``stall_commits`` commits of one offset, over ``stall_after_ms``, while the record there waits.
+    * Commit gap: no commit for ``gap_after_ms`` and ``gap_factor`` times the usual interval, while a record waits.
+    * Rebalance storm: ``storm_rebalances`` within ``storm_window_ms``.
+    * Jump by the reader itself: over at least ``jump_records``, and ``jump_factor`` times faster than the reader's
+      fastest rate with a backlog.
+    * Expiring: an offset that expires within ``expires_within_ms``.
+    * Never commits: a group that had members for ``never_after_ms``.
     """
 
     stall_after_ms: int = 300_000
@@ -84,7 +87,7 @@ class Rules:
 
 
 class Finding(NamedTuple):
-    """One thing found; ``SCHEMA`` says what the fields mean. Times in microseconds since 1970."""
+    """One finding; ``SCHEMA`` describes the fields. Times are microseconds since 1970."""
 
     kind: str
     group: str
@@ -103,7 +106,7 @@ class Finding(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """All that is looked at."""
+    """The input of the analysis."""
 
     commits: Commits
     events: Mapping[str, list[GroupEvent]]
@@ -113,7 +116,7 @@ class Evidence(NamedTuple):
     rules: Rules
 
     def is_complete(self, partition: int, first_offset: int) -> bool:
-        """Whether nothing was removed from the offsets topic's partition from ``first_offset`` on."""
+        """Returns whether the offsets topic's partition has no removed records from ``first_offset`` on."""
         return first_offset >= self.incomplete_below.get(partition, 0)
 
     def commit_proofs(self, rows: Iterable[int]) -> list[Proof]:
@@ -145,7 +148,7 @@ def event_proof(event: GroupEvent) -> Proof:
 
 
 def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, int]:
-    """From when the records at these offsets are: as far as the time index has told that already, else read."""
+    """Returns the timestamps of the records at these offsets: from the time index where it has them, else by a read."""
     known: dict[Place, int] = {}
     for tp, offset in places:
         log = evidence.logs.by_partition.get(tp)
@@ -156,12 +159,12 @@ def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, in
 
 
 def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: Rules) -> Evidence:
-    """Arranges the journal, which takes nothing in afterwards."""
+    """Arranges the journal; no batch can be added to it afterwards."""
     return Evidence(journal.arranged(), journal.events, journal.coverage.incomplete_below, logs, times_of, rules)
 
 
 def as_table(findings: Iterable[Finding]) -> pa.Table:
-    """The findings, gravest kinds first, in ``SCHEMA``."""
+    """Returns the findings in ``SCHEMA``, the most serious kinds first."""
     return pa.Table.from_pylist([_row(one) for one in sorted(findings, key=_order)], schema=SCHEMA)
 
 
@@ -182,7 +185,7 @@ def _row(one: Finding) -> dict[str, Any]:
 
 
 def told_us(us: int) -> str:
-    """A duration in a unit of its size: 12 ms, 2.5 s, 40.0 min, 3.1 h, 2.0 d."""
+    """Formats a duration in a suitable unit: 12 ms, 2.5 s, 40.0 min, 3.1 h, 2.0 d."""
     seconds = us / 1e6
     if seconds < 1:
         return f"{us / 1000:.0f} ms"

@@ -1,4 +1,4 @@
-"""What the records about groups tell: rebalance storms, offsets that expire soon, groups that never commit."""
+"""Findings from group records: rebalance storms, offsets that expire soon, groups that never commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMITTING = ("consumer", "streams")
 
 
 def storms(evidence: Evidence) -> Iterator[Finding]:
-    """Groups that were rebalanced again and again within a short time."""
+    """Yields a finding for each group with many rebalances within a short time."""
     least, window_us = max(evidence.rules.storm_rebalances, 1), evidence.rules.storm_window_ms * 1000
     for group, events in evidence.events.items():
         found = [event for event in events if event.is_rebalance]
@@ -28,7 +28,7 @@ def storms(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _bursts(times: Sequence[int], least: int, window_us: int) -> list[tuple[int, int]]:
-    """Where at least ``least`` of the times lie within a window; windows that overlap are one burst."""
+    """Returns the index ranges with at least ``least`` times within a window; overlapping windows are one burst."""
     bursts: list[tuple[int, int]] = []
     for last in range(least - 1, len(times)):
         first = last - least + 1
@@ -58,10 +58,11 @@ def _storm(evidence: Evidence, group: str, found: Sequence[GroupEvent]) -> Findi
 
 
 class Expiry(NamedTuple):
-    """When the newest commit of a key goes, in microseconds; None: not while things stay as they are.
+    """When the newest commit of a key expires, in microseconds; None: it does not expire in the group's current state.
 
-    ``counted_from`` says from when its retention counts: ``empty`` (the group lost its last member), ``commit``,
-    ``own`` (the commit carries an expiry); or ``members``: it stays, as somebody reads the topic.
+    ``counted_from`` is the start of the retention: ``empty`` (the group lost its last member) or ``commit``. It is
+    ``own`` if the commit has its own expiry, and ``members`` if the offset does not expire because a member reads the
+    topic.
     """
 
     key: Key
@@ -72,11 +73,12 @@ class Expiry(NamedTuple):
 
 
 def expiries(evidence: Evidence) -> Iterator[Expiry]:
-    """Kafka's rules for every offset that is committed now.
+    """Applies Kafka's expiry rules to every offset that is committed now.
 
-    ``offsets.retention.minutes`` count for a classic group without members from when it became empty; for a group that
-    never had members, a KIP-848 group, and a topic that a group's members do not read, from the commit. The offset goes
-    at the first check after that (``offsets.retention.check.interval.ms``, 10 minutes).
+    For a classic group without members, ``offsets.retention.minutes`` counts from the time the group became empty. For
+    a group that never had members, a KIP-848 group, and a topic that no member of the group reads, it counts from the
+    commit. The coordinator deletes the offset at the first check after that (``offsets.retention.check.interval.ms``,
+    10 minutes).
     """
     commits, retention_us = evidence.commits, evidence.logs.retention_ms * 1000
     for number, key in enumerate(commits.keys):
@@ -114,7 +116,7 @@ EXPIRY_SCHEMA = pa.schema(
 
 
 def expiry_table(evidence: Evidence) -> pa.Table:
-    """All committed offsets with when they go, the soonest first; those that stay last."""
+    """Returns all committed offsets with their time of expiry, earliest first; offsets without one are last."""
     commits = evidence.commits
     rows = [
         {
@@ -134,21 +136,21 @@ def expiry_table(evidence: Evidence) -> pa.Table:
 
 
 _WHY = {
-    "empty": "its group has had no members since then",
-    "commit": "no member of its group reads the topic, so the commit's own time counts",
-    "own": "the commit carries an expiry of its own",
+    "empty": "retention counts from the time the group became empty",
+    "commit": "retention counts from the commit, because no member of the group reads the topic",
+    "own": "the commit has its own expiry",
 }
 
 
 def expiring(evidence: Evidence) -> Iterator[Finding]:
-    """Offsets that go within ``expires_within_ms``, or went out of retention and await the next check."""
+    """Yields the offsets that expire within ``expires_within_ms`` or are past retention until the next check."""
     commits, now_us = evidence.commits, evidence.logs.now_us
     horizon = now_us + evidence.rules.expires_within_ms * 1000
     for one in expiries(evidence):
         if one.expires_us is None or one.expires_us > horizon:
             continue
         offset, left = int(commits.offsets[one.row]), one.expires_us - now_us
-        when = f"expires in {told_us(left)}" if left > 0 else "is out of retention: it goes at the next check"
+        when = f"expires in {told_us(left)}" if left > 0 else "is past retention: the next check deletes it"
         events = evidence.events.get(one.key.group)
         proofs = evidence.commit_proofs([one.row])
         if one.counted_from == "empty" and events:
@@ -166,7 +168,7 @@ def expiring(evidence: Evidence) -> Iterator[Finding]:
 
 
 def never_commit(evidence: Evidence) -> Iterator[Finding]:
-    """Groups of consumers that had members for a while, and of which there is no commit, not even a deleted one."""
+    """Yields the consumer groups that had members for some time and have no commit, not even a deleted one."""
     committing = {key.group for key in evidence.commits.keys}
     for group, events in evidence.events.items():
         if group in committing or events[-1].protocol_type not in (*_COMMITTING, ""):
@@ -189,7 +191,7 @@ def never_commit(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _lived_us(events: Sequence[GroupEvent], now_us: int) -> int:
-    """How long the group had members, all in all."""
+    """Returns the total time in which the group had members."""
     ends = [*(event.record_us for event in events[1:]), max(now_us, events[-1].record_us)]
     lived = [end - event.record_us for event, end in zip(events, ends, strict=True) if event.members]
     return int(np.sum(np.maximum(lived, 0))) if lived else 0

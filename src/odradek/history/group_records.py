@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets`` that are no plain commits, one by one: groups, members, and the unreadable."""
+"""The row decoder for ``__consumer_offsets`` records that are not commits: groups, members, and unreadable records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EPOCHS = ("epoch", "assignment_epoch", "member_epoch")
 
 
 def rare_row(key: bytes | None, value: bytes | None, topic_names: Mapping[bytes, str]) -> Row:
-    """The columns of one record beside those that commits have too; ``known`` tells whether it could be read."""
+    """Returns the columns of one record that commits do not have; ``known`` is whether it could be decoded."""
     record = decode(key, value)
     if isinstance(record, GroupRecord):
         return {"known": True, "details": _details(key, value)} | _classic(record)
@@ -34,13 +34,13 @@ def rare_row(key: bytes | None, value: bytes | None, topic_names: Mapping[bytes,
 
 
 def _details(key: bytes | None, value: bytes | None) -> str | None:
-    """All fields, as Kafka's formatters of the topic write them."""
+    """Returns all fields as JSON in the format of Kafka's formatters for this topic."""
     assert key is not None
     return format_json(key, value, (int.from_bytes(key[:2], "big"),))
 
 
 def micros(ms: int) -> int | None:
-    """Milliseconds since 1970 as the columns have them: -1 is null, what microseconds cannot hold is clamped."""
+    """Converts milliseconds since 1970 to microseconds: -1 becomes null; values beyond int64 are clamped."""
     return None if ms == -1 else min(max(ms, -_MAX_MS), _MAX_MS) * 1000
 
 
@@ -67,14 +67,14 @@ def _classic_member(member: GroupMember, is_consumer: bool) -> Row:
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
         "session_timeout_ms": member.session_timeout_ms,
     }
-    if is_consumer:  # what others say to each other is their own business; it is among the details
+    if is_consumer:  # other protocol types have formats of their own; their bytes are in ``details``
         row["subscription"] = _subscription(member.subscription)
         row["assignment"] = _assignment(member.assignment)
     return row
 
 
 def _subscription(data: bytes) -> list[str] | None:
-    """The topics of a ConsumerProtocolSubscription; None for bytes that are none."""
+    """Returns the topics of a ConsumerProtocolSubscription; None for malformed bytes."""
     reader = ProtocolReader(data)
     try:
         reader.number(2)

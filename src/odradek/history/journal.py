@@ -1,7 +1,7 @@
-"""What the analysis needs of the history: commits in flat columns, and the few records about groups as they are.
+"""The records that the analysis uses: commits in flat columns, and the few group records as ``GroupEvent``.
 
-A commit takes some fifty bytes here, so a hundred million of them fit where their decoded records would not. Batches
-are added as they are read; ``arranged`` then puts each partition's commits behind one another, in the log's order.
+A commit takes about fifty bytes here, much less than its decoded record, so a hundred million commits fit into memory.
+Batches are added as they are read. ``arranged`` then sorts the commits by key and log order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.history.coverage import Coverage
 Array = npt.NDArray[Any]
 
 OWN_MARK = "odradek-spark:1:"
-"""What the metadata begins with of commits made by Spark queries with ``format("odradek")``."""
+"""The prefix of the metadata in commits of Spark queries with ``format("odradek")``."""
 _QUERY = r"^odradek-spark:1:\d+:[^:]*:(?P<query>[^:]+)$"
 
 _MEMBERSHIP = ("consumer_group_member_metadata", "streams_group_member_metadata", "share_group_member_metadata")
@@ -31,11 +31,11 @@ COLUMNS = (
     "expire_timestamp", "topic_id", "is_tombstone", "generation", "protocol_type", "state_timestamp", "member_id",
     "members", "record_partition", "record_offset", "record_timestamp",
 )  # fmt: skip
-"""Those of ``columns.SCHEMA`` that are looked at here."""
+"""The columns of ``columns.SCHEMA`` that the journal uses."""
 
 
 class Key(NamedTuple):
-    """Whose commits: one partition's, by one group."""
+    """The key of commits: a group and a partition."""
 
     group: str
     topic: str
@@ -47,10 +47,10 @@ class Key(NamedTuple):
 
 
 class GroupEvent(NamedTuple):
-    """A record that changed a group. Times in microseconds since 1970 (-1: unknown).
+    """A record that changed a group. Times are microseconds since 1970 (-1: unknown).
 
-    ``members`` is how many there are after it, ``topics`` what they subscribe to (None: unknown). ``is_rebalance``:
-    it began a generation or epoch with somebody in it.
+    ``members`` is the number of members after it; ``topics`` are their subscriptions (None: unknown). ``is_rebalance``:
+    the record began a classic generation with members, or a group epoch.
     """
 
     record_partition: int
@@ -67,10 +67,10 @@ class GroupEvent(NamedTuple):
 
 @dataclass(slots=True)
 class Commits:
-    """Commits and their tombstones, by key and then in the order of the log; ``starts[k]:starts[k + 1]`` are key k's.
+    """Commits and their tombstones, by key and then in log order. Rows ``starts[k]:starts[k + 1]`` belong to key k.
 
-    ``queries``: numbers of the Spark queries whose marks they carry, -1 where a mark names none, or there is none.
-    ``times`` is the commit's own timestamp, for tombstones their record's; microseconds since 1970.
+    ``queries``: the number of the Spark query in the commit's mark; -1 without a mark or where the mark names no query.
+    ``times``: the commit timestamp, for tombstones the record timestamp, in microseconds since 1970.
     """
 
     keys: list[Key]
@@ -104,7 +104,10 @@ _FIELDS = {
 
 @dataclass(slots=True)
 class Journal:
-    """Takes in decoded batches (``COLUMNS`` at least), of each partition of the offsets topic in order."""
+    """The commits and group events of decoded batches (``COLUMNS`` at least).
+
+    Batches of one partition of the offsets topic are added in log order.
+    """
 
     record_count: int = 0
     latest_us: int = -1
@@ -154,7 +157,7 @@ class Journal:
         })  # fmt: skip
 
     def _key_numbers(self, batch: pa.RecordBatch) -> Array:
-        """Each row's key as a number; Python sees every different key of the batch once."""
+        """Returns each row's key as a number. Python code runs once for each distinct key of the batch."""
         groups, topics = (pc.dictionary_encode(batch.column(name)) for name in ("group", "topic"))
         partitions = _numbers(batch.column("partition"))
         low = groups.indices.to_numpy() * np.int64(len(topics.dictionary)) + topics.indices.to_numpy()
@@ -181,7 +184,7 @@ class Journal:
         return of_rows
 
     def _query_numbers(self, metadata: pa.Array, ours: pa.Array) -> Array:
-        """The queries that marks name: ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``."""
+        """Returns the queries in the marks: ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``."""
         numbers = np.full(len(metadata), -1, np.int32)
         rows = np.flatnonzero(_booleans(ours))
         if len(rows):
@@ -239,13 +242,16 @@ class Journal:
         return {key.topic_partition for key in self._keys}
 
     def moments(self, since_us: int | None, now_us: int, points: int) -> Array:
-        """Moments to look at, in microseconds since 1970: half of them evenly spread from ``since_us`` (None: the
-        first commit) to ``now_us``, half of them where most commits are."""
+        """Returns the moments of the lag table, in microseconds since 1970.
+
+        One half is spread evenly from ``since_us`` (None: the first commit) to ``now_us``, the other half evenly over
+        the commits in that time.
+        """
         times = np.concatenate([part["times"] for part in self._parts]) if self._parts else np.empty(0, np.int64)
         return moments(times, since_us, now_us, points)
 
     def arranged(self) -> Commits:
-        """All commits by key, in the log's order; to be called once, at the end."""
+        """Returns all commits by key and log order. Can be called once, after the last batch."""
         whole = {
             name: np.concatenate([part.pop(name) for part in self._parts]) if self._parts else np.empty(0, kind)
             for name, kind in _FIELDS.items()
@@ -258,7 +264,7 @@ class Journal:
 
 
 def moments(times: Array, since_us: int | None, now_us: int, points: int) -> Array:
-    """``Journal.moments``, from the times of all commits."""
+    """Returns the moments of ``Journal.moments`` from the times of all commits."""
     even = even_moments(int(times.min()) if len(times) else None, since_us, now_us, points)
     times = times[(times >= even[0]) & (times <= now_us)]
     ranks = busy_ranks(len(times), points - len(even))
@@ -266,13 +272,13 @@ def moments(times: Array, since_us: int | None, now_us: int, points: int) -> Arr
 
 
 def even_moments(first_us: int | None, since_us: int | None, now_us: int, points: int) -> Array:
-    """Half of the moments. ``first_us``: of the first commit, None where there is none."""
+    """Returns the evenly spread half of the moments. ``first_us``: the time of the first commit (None: no commit)."""
     begin = since_us if since_us is not None else now_us if first_us is None else first_us
     return np.linspace(min(begin, now_us), now_us, max(2, points // 2)).astype(np.int64)
 
 
 def busy_ranks(count: int, points: int) -> Array:
-    """The other half, by their places (from 0) among the sorted times of ``count`` commits, evenly spread."""
+    """Returns the other half, as evenly spread indexes into the sorted times of ``count`` commits."""
     ranks: Array = np.ceil(np.linspace(0, 1, points if count else 0) * (count - 1)).astype(np.int64)
     return ranks
 
@@ -282,7 +288,7 @@ def _plain_text(column: pa.Array) -> pa.Array:
 
 
 def _topics(member: dict[str, Any]) -> frozenset[str] | None:
-    """What a member reads; None where that is not told, or is told by a pattern."""
+    """Returns the topics of a member's subscription; None if it is unknown or a regular expression."""
     if member["subscription_regex"]:
         return None
     return None if member["subscription"] is None else frozenset(member["subscription"])
@@ -294,7 +300,7 @@ def _latest(column: pa.Array) -> int:
 
 
 def _numbers(column: pa.Array, kind: type = np.int64) -> Array:
-    """-1 for null."""
+    """Returns the numbers with -1 for null."""
     plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
     found: Array = pc.fill_null(plain, -1).to_numpy(zero_copy_only=False).astype(kind, copy=False)
     return found
@@ -306,7 +312,7 @@ def _booleans(column: pa.Array) -> Array:
 
 
 def _times_as_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Python's dates end in the year 9999; a record's need not."""
+    """Casts timestamps to numbers: a record's timestamp can be after the year 9999, a Python datetime cannot."""
     for at, column in enumerate(batch.schema):
         if pa.types.is_timestamp(column.type):
             batch = batch.set_column(at, column.name, batch.column(at).cast(pa.int64()))

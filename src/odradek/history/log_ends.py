@@ -1,7 +1,7 @@
-"""What the partitions that were committed hold, over time: where a log ended when, and from when a record is.
+"""Past log end offsets and record timestamps of the committed partitions.
 
-A log's past ends are found through its time index: the first record that is not older than a moment has the offset at
-which the log ended then, as far as records' timestamps are the time they arrived.
+ListOffsets by time gives the past log end offsets: the first record that is not older than a moment has the log end
+offset of that moment. This holds as far as record timestamps are the times of arrival.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from odradek.core.ids import NO_OFFSET, TopicPartition
 Array = npt.NDArray[Any]
 Place = tuple[TopicPartition, int]
 TimesOf = Callable[[Sequence[Place]], Mapping[Place, int]]
-"""Looks up from when the records at offsets are, in microseconds; those that are gone or not there yet are left out."""
+"""Returns the timestamps of the records at the given offsets, in microseconds; deleted and future records are left
+out."""
 
 RETENTION_MS = 7 * 86_400_000
 """Kafka's default of offsets.retention.minutes, in ms."""
@@ -34,8 +35,11 @@ _UNDER_WAY = 16
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One partition. ``ends[i]`` is where the log ended at the i-th of ``Logs.moments``, -1 where that cannot be told
-    (records from then are gone); ``found_us[i]`` the time of the record that stands there (-1: none was that young)."""
+    """The offsets of one partition's log.
+
+    ``ends[i]`` is the log end offset at ``Logs.moments[i]``, -1 if it is unknown because records of that time are
+    deleted. ``found_us[i]`` is the timestamp of the record at that offset (-1: no record is that recent).
+    """
 
     start: int
     end: int
@@ -43,8 +47,10 @@ class Log:
     found_us: Array
 
     def time_of(self, offset: int) -> tuple[int, int] | None:
-        """About when the record at ``offset`` was written and how far off that can be, in microseconds: between the
-        two records next to it that were found. None where that is not known."""
+        """Estimates the timestamp of the record at ``offset``, with its maximum error, both in microseconds.
+
+        The estimate is between the timestamps of the two nearest known records; None if one of them is missing.
+        """
         known = np.flatnonzero((self.ends >= 0) & (self.found_us >= 0))
         if not len(known) or offset >= self.end:
             return None
@@ -61,7 +67,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """All that the analysis asks the cluster, asked beforehand. Times: ``now_us`` and ``moments`` in microseconds."""
+    """The cluster's data that the analysis uses. ``now_us`` and ``moments`` are microseconds since 1970."""
 
     now_us: int
     moments: Array
@@ -78,8 +84,11 @@ def look_up(
     *,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Logs:
-    """Asks where the partitions' logs ended at these moments (microseconds since 1970, ascending), and for the
-    retention of offsets. ``advance`` is told each moment that is done. Partitions that are gone are left out."""
+    """Looks up the partitions' log end offsets at these moments, and the retention of offsets.
+
+    ``moments`` are microseconds since 1970, ascending. ``advance`` is called with 1 after each moment. Partitions that
+    no longer exist are left out.
+    """
     retention_ms, is_known = retention(admin)
     there = _existing(admin, partitions)
     if not there:
@@ -89,7 +98,7 @@ def look_up(
     for moment in moments.tolist():
         listed.append(admin.list_offsets(dict.fromkeys(there, max(0, -(-moment // 1000)))))
         advance(1)
-    # Last: a record that came meanwhile must not lie beyond the end.
+    # The ends are read last, so that no record that arrived in the meantime is beyond them.
     ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(there, LATEST)).items()}
     logs = {}
     for tp in there:
@@ -111,7 +120,7 @@ def _existing(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicP
 
 
 def retention(admin: Admin) -> tuple[int, bool]:
-    """The brokers' offsets.retention.minutes in ms, and whether they told; Kafka's default where they did not."""
+    """Returns the brokers' offsets.retention.minutes in ms and True, or Kafka's default and False if it is unknown."""
     try:
         node = admin.describe_cluster().nodes[0]
         (entries,) = admin.describe_configs("broker", [str(node.node_id)]).values()
@@ -124,9 +133,9 @@ def retention(admin: Admin) -> tuple[int, bool]:
 
 
 def record_times(config: ClientConfig, places: Sequence[Place]) -> dict[Place, int]:
-    """From when the records at these offsets are, in microseconds: reads one batch for each.
+    """Returns the timestamps of the records at these offsets, in microseconds. It reads one batch for each.
 
-    Where compaction removed a record, the next one counts. Left out are records that are gone or not there yet.
+    Where compaction removed a record, the next record counts. Deleted and future records are left out.
     """
 
     def read(place: Place) -> int | None:

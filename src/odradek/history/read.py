@@ -1,4 +1,4 @@
-"""``__consumer_offsets`` of any cluster as Arrow tables: what it holds, decoded."""
+"""A reader of the decoded records of ``__consumer_offsets`` as Arrow batches and tables."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _AHEAD = 2
 
 
 def topic_names(admin: Admin) -> dict[bytes, str]:
-    """The names of the cluster's topics by their ids."""
+    """Returns the names of the cluster's topics by id."""
     return {row.topic_id.bytes: name for name, row in admin.describe_topics().items() if row.topic_id is not None}
 
 
 def history_ranges(
     admin: Admin, group: str | None = None, *, isolation_level: str = "read_committed"
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """From where to where the partitions of the offsets topic can be read, or the one that keeps ``group``.
+    """Returns the readable offsets of each partition of the offsets topic, or of the one partition that has ``group``.
 
-    Those that never held anything are left out; one of which all was removed is there, with an empty range.
+    Partitions that were never written to are left out. A partition with all records removed has an empty range.
     """
     found = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
     if found is None:
@@ -54,12 +54,11 @@ def stream_offset_history(
     coverage: Coverage | None = None,
     **settings: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """The offsets topic as it is now, in RecordBatches of ``columns.SCHEMA``, one of its partitions after the other.
+    """Yields the current content of the offsets topic in RecordBatches of ``columns.SCHEMA``, partition by partition.
 
-    Only records about ``group`` where one is given. ``read_committed`` leaves out offsets of transactions that were
-    rolled back or are still open. ``advance`` is told how many offsets are done; ``coverage`` takes in what became of
-    every offset, whatever group's. No topic yet: nothing comes.
-    Raises BrokerUnreachable, RequestTimedOut.
+    With ``group``, only records of that group. ``read_committed`` leaves out offsets of aborted and open transactions.
+    ``advance`` is called with the number of finished offsets. ``coverage`` counts the offsets of all groups. Yields
+    nothing if the topic does not exist. Raises BrokerUnreachable, RequestTimedOut.
     """
     config = as_config(config, **settings)
     with Admin(config) as admin:
@@ -88,8 +87,10 @@ def stream_offset_history(
 def _decoded(
     batches: Iterator[pa.RecordBatch], names: dict[bytes, str]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Each batch with what it decodes to, in order. Another thread decodes while the next ones are read and these are
-    used: the kernels let go of Python's lock."""
+    """Yields each batch with its decoded batch, in order.
+
+    Another thread decodes while the caller uses earlier batches and later ones are read: the kernels release the GIL.
+    """
     waiting: deque[tuple[pa.RecordBatch, Future[pa.RecordBatch]]] = deque()
     with ThreadPoolExecutor(1, "odradek-decode") as pool:
         for batch in batches:
@@ -102,7 +103,7 @@ def _decoded(
 
 
 def read_offset_history(config: ClientConfig | str, *, group: str | None = None, **settings: Any) -> pa.Table:
-    """As ``stream_offset_history``, all in one table.
+    """Returns all batches of ``stream_offset_history`` as one table.
 
     >>> read_offset_history("127.0.0.1:9092").num_rows  # doctest: +SKIP
     """

@@ -1,4 +1,4 @@
-"""The analysis as one HTML page that needs nothing else: plotly's script, all data and the style are inside."""
+"""The analysis as one self-contained HTML page: it includes plotly's script, all data and the style."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odradek.history.findings import KINDS, told_us
 TITLES = {
     "rewind": "Rewinds: records read again",
     "jump": "Jumps: records skipped",
-    "stall": "Stalls: commits that did not move",
+    "stall": "Stalls: commits without progress",
     "commit_gap": "Commit gaps: no commits while records waited",
     "rebalance_storm": "Rebalance storms",
     "expiring": "Offsets that expire soon",
@@ -83,16 +83,16 @@ def check_plotly() -> None:
 
 
 def check_page(path: Path) -> None:
-    """What can be said of a page before it is made. Raises PlotlyMissing, StorageError."""
+    """Checks that the page can be written, before the analysis. Raises PlotlyMissing, StorageError."""
     check_plotly()
     if path.is_dir():
-        raise StorageError(f"{path}: that is a directory")
+        raise StorageError(f"{path} is a directory, not a file")
     if not path.absolute().parent.is_dir():
         raise StorageError(f"{path}: there is no directory {path.absolute().parent}")
 
 
 def write_page(path: Path, text: str) -> None:
-    """All of it or nothing: whoever opens the page while it is made anew sees the old one. Raises StorageError."""
+    """Writes the page atomically: until it is complete, readers see the old page. Raises StorageError."""
     part = path.with_name(f"{path.name}.part")
     try:
         part.write_text(text, encoding="utf-8")
@@ -103,7 +103,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def render(analysis: Analysis, source: str) -> str:
-    """The page. ``source`` names the cluster. Raises PlotlyMissing."""
+    """Returns the page. ``source`` names the cluster. Raises PlotlyMissing."""
     check_plotly()
     from plotly.offline import get_plotlyjs
 
@@ -120,7 +120,7 @@ def render(analysis: Analysis, source: str) -> str:
     parts += [_kind_section(kind, [row for row in findings if row["kind"] == kind]) for kind in KINDS if by_kind[kind]]
     if not findings:
         parts.append(
-            '<div class="card">Nothing was found: no group was moved, stood still or is about to be forgotten.</div>'
+            '<div class="card">No findings: no offset was moved or expires soon, and no group stopped reading.</div>'
         )
     parts += [_groups(analysis, findings), _expiry(analysis), _coverage(analysis)]
     return (
@@ -132,7 +132,7 @@ def render(analysis: Analysis, source: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text of a cluster for the page: neither tags, nor characters that turn the direction of what follows."""
+    """Makes text from the cluster safe for the page: escapes tags and removes characters that change text direction."""
     return escape_html(printable(text))
 
 
@@ -141,7 +141,7 @@ def _tile(kind: str, count: int) -> str:
 
 
 def _moment(us: int | None) -> str:
-    """``2026-01-31 12:00:00``; what Python's calendar does not reach is said as a number."""
+    """Formats a time as ``2026-01-31 12:00:00``, or as a number if it is beyond Python's calendar."""
     if us is None:
         return "–"
     try:
@@ -156,31 +156,34 @@ def _us(value: Any) -> int | None:
 
 def _notes(analysis: Analysis) -> str:
     notes = [
-        "What is read again since a reader died before it committed leaves no trace in commits, and is not told here.",
-        "Lag in the past is taken from the logs' time indexes: it is as right as the records' timestamps are.",
+        "Records that are read again because a reader died before it committed leave no trace in commits: this page "
+        "cannot show them.",
+        "Lag in the past comes from the logs' time indexes: it is as accurate as the records' timestamps.",
     ]
     if analysis.incomplete_below:
         notes.append(
-            f"{incompleteness(analysis)} Moves and pauses before are not seen; findings that reach back so far are "
-            "tagged <i>history incomplete</i>."
+            f"{incompleteness(analysis)} Moves and pauses among those are not visible. Findings that reach back so far "
+            "have the tag <i>history incomplete</i>."
         )
     if not analysis.retention_is_known:
-        notes.append("The brokers did not tell offsets.retention.minutes: expiry is reckoned with Kafka's 7 days.")
+        notes.append(
+            "The brokers did not report offsets.retention.minutes: expiry is computed with Kafka's default of 7 days."
+        )
     if analysis.gone_topics:
         names = ", ".join(escape(name) for name in analysis.gone_topics[:10])
         more = f" and {len(analysis.gone_topics) - 10} more" if len(analysis.gone_topics) > 10 else ""
-        notes.append(f"Committed, but no longer there, so without lag: {names}{more}.")
+        notes.append(f"Topics with commits that no longer exist and have no lag here: {names}{more}.")
     return '<ul class="notes">' + "".join(f"<li>{note}</li>" for note in notes) + "</ul>"
 
 
 def incompleteness(analysis: Analysis) -> str:
-    """How much of the offsets topic was removed, in a sentence."""
+    """Returns a sentence that says how much of the offsets topic was removed."""
     rows, count = analysis.coverage, len(analysis.incomplete_below)
     sums = {name: pc.sum(rows[name]).as_py() or 0 for name in ("end_offset", "removed_records", "removed_unknown")}
     removed = sums["removed_records"] + sums["removed_unknown"]
     return (
-        f"Of {removed:,} of the {sums['end_offset']:,} offsets in the offsets topic nothing is left, in {count} "
-        f"partition{'s' * (count != 1)}: compaction has removed older records."
+        f"{removed:,} of the {sums['end_offset']:,} offsets of the offsets topic have no record any more, in {count} "
+        f"partition{'s' * (count != 1)}: compaction removed older records."
     )
 
 
@@ -201,7 +204,7 @@ def _kind_section(kind: str, rows: list[dict[str, Any]]) -> str:
 def _finding(row: dict[str, Any]) -> str:
     tags = []
     if row["is_ongoing"] and row["kind"] != "expiring":
-        tags.append('<span class="tag now">still so</span>')
+        tags.append('<span class="tag now">ongoing</span>')
     if row["certainty"] != "certain":
         tags.append(f'<span class="tag">{row["certainty"]}</span>')
     if not row["history_complete"]:
@@ -241,7 +244,7 @@ def _record(one: dict[str, Any]) -> str:
 
 
 def _groups(analysis: Analysis, findings: list[dict[str, Any]]) -> str:
-    """A card with plots for each group, those with findings first, then those that lag most."""
+    """Returns a card with plots for each group: groups with findings first, then by lag."""
     lag = analysis.lag
     of_group: dict[str, list[dict[str, Any]]] = {}
     for row in findings:
@@ -275,7 +278,10 @@ def _counted(count: int, kind: str) -> str:
 
 
 def _lines(lag: pa.Table) -> list[tuple[str, pa.Table]]:
-    """One line per partition, or, where these are many, per topic: lags and rates added up, the oldest time lag."""
+    """Returns the lines of a plot: one per partition, or, with many partitions, one per topic.
+
+    A topic's line has the sum of lags and rates, and the maximum time lag.
+    """
     keys = lag.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([]).to_pylist()
     keys.sort(key=lambda key: (key["topic"], key["partition"]))
     if len(keys) <= MOST_LINES:
@@ -342,7 +348,7 @@ def _figure(lag: pa.Table, findings: list[dict[str, Any]]) -> str:
 
 
 def _time_unit(lag: pa.Table) -> tuple[int, str]:
-    """What a time lag is told in, and how many milliseconds that is."""
+    """Returns the milliseconds and the name of the unit for time lags."""
     most = pc.max(lag["time_lag_ms"]).as_py() or 0
     for size, unit in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes")):
         if most >= 2 * size:
@@ -351,7 +357,7 @@ def _time_unit(lag: pa.Table) -> tuple[int, str]:
 
 
 def _mark(figure: Any, findings: list[dict[str, Any]]) -> None:
-    """Bands, or lines for what took no time, where something was found."""
+    """Marks the findings in the plots: rewinds and jumps as lines, the others as bands."""
     named: set[tuple[str, int]] = set()
     for row in findings[:60]:
         colour = _BANDS.get(row["kind"])
@@ -387,13 +393,13 @@ def _expiry(analysis: Analysis) -> str:
     told = (
         f"offsets.retention.minutes is {analysis.retention_ms // 60_000:,} ({told_us(analysis.retention_ms * 1000)}). "
     )
-    told += f"{kept:,} of {table.num_rows:,} committed offsets stay: members read their topics."
+    told += f"{kept:,} of {table.num_rows:,} committed offsets do not expire: members read their topics."
     if not going.num_rows:
-        return f'<h2>When committed offsets go</h2><div class="card"><p class="facts">{told}</p></div>'
+        return f'<h2>Expiry of committed offsets</h2><div class="card"><p class="facts">{told}</p></div>'
     reasons = {
-        "empty": "the group is empty",
-        "commit": "the commit, as no member reads it",
-        "own": "an expiry of its own",
+        "empty": "the time the group became empty",
+        "commit": "the commit: no member reads the topic",
+        "own": "the commit has its own expiry",
     }
     rows = "".join(
         f'<tr><td class="name">{escape(row["group"])}</td>'
@@ -405,31 +411,32 @@ def _expiry(analysis: Analysis) -> str:
     left = going.num_rows - _MOST_EXPIRIES
     more = f'<p class="facts">{left:,} more are in the table expiry.</p>' if left > 0 else ""
     head = (
-        '<tr><th>Group</th><th>Partition</th><th class="n">Offset</th><th>Goes at the first check after (UTC)</th>'
-        "<th>Counted from when</th></tr>"
+        '<tr><th>Group</th><th>Partition</th><th class="n">Offset</th><th>Deleted at the first check after (UTC)</th>'
+        "<th>Retention counts from</th></tr>"
     )
     return (
-        f'<h2>When committed offsets go</h2><div class="card"><p class="facts">{told}</p>'
+        f'<h2>Expiry of committed offsets</h2><div class="card"><p class="facts">{told}</p>'
         f"<table>{head}{rows}</table>{more}</div>"
     )
 
 
-# --- what is left of the topic ----------------------------------------------------------------------------------------
+# --- coverage ---------------------------------------------------------------------------------------------------------
 
 _COUNTS = {
     "records": ("records", "read, of all groups"),
-    "control_records": ("control records", "markers that end transactions: no part of a history"),
-    "rolled_back": ("rolled back", "records of transactions that were aborted: nobody committed them"),
-    "removed_records": ("removed, records", "gaps in batches that are still there: compaction took these records"),
+    "control_records": ("control records", "markers that end transactions: they are no history"),
+    "rolled_back": ("rolled back", "records of aborted transactions: these were never committed"),
+    "removed_records": ("removed, records", "gaps in existing batches: compaction removed these records"),
     "removed_unknown": (
         "removed, unknown",
-        "offsets that no batch has any more: records, markers or what was rolled back, which nothing tells by now",
+        "offsets without a batch: their records, markers or aborted records were removed, and the log does not show "
+        "which",
     ),
 }
 
 
 def _coverage(analysis: Analysis) -> str:
-    """What became of every offset, added up, and where something was removed."""
+    """Returns the section with the counts of all offsets and the partitions with removed records."""
     table = analysis.coverage
     if not table.num_rows:
         return ""
@@ -442,7 +449,7 @@ def _coverage(analysis: Analysis) -> str:
     )
     head = '<tr><th>Offsets</th><th class="n">How many</th><th class="n">Share</th><th>What they are</th></tr>'
     text = (
-        f'<h2>What the offsets topic still holds</h2><div class="card"><p class="facts">{whole:,} offsets in '
+        f'<h2>Coverage of the offsets topic</h2><div class="card"><p class="facts">{whole:,} offsets in '
         f"{table.num_rows:,} partitions of <code>__consumer_offsets</code> that were read, from offset 0 to their ends."
         f"</p><table>{head}{sums}</table>"
     )
@@ -456,8 +463,8 @@ def _coverage(analysis: Analysis) -> str:
             for row in holes
         )
         text += (
-            f"<details><summary>{len(holes):,} partition{'s' * (len(holes) != 1)} of which something was removed"
+            f"<details><summary>{len(holes):,} partition{'s' * (len(holes) != 1)} with removed records"
             '</summary><table><tr><th>Partition</th><th class="n">Log start</th><th class="n">End</th>'
-            f'{names}<th class="n">Whole from offset</th></tr>{rows}</table></details>'
+            f'{names}<th class="n">Complete from offset</th></tr>{rows}</table></details>'
         )
     return text + "</div>"

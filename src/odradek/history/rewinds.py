@@ -1,15 +1,17 @@
-"""Rewinds and jumps: a group's committed offset went back, or forward over records that the group has not read.
+"""Rewinds and jumps: a committed offset that moved back, or forward over records that the group has not read.
 
-A commit says how far a group has come, not who moved it there. What tells a reset from reading:
-* The group had members before and has none now: only tools may commit then, as to a group without members. More than
-  ``READER_RUN`` such commits in one period without members are a consumer that joins no group, from the second on.
-* The commits before carry the mark of a Spark query with this package's source, and this one does not.
-* The offset was deleted or expired in between: whoever reads begins anew.
-* The marks of both name Spark queries, and different ones: each reads on, whatever the group's offset is.
-* The topic has another id: its offsets have nothing to do with the old ones, and nothing is told.
-* A reader itself can seek. Backwards is a rewind whoever did it; forward is told only where it passed more records than
-  it can have read: ``jump_factor`` times faster than in any step for which all records had been waiting.
-Resets that follow one another count as one, from where reading stopped to where it was to go on.
+A commit shows how far a group is, not who moved it there. These rules separate resets from reading:
+* The group had members before and has none now: only tools may commit to a group without members. More than
+  ``READER_RUN`` such commits in one period without members come from a consumer that joins no group; then only the
+  first of them is a reset.
+* The commits before carry the mark of a Spark query with this package's source, and this commit does not: a reset.
+* The offset was deleted or expired in between: the reader starts without a committed offset.
+* Both commits carry marks of Spark queries, and of different ones: each query continues from its own position,
+  regardless of the group's offset.
+* The topic has another id: its offsets are unrelated to the earlier ones, and there is no finding.
+* A reader itself can seek. A move back is always a rewind. A move forward is a jump only if it passed more records than
+  the reader can have read: ``jump_factor`` times faster than in any step for which all records were waiting.
+Consecutive resets count as one move, from the last offset of the reading before to the last reset.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from odradek.history.log_ends import Place
 
 READER_RUN = 5
 MOST_LOOKED_UP = 5_000
-"""So many records at most are read to judge steps by; what is left then is not told."""
+"""The maximum number of records that are read to judge steps. The remaining steps are not judged."""
 _STEPS_NEEDED = 5
 _COMPARED = 20
 _AT_ONCE_US = 1_000_000
@@ -33,9 +35,10 @@ _AT_ONCE_US = 1_000_000
 
 @dataclass(slots=True)
 class _Rows:
-    """For each row of the commits: the commit before it (-1: none), which event its group was at, and whose it is.
+    """For each row of the commits: the commit before it, and the group's last event, both -1 if there is none.
 
-    ``is_of_another_query``: another Spark query than the one whose mark the commit before carries.
+    ``members``: the number of members after that event (-1: unknown). ``is_reset``: a commit from outside the group.
+    ``is_of_another_query``: the mark names another Spark query than the mark of the commit before.
     """
 
     before: Array
@@ -46,7 +49,7 @@ class _Rows:
 
 
 def moves(evidence: Evidence) -> Iterator[Finding]:
-    """All rewinds and jumps."""
+    """Yields all rewinds and jumps."""
     if not len(evidence.commits):
         return
     rows = classify(evidence)
@@ -68,7 +71,7 @@ def classify(evidence: Evidence) -> _Rows:
 
 
 def _commit_before(commits: Commits) -> Array:
-    """Each row's last commit before, of the same key, tombstones passed over; -1 where there is none."""
+    """Returns for each row the previous commit of the same key, without tombstones; -1 if there is none."""
     rows = np.arange(len(commits))
     last = np.maximum.accumulate(np.where(commits.is_tombstone, -1, rows))
     before = np.concatenate(([-1], last[:-1]))
@@ -77,8 +80,8 @@ def _commit_before(commits: Commits) -> Array:
 
 
 def _group_state(commits: Commits, events: Mapping[str, list[GroupEvent]]) -> tuple[Array, Array, Array]:
-    """The number of the group's last event before each row (-1), the members it left (-1: unknown), and whether the
-    group had any before."""
+    """Returns three values for each row: the index of the group's last event before it (-1: none), the number of
+    members after that event (-1: unknown), and whether the group had members up to then."""
     count = len(commits)
     event, members = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     had = np.zeros(count, bool)
@@ -102,7 +105,7 @@ def _group_state(commits: Commits, events: Mapping[str, list[GroupEvent]]) -> tu
 
 
 def _is_few(commits: Commits, event: Array, outside: Array) -> Array:
-    """Whether a row is among few commits from outside in its period without members, or the first of many."""
+    """Returns whether a row is one of few commits from outside in a period without members, or the first of many."""
     if not outside.any():
         return outside
     begins = np.ones(len(commits), bool)
@@ -113,10 +116,10 @@ def _is_few(commits: Commits, event: Array, outside: Array) -> Array:
 
 
 def _between_commits(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
-    """What two commits, one after the other, show by themselves."""
+    """Yields the findings that two consecutive commits prove."""
     commits = evidence.commits
     at = np.arange(len(commits))
-    is_last = np.ones(len(commits), bool)  # of resets that follow one another
+    is_last = np.ones(len(commits), bool)  # of consecutive resets
     is_last[:-1] = (commits.key[1:] != commits.key[:-1]) | ~rows.is_reset[1:]
     deleted = (rows.before >= 0) & (at - rows.before > 1) & ~commits.is_tombstone
     lower = (rows.before >= 0) & (commits.offsets < commits.offsets[rows.before]) & ~commits.is_tombstone
@@ -131,7 +134,7 @@ def _between_commits(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
 
 
 def _judged(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | None:
-    """``first`` to ``last`` are one reset, or the same single commit."""
+    """Judges the rows ``first`` to ``last``: consecutive resets, or one single commit."""
     commits = evidence.commits
     before = int(rows.before[first])
     if before < 0:
@@ -144,7 +147,7 @@ def _judged(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding |
     if old == new or (min(ids) >= 0 and ids[0] != ids[1]):
         return None
     if was_deleted and min(ids) < 0 and log is not None and log.end < old:
-        return None  # the topic was made anew: the old offset never was one of this log
+        return None  # the topic was recreated: the old offset belongs to the log of the deleted topic
     cause = "reset" if rows.is_reset[last] else "restarted without an offset" if was_deleted else "reader"
     if cause == "reader" and rows.is_of_another_query[last]:
         cause = "another query"
@@ -153,8 +156,10 @@ def _judged(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding |
 
 
 def _was_overtaken(evidence: Evidence, rows: _Rows, row: int) -> bool:
-    """Whether the next commit is further on again, all within a second: it may be an asynchronous commit that another
-    one overtook."""
+    """Returns whether the next commit is as far again within a second.
+
+    Then this commit may be an asynchronous one that a later one overtook.
+    """
     commits, before, after = evidence.commits, int(rows.before[row]), row + 1
     if after >= len(commits) or commits.key[after] != commits.key[row] or commits.is_tombstone[after]:
         return False
@@ -164,7 +169,7 @@ def _was_overtaken(evidence: Evidence, rows: _Rows, row: int) -> bool:
 
 
 def _move(evidence: Evidence, rows: _Rows, span: tuple[int, int, int], cause: str) -> Finding:
-    """``span``: the commit before, and the first and the last one of the move."""
+    """Makes the finding. ``span``: the commit before, the first commit of the move, and the last one."""
     commits, (before, first, last) = evidence.commits, span
     key = commits.keys[commits.key[last]]
     old, new = int(commits.offsets[before]), int(commits.offsets[last])
@@ -200,19 +205,19 @@ def _reason(old: int, new: int, cause: str, commits: int) -> str:
     if cause == "reset":
         return f"Set from outside{f' in {commits} steps' if commits > 1 else ''}"
     if cause == "another query":
-        return "Another Spark query, with a checkpoint of its own, commits to the same group: one query per group"
+        return "Another Spark query with its own checkpoint commits to the same group; a group serves one query only"
     if cause == "reader":
-        return "The reader itself went there"
+        return "The reader itself moved there"
     bound = "at least these" if new < old else "at most these"
-    return f"The offset was deleted or had expired, and the reader began anew: {bound}"
+    return f"The offset was deleted or had expired, and the reader started without a committed offset: {bound}"
 
 
-# --- forward, by the reader itself --------------------------------------------------------------------------------
+# --- jumps by the reader itself ---------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Steps:
-    """Steps of one key from a commit to the next, as they went on: ``rows`` they end at, records each, per second."""
+    """The steps of one key, from each commit to the next: the row of the second commit, records, records/s."""
 
     key: Key
     rows: Array
@@ -220,7 +225,7 @@ class _Steps:
     rates: Array
 
     def suspects(self, rules: Rules) -> list[int]:
-        """Steps that are far, and faster than nearly all others."""
+        """Returns the steps over many records that are faster than nearly all others."""
         far = np.flatnonzero(self.advanced >= max(rules.jump_records, 1)).tolist()
         moved = self.advanced > 0
         if moved.sum() <= _STEPS_NEEDED:
@@ -230,7 +235,7 @@ class _Steps:
         ]
 
     def compared(self, suspects: list[int]) -> list[int]:
-        """The steps to hold them against: the fastest others, and some of the rest."""
+        """Returns the steps to compare the suspects with: the fastest others and a sample of the rest."""
         order = [i for i in np.argsort(-self.rates).tolist() if self.advanced[i] > 0 and i not in suspects]
         rest = order[_COMPARED:]
         return order[:_COMPARED] + rest[:: max(1, len(rest) // _COMPARED)]
@@ -242,12 +247,12 @@ def _all_but(rows: Array, i: int) -> Array:
 
 
 def _usual_best(rates: Array) -> float:
-    """The fastest rates but for a tenth, among which may be other jumps."""
+    """Returns the 0.9 quantile: the fastest tenth may contain other jumps."""
     return float(np.quantile(rates, 0.9)) if len(rates) else np.inf
 
 
 def _too_fast(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
-    """Steps in which a reader cannot have read what it passed over."""
+    """Yields the steps in which the reader cannot have read all records that it passed."""
     budget = MOST_LOOKED_UP
     for steps in _steps(evidence, rows):
         suspects = steps.suspects(evidence.rules)
@@ -269,7 +274,7 @@ def _too_fast(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
 
 
 def _steps(evidence: Evidence, rows: _Rows) -> Iterator[_Steps]:
-    """The steps of each key that has one far enough to be a jump."""
+    """Yields the steps of each key that has a step over enough records to be a jump."""
     commits = evidence.commits
     at = np.arange(len(commits))
     is_step = (rows.before == at - 1) & (rows.before >= 0) & ~commits.is_tombstone & ~rows.is_reset
@@ -286,13 +291,14 @@ def _steps(evidence: Evidence, rows: _Rows) -> Iterator[_Steps]:
 
 
 def _ends_of(evidence: Evidence, steps: _Steps, i: int) -> tuple[Place, Place]:
-    """Where a step begins and where it ends."""
+    """Returns the places of a step's start and end."""
     row, tp = int(steps.rows[i]), steps.key.topic_partition
     return (tp, int(evidence.commits.offsets[row - 1])), (tp, int(evidence.commits.offsets[row]))
 
 
 def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping[Place, int]) -> bool:
-    """Whether all it read, and more, was there when it began: then nothing but the reader limited its rate."""
+    """Returns whether all records of the step, and one more, existed when it began: then only the reader limited the
+    rate."""
     _, end = _ends_of(evidence, steps, i)
     return bool(waits_since.get(end, np.inf) <= evidence.commits.times[steps.rows[i] - 1])
 
@@ -306,6 +312,6 @@ def _fast(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Finding:
     assert found.to_offset is not None
     text = (
         f"{key.topic_partition}: from {found.from_offset:,} to {found.to_offset:,} within {told_us(took_us)}; "
-        f"with a backlog before it, this reader never did more than {fastest:,.0f} records/s"
+        f"with a backlog, this reader never read more than {fastest:,.0f} records/s"
     )
     return found._replace(text=text, certainty="likely")

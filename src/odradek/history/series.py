@@ -1,4 +1,4 @@
-"""Lag, time lag and consumption rate over time, at the moments that the logs were asked for."""
+"""Lag, time lag and consumption rate over time, at ``Logs.moments``."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ SCHEMA = pa.schema(
         ("records_per_second", pa.float64()),
     ]
 )
-"""``committed_offset`` is the last one committed by then. ``lag`` counts from the log start where that lies above it;
-null where the log no longer tells how far it reached then. ``time_lag_ms``: how old the record at the committed offset
-was, off by ``time_lag_error_ms`` at most. ``records_per_second``: what was read on average since the moment before,
-resets left out."""
+"""``committed_offset`` is the last offset committed by that moment. ``lag`` counts from the log start offset where that
+is higher than the committed offset; it is null where the log end offset of that moment is unknown. ``time_lag_ms``: the
+age of the record at the committed offset, with an error of ``time_lag_error_ms`` at most. ``records_per_second``: the
+average reading rate since the previous moment, without resets."""
 
 LOOKED_UP = 2_000
-"""So many records at most are read to know from when they are; between others it is reckoned."""
+"""The maximum number of records that are read for their timestamps. Other timestamps are interpolated."""
 
 
 def lag_table(evidence: Evidence) -> pa.Table:
-    """A row per key and moment, from the key's first commit on."""
+    """Returns a row per key and moment, from the key's first commit on."""
     tables = list(_tables(evidence))
     return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
 
@@ -68,7 +68,7 @@ def _tables(evidence: Evidence) -> Iterator[pa.Table]:
 
 
 def _progress(offsets: Array, gone: Array, is_reset: Array) -> Array:
-    """How many records each commit says were read since the one before; resets and tombstones read none."""
+    """Returns how many records were read before each commit since the previous one; 0 for resets and tombstones."""
     advanced = np.zeros(len(offsets), np.int64)
     usable = ~gone[1:] & ~gone[:-1] & ~is_reset[1:]
     advanced[1:] = np.where(usable, np.maximum(np.diff(offsets), 0), 0)
@@ -76,8 +76,10 @@ def _progress(offsets: Array, gone: Array, is_reset: Array) -> Array:
 
 
 def _rates(times: Array, advanced: Array, moments: Array) -> Array:
-    """Records per second between each moment and the one before; NaN at the first. What a commit says was read is
-    spread evenly over the time since the commit before it."""
+    """Returns records per second between each moment and the previous one; NaN at the first.
+
+    The records of a commit are spread evenly over the time since the previous commit.
+    """
     upto = np.interp(moments, times, np.cumsum(advanced))
     rates = np.full(len(moments), np.nan)
     seconds = np.diff(moments) / 1e6
@@ -86,7 +88,7 @@ def _rates(times: Array, advanced: Array, moments: Array) -> Array:
 
 
 def _newest_times(evidence: Evidence) -> dict[Key, tuple[int, int]]:
-    """Of each key that lags now: its offset, and from when the record there is."""
+    """Returns the committed offset of each key that lags now, and the timestamp of the record there."""
     commits = evidence.commits
     places = {}
     for number, key in enumerate(commits.keys):
@@ -103,7 +105,7 @@ def _newest_times(evidence: Evidence) -> dict[Key, tuple[int, int]]:
 def _ages(
     log: Log | None, newest: tuple[int, int] | None, committed: Array, lag: Array, moments: Array
 ) -> tuple[Array, Array]:
-    """How old the record at each committed offset was, and how far off that can be, in microseconds; -1: not known."""
+    """Returns the age of the record at each committed offset and its maximum error, in microseconds; -1: unknown."""
     ages, errors = np.full(len(lag), -1), np.full(len(lag), -1)
     ages[lag == 0] = errors[lag == 0] = 0
     if log is None:

@@ -1,8 +1,9 @@
-"""Stalls and commit gaps: times in which records waited and a group did not come further.
+"""Stalls and commit gaps: times in which records waited and a group made no progress.
 
-A group at rest looks alike, so nothing is told unless a record waited: the one at the committed offset, from its own
-timestamp on. A stall is commits of one offset over and over meanwhile; a commit gap is no commit at all, from somebody
-who is there to commit: a member that reads the topic, or, where a group has none, a reader that comes back later.
+An idle group looks the same in its commits, so there is a finding only if a record waited: the record at the committed
+offset, from its own timestamp on. In a stall, the group commits one offset again and again. In a commit gap it does not
+commit at all, although a reader exists: a member that reads the topic, or, in a group without members, a reader that
+commits again later.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from odradek.history.log_ends import Place
 
 @dataclass(frozen=True, slots=True)
 class _Pause:
-    """Rows ``first`` to ``last`` of the commits hold one offset; nothing moved from ``from_us`` to ``to_us``."""
+    """A time without progress, ``from_us`` to ``to_us``. The commits in rows ``first`` to ``last`` have one offset.
+
+    ``number``: the index of ``key``. ``ends_with``: the proof of the end. ``is_alive``: a member was there to commit.
+    """
 
     key: Key
     number: int
@@ -34,7 +38,7 @@ class _Pause:
 
 
 def pauses(evidence: Evidence) -> Iterator[Finding]:
-    """All stalls and commit gaps. Looks up from when the records are that may have waited, all at once."""
+    """Yields all stalls and commit gaps. It looks up the timestamps of all records that may have waited at once."""
     stalls, gaps = list(_still(evidence)), list(_silent(evidence))
     places = sorted({place for pause in (*stalls, *gaps) if (place := _place(evidence, pause)) is not None})
     waits_since = waiting_since(evidence, places)
@@ -45,7 +49,7 @@ def pauses(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _place(evidence: Evidence, pause: _Pause) -> Place | None:
-    """Whose record waited, if there is one."""
+    """Returns the place of the record at the committed offset; None if the log has no such record."""
     tp, offset = pause.key.topic_partition, int(evidence.commits.offsets[pause.first])
     log = evidence.logs.by_partition.get(tp)
     return None if log is None or not log.start <= offset < log.end else (tp, offset)
@@ -54,14 +58,14 @@ def _place(evidence: Evidence, pause: _Pause) -> Place | None:
 def _waited(
     evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]
 ) -> tuple[TopicPartition, int, int] | None:
-    """Whose record waited, which, and since when; None where that is not known."""
+    """Returns the partition and offset of the waiting record and its timestamp; None if it is unknown."""
     place = _place(evidence, pause)
     since = None if place is None else waits_since.get(place)
     return None if place is None or since is None else (*place, since)
 
 
 def _still(evidence: Evidence) -> Iterator[_Pause]:
-    """Runs of commits of the same offset that last long enough."""
+    """Yields the runs of commits of one offset that are long enough for a stall."""
     commits, rules = evidence.commits, evidence.rules
     if not len(commits):
         return
@@ -110,7 +114,7 @@ def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) 
 
 
 def _end_at(evidence: Evidence, pause: _Pause, us: int) -> int | None:
-    """Where the log ended at about this time, not less than one record behind the committed one; None: not known."""
+    """Returns the log end offset at about this time, and at least the committed offset + 1; None: unknown."""
     log = evidence.logs.by_partition[pause.key.topic_partition]
     at = int(np.searchsorted(evidence.logs.moments, us, side="left"))
     end = int(log.ends[at]) if at < len(log.ends) else log.end
@@ -121,7 +125,7 @@ def _end_at(evidence: Evidence, pause: _Pause, us: int) -> int | None:
 
 
 def _silent(evidence: Evidence) -> Iterator[_Pause]:
-    """Long times between a commit and the next one, or now."""
+    """Yields long times between a commit and the next commit or the present."""
     commits, rules, now_us = evidence.commits, evidence.rules, evidence.logs.now_us
     least = rules.gap_after_ms * 1000
     for number in range(len(commits.keys)):
@@ -139,13 +143,13 @@ def _silent(evidence: Evidence) -> Iterator[_Pause]:
 
 
 def _usual_us(times: Array, at: int) -> float:
-    """The usual time between commits, that after number ``at`` left out; 0 where there is no other."""
+    """Returns the median time between commits without the one after index ``at``; 0 if there is no other."""
     others = np.delete(np.diff(times), at) if at + 1 < len(times) else np.diff(times)
     return float(np.median(others)) if len(others) else 0.0
 
 
 def _silence(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pause | None:
-    """How long somebody was there who could have committed, after the commit in ``row``."""
+    """Returns the time after the commit in ``row`` in which a reader existed that could commit; None: no such time."""
     commits, now_us = evidence.commits, evidence.logs.now_us
     key = commits.keys[number]
     until, is_ongoing = (now_us, True) if is_newest else (int(commits.times[row + 1]), False)
@@ -155,7 +159,7 @@ def _silence(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pau
     events = evidence.events.get(key.group, [])
     at = int(np.searchsorted([one.record_offset for one in events], commits.record_offsets[row])) - 1
     if at < 0:
-        # Nobody knows whether the reader was up; one that never came back is not called late.
+        # The log does not show whether the reader was running. A reader that never committed again is not late.
         is_simple = not any(one.members for one in events)
         return (
             None
@@ -190,7 +194,7 @@ def _gap(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) ->
         return
     end = _end_at(evidence, pause, pause.to_us)
     waiting = "records" if end is None else f"{end - offset:,} records"
-    who = "" if pause.is_alive else ". Whether its reader was up the log does not say"
+    who = "" if pause.is_alive else ". The log does not show whether the reader was running"
     yield Finding(
         "commit_gap", pause.key.group,
         f"{tp}: no commit for {told_us(pause.to_us - from_us)}, while {waiting} waited{who}",

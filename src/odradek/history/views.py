@@ -1,7 +1,7 @@
-"""The tables of the history of ``__consumer_offsets``: each is a selection of its records, in Arrow.
+"""The tables of the offset history: Arrow selections of the records of ``__consumer_offsets``.
 
-A record is in exactly one of commits, generations, tombstones, unknown and others. Members and assignments are what
-generations and others hold inside: a row per member, and per member and topic.
+Each record is in exactly one of commits, generations, tombstones, unknown and others. The tables members and
+assignments unpack the records of generations and others: a row per member, and a row per member and topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.core.errors import ConfigError
 from odradek.history.columns import MEMBERS, PLAIN_SCHEMA, plain
 
 GENERATION_KINDS = ("group_metadata", "consumer_group_metadata", "share_group_metadata", "streams_group_metadata")
-"""Records that say which generation (classic) or epoch (KIP-848 and later) a group is in."""
+"""Records with the generation (classic) or epoch (KIP-848 and later) of a group."""
 
 _WHERE = ("record_partition", "record_offset", "record_timestamp")
 _COMMITS = (
@@ -60,23 +60,22 @@ SCHEMAS: dict[str, pa.Schema] = {
     "unknown": _schema(*_UNKNOWN),
     "others": _schema(*_OTHERS),
 }
-"""The columns of each table; ``record_partition`` and ``record_offset`` say which record a row is from."""
+"""The columns of each table; ``record_partition`` and ``record_offset`` identify the record of a row."""
 
 
 TABLES = tuple(name for name in SCHEMAS if name != "records")
-"""What the records are told in, without the table of all of them."""
+"""All tables except ``records``, which has the records of all kinds."""
 
 
 def check_table(name: str) -> str:
-    """The name as it is. Raises ConfigError listing the tables there are."""
+    """Returns the name unchanged. Raises ConfigError, which lists the valid tables."""
     if name not in SCHEMAS:
         raise ConfigError(f"table: expected {', '.join(SCHEMAS)}, not {name!r}")
     return name
 
 
 def view(records: pa.RecordBatch, table: str) -> pa.RecordBatch:
-    """The rows of decoded records (``columns.SCHEMA`` or ``PLAIN_SCHEMA``) that belong into ``table``, with that
-    table's columns."""
+    """Returns the rows of ``table`` with its columns, from decoded records (``columns.SCHEMA`` or ``PLAIN_SCHEMA``)."""
     if table == "records":
         return plain(records)
     return _VIEWS[table](records)
@@ -89,7 +88,7 @@ def _cut(rows: pa.RecordBatch, table: str, **own: pa.Array) -> pa.RecordBatch:
 
 
 def _kind_is(records: pa.RecordBatch, *kinds: str) -> pa.Array:
-    """By the dictionary's few words instead of each row's, where there is one."""
+    """Returns whether each row has one of the kinds; compares the few dictionary entries if the column has them."""
     kind = records.column("kind")
     if pa.types.is_string(kind.type):
         return pc.is_in(kind, pa.array(kinds))
@@ -129,7 +128,7 @@ def _members(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _flat_members(records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.StructArray]:
-    """A row per member: the record it stands in, and the member."""
+    """Returns a row per member: its record and the member."""
     column = records.column("members")
     if column.null_count == len(column):
         return records.slice(0, 0), pa.array([], MEMBERS.value_type)
